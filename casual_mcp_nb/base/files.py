@@ -52,8 +52,13 @@ def _umask() -> int:
 
 
 @contextlib.contextmanager
-def part_file(path: Path, mode: int, put: Callable[[Path], None]) -> Iterator[BinaryIO]:
-    """Open a temporary file beside `path`, and `put` it there once it is completely on disk."""
+def part_file(
+    path: Path, mode: int, put: Callable[[Path], None] | None = None
+) -> Iterator[BinaryIO]:
+    """Open a temporary file beside `path`, and move it there once it is completely on disk.
+
+    `put` moves it, if something must be checked first.
+    """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -61,7 +66,10 @@ def part_file(path: Path, mode: int, put: Callable[[Path], None]) -> Iterator[Bi
             file.flush()
             os.fsync(file.fileno())
         os.chmod(name, mode)
-        put(Path(name))
+        if put is None:
+            os.replace(name, path)
+        else:
+            put(Path(name))
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
@@ -181,7 +189,7 @@ def write_account_file(path: Path, text: str) -> None:
     for folder in (path.parent, *path.parent.parents):
         if folder.is_relative_to(accounts_folder()) and not folder.is_symlink():
             folder.chmod(0o700)
-    with part_file(path, 0o600, lambda part: os.replace(part, path)) as file:
+    with part_file(path, 0o600) as file:
         file.write(text.encode())
     if (problem := account_file_problem(path)) is not None:
         path.unlink(missing_ok=True)

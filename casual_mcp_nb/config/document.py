@@ -8,7 +8,7 @@ import json
 import re
 import tomllib
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
@@ -54,19 +54,15 @@ MAX_PROBLEMS = 50
 """How many problems an error lists after the first."""
 
 
-def raise_problems(
-    problems: Iterable[ConfigProblem],
-    *,
-    path: str | None = None,
-    locate: Callable[[KeyPath], Position | None] = lambda _: None,
-) -> None:
+def raise_problems(problems: Iterable[ConfigProblem], document: Document) -> None:
     """Raise one ConfigError listing all problems, one per line, in file order, with the first hint.
 
     Nothing if there are none.
 
-    It has the first problem's path, line, column and key. `locate` returns a key's line and column.
+    It has the first problem's path, line, column and key.
     """
-    located = [(locate(problem.path), problem) for problem in dict.fromkeys(problems)]
+    path = str(document.path) if document.path else None
+    located = [(document.locate(problem.path), problem) for problem in dict.fromkeys(problems)]
     if not located:
         return
     located.sort(key=lambda item: item[0] or (0, 0))
@@ -75,7 +71,9 @@ def raise_problems(
     if len(others) > MAX_PROBLEMS:
         more += f"\n… and {len(others) - MAX_PROBLEMS:,} more"
     hint = next((problem.hint for _, problem in located if problem.hint), "")
-    end = "\n" if more and hint else "." if hint else ""
+    end = ""
+    if hint:
+        end = "\n" if more else "."
     raise _error(first, path, position, more=more + end, hint=hint)
 
 
@@ -123,27 +121,21 @@ def _problem(loc: KeyPath, kind: str, message: str) -> ConfigProblem:
     if kind == "extra_forbidden":
         return ConfigProblem(loc, _unknown_key(str(loc[-1]), _model_at(loc[:-1])))
     if loc[-1:] == ("[key]",):
-        return ConfigProblem(
-            loc[:-1],
-            (
-                message.removeprefix("Value error, ")
-                if kind == "value_error"
-                else "the name must be a string"
-            ),
-        )
-    return ConfigProblem(
-        loc,
-        _WORDS.get(kind) or message.removeprefix("Value error, ").replace("Input should", "must"),
-    )
+        text = "the name must be a string"
+        if kind == "value_error":
+            text = message.removeprefix("Value error, ")
+        return ConfigProblem(loc[:-1], text)
+    text = _WORDS.get(kind) or message.removeprefix("Value error, ").replace("Input should", "must")
+    return ConfigProblem(loc, text)
 
 
 def _model_at(path: KeyPath) -> type[BaseModel]:
     """Find the model whose fields are the keys at a path: the config itself, or a section's
     entry.
     """
-    return (
-        next(_models_in(Config.model_fields[str(path[0])].annotation), Config) if path else Config
-    )
+    if not path:
+        return Config
+    return next(_models_in(Config.model_fields[str(path[0])].annotation), Config)
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -174,11 +166,9 @@ def cross_problems(
     problems += _unknown_providers(sections["clients"])
     faulty = {problem.path[:2] for problem in field_problems}
     for name, server in sections["servers"].items():
-        text = (
-            server_problem(server)
-            if isinstance(server, Mapping) and ("servers", name) not in faulty
-            else None
-        )
+        if not isinstance(server, Mapping) or ("servers", name) in faulty:
+            continue
+        text = server_problem(server)
         if text:
             problems.append(ConfigProblem(("servers", name), text))
     return problems
@@ -320,7 +310,7 @@ def _parsed(text: str, path: Path) -> Document | ConfigError:
             return Document(tomllib.loads(text), path)
         except tomllib.TOMLDecodeError as error:
             reason, _, where = str(error).partition(" (at line ")
-            line, column = ([*map(int, re.findall(r"\d+", where)), 1, 1])[:2] if where else (1, 1)
+            line, column, *_ = (*map(int, re.findall(r"\d+", where)), 1, 1)
         except (RecursionError, ValueError):
             reason, line, column = "nested too deeply, or a number with too many digits", 1, 1
         return ConfigError(
@@ -399,18 +389,10 @@ def _not_a_file(path: Path, error: type[ConfigError]) -> ConfigError:
         return error("this is a folder, not a file.", path=str(path))
     if path.exists():
         return error("this is not a regular file.", path=str(path))
-    near = closest(
-        path.name,
-        (
-            [other.name for other in path.parent.glob(f"*{path.suffix}")]
-            if path.parent.is_dir()
-            else []
-        ),
-    )
+    near = closest(path.name, [other.name for other in path.parent.glob(f"*{path.suffix}")])
+    hint = did_you_mean(near, near) if near else ""
     missing = MissingFileError if error is ConfigError else error
-    return missing(
-        "there is no such file.", path=str(path), hint=did_you_mean(near, near) if near else ""
-    )
+    return missing("there is no such file.", path=str(path), hint=hint)
 
 
 def _parsed_json(text: str, path: Path) -> Any:
@@ -461,6 +443,18 @@ def _walk(text: str) -> Iterator[tuple[KeyPath, int]]:
         elif key_next:
             path[-1], key_next = json.loads(token), False
             yield tuple(path), match.start()
+
+
+def object_in(data: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Read an object of a file's data. Anything else counts as empty."""
+    value = data.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def list_in(data: Mapping[str, Any], key: str) -> list[Any]:
+    """Read a list of a file's data. Anything else counts as empty."""
+    value = data.get(key)
+    return value if isinstance(value, list) else []
 
 
 def _line_starts(text: str) -> list[int]:

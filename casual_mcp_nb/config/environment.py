@@ -23,6 +23,7 @@ import sys
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -55,11 +56,9 @@ class Input:
     def of(cls, entry: Mapping[str, Any]) -> Input:
         """Parse an entry in `inputs`, ignoring malformed parts."""
         options = entry.get("options")
-        values = (
-            [each.get("value") if isinstance(each, Mapping) else each for each in options]
-            if isinstance(options, list)
-            else []
-        )
+        if not isinstance(options, list):
+            options = []
+        values = [each.get("value") if isinstance(each, Mapping) else each for each in options]
         default = entry.get("default")
         return cls(
             id=str(entry.get("id", "")),
@@ -119,7 +118,9 @@ class Inputs:
             return SecretStr(self._environ[wanted.variable])
         if not self._ask:
             return SecretStr(wanted.options[0] if wanted.options else "stand-in")
-        answer = None if wanted.runs else _prompted(wanted)
+        if wanted.runs:
+            return None
+        answer = _prompted(wanted)
         if answer is not None and not answer.get_secret_value() and wanted.default is not None:
             return SecretStr(wanted.default)
         return answer
@@ -127,14 +128,15 @@ class Inputs:
 
 def _prompted(wanted: Input) -> SecretStr | None:
     words = " ".join((wanted.description or wanted.id).split())
-    extra = f" ({' / '.join(wanted.options)})" if wanted.options else ""
-    default = f" [{wanted.default}]" if wanted.default and not wanted.secret else ""
-    question = f"{shown(f'{words}{extra}{default}', _MAX_QUESTION)[1:-1]}: "
+    if wanted.options:
+        words += f" ({' / '.join(wanted.options)})"
+    if wanted.default and not wanted.secret:
+        words += f" [{wanted.default}]"
+    question = f"{shown(words, _MAX_QUESTION)[1:-1]}: "
+    ask: Callable[[str], str] = getpass.getpass if wanted.secret else builtins.input
     while _somebody_is_there():
         try:
-            answer = SecretStr(
-                getpass.getpass(question) if wanted.secret else builtins.input(question)
-            )
+            answer = SecretStr(ask(question))
         except (EOFError, NotImplementedError):
             # A kernel whose front end does not support input raises the second.
             return None
@@ -244,11 +246,9 @@ class Substitution:
             size += len(piece)
             self.left -= len(piece)
             if size > MAX_VALUE or self.left < 0:
-                most = (
-                    f"{MAX_VALUE:,} characters"
-                    if size > MAX_VALUE
-                    else f"{MAX_ALL:,} characters in all values together"
-                )
+                most = f"{MAX_ALL:,} characters in all values together"
+                if size > MAX_VALUE:
+                    most = f"{MAX_VALUE:,} characters"
                 self.problems.append(
                     ConfigProblem(at, f"with its variables replaced it is longer than {most}")
                 )
@@ -287,8 +287,9 @@ class Substitution:
             return self._problem(
                 at, "a config cannot read files. Put the text in an environment variable"
             )
-        if body in _PREDEFINED:
-            return _PREDEFINED[body](workspace_of(self.folder))
+        predefined = _predefined(body, self.folder)
+        if predefined is not None:
+            return predefined
         parts = _BODY.fullmatch(body)
         if parts is None:
             return self._problem(at, _NO_VARIABLE)
@@ -312,29 +313,21 @@ class Substitution:
         when it runs.
         """
         parts = _BODY.fullmatch(body)
-        return (
-            body.startswith("input:")
-            or body in _PREDEFINED
-            or (parts is not None and parts["name"] in self.environ)
-        )
+        if body.startswith("input:") or _predefined(body, self.folder) is not None:
+            return True
+        return parts is not None and parts["name"] in self.environ
 
     def _own_value(self, name: str, at: KeyPath) -> str | None:
         """Build the value that the server's entry itself gives a variable, or None.
 
         One cannot refer to itself.
         """
-        text = (
-            self.own.get(str(at[1]), {}).get(name)
-            if at[:1] == ("servers",) and len(at) > 2
-            else None
-        )
+        if at[:1] != ("servers",) or len(at) <= 2:
+            return None
+        text = self.own.get(str(at[1]), {}).get(name)
         there = (*at[:2], "env", name)
-        if (
-            not isinstance(text, str)
-            or there in self._entered
-            or at == there
-            or len(self._entered) == _MAX_CHAIN
-        ):
+        refers_to_itself = at == there or there in self._entered
+        if not isinstance(text, str) or refers_to_itself or len(self._entered) == _MAX_CHAIN:
             return None
         # Kept, because variables that refer to each other twice would take exponential time.
         if there not in self._own_values:
@@ -345,8 +338,11 @@ class Substitution:
 
     def _input(self, body: str, at: KeyPath) -> str:
         # ${input:ID:question} is the syntax of prompt files.
-        wanted = (self.inputs or Inputs((), {})).defined(body.partition(":")[0])
-        answer = self.inputs.answer(wanted.id) if self.inputs else None
+        name = body.partition(":")[0]
+        wanted, answer = Input(name), None
+        if self.inputs is not None:
+            wanted = self.inputs.defined(name)
+            answer = self.inputs.answer(name)
         if answer is None:
             return self._problem(
                 at,
@@ -360,8 +356,8 @@ class Substitution:
 
     def _note(self, name: str, at: KeyPath) -> None:
         # A `.env` entry can hold another variable's value.
-        references = getattr(self.environ, "references", lambda _: ())
-        self.used.setdefault(at[:2], {}).update(dict.fromkeys([name, *references(name)]))
+        noted = self.used.setdefault(at[:2], {})
+        noted.update(dict.fromkeys([name, *references_of(self.environ, name)]))
 
     def _marked_sensitive(self, value: str, at: KeyPath) -> str:
         if len(at) > 2 and at[2] in _HELD_AS_TEXT.get(str(at[0]), ()):
@@ -389,10 +385,10 @@ def shell_texts(server: Mapping[str, Any]) -> Iterator[int]:
     program = re.split(r"[/\\]", command)[-1].lower().removesuffix(".exe")
     if program not in _SHELLS:
         return
-    begins = next(
-        (index for index, word in enumerate(args) if _SHELL_OPTION.fullmatch(str(word))), len(args)
-    )
-    yield from range(begins + 1, len(args))
+    for index, word in enumerate(args):
+        if _SHELL_OPTION.fullmatch(str(word)):
+            yield from range(index + 1, len(args))
+            return
 
 
 def workspace_of(folder: Path | None) -> Path:
@@ -403,15 +399,18 @@ def workspace_of(folder: Path | None) -> Path:
     return directory.parent if directory.name in _FOLDERS_OF_HOSTS else directory
 
 
-_PREDEFINED: dict[str, Callable[[Path], str]] = {
-    "workspaceFolder": str,
-    "workspaceRoot": str,
-    "workspaceFolderBasename": lambda workspace: workspace.name,
-    "cwd": str,
-    "userHome": lambda _: str(Path.home()),
-    "pathSeparator": lambda _: os.sep,
-    "/": lambda _: os.sep,
-}
+def _predefined(name: str, folder: Path | None) -> str | None:
+    """Build the value of a variable that hosts define, or None if they have none of that name."""
+    match name:
+        case "workspaceFolder" | "workspaceRoot" | "cwd":
+            return str(workspace_of(folder))
+        case "workspaceFolderBasename":
+            return workspace_of(folder).name
+        case "userHome":
+            return str(Path.home())
+        case "pathSeparator" | "/":
+            return os.sep
+    return None
 
 
 def expanded(
@@ -424,19 +423,18 @@ def expanded(
     """
     variables: dict[str, str] = {}
     references: dict[str, tuple[str, ...]] = {}
-    outer = getattr(environ, "references", lambda _: ())
     together = ChainMap(cast(dict[str, str], environ), variables)
     for name, value in values.items():
         substitution = Substitution(together)
         text = substitution.apply(value)
         if text is not None and not substitution.problems:
             variables[name] = text
-            direct = substitution.used.get((), {})
-            references[name] = tuple(
-                dict.fromkeys(
-                    each for used in direct for each in (used, *references.get(used, outer(used)))
-                )
-            )
+            reached: dict[str, None] = {}
+            for used in substitution.used.get((), {}):
+                reached[used] = None
+                further = references.get(used, references_of(environ, used))
+                reached.update(dict.fromkeys(further))
+            references[name] = tuple(reached)
     return variables, references
 
 
@@ -482,15 +480,18 @@ class Environment(Mapping[str, str]):
     def references(self, name: str) -> tuple[str, ...]:
         """List the variables that a variable from a `.env` file refers to."""
         layer = next((layer for layer in self._layers if name in layer), None)
-        return (
-            layer.references(name)
-            if isinstance(layer, Environment)
-            else self._references.get(name, ())
-        )
+        if isinstance(layer, Environment):
+            return layer.references(name)
+        return self._references.get(name, ())
 
     def behind(self, other: Mapping[str, str]) -> Environment:
         """Merge this environment with another one, which has lower priority."""
         return Environment(*self._layers, other)
+
+
+def references_of(environ: Mapping[str, str], name: str) -> tuple[str, ...]:
+    """List the variables that a variable refers to: none, unless it is from a `.env` file."""
+    return environ.references(name) if isinstance(environ, Environment) else ()
 
 
 def read_environment(
@@ -503,7 +504,9 @@ def read_environment(
     """
     if not isinstance(environ, Mapping | None):
         raise ConfigError("environ must map names to strings.")
-    merged = Environment(os.environ if environ is None else environ)
+    if environ is None:
+        environ = os.environ
+    merged = Environment(environ)
     for directory in dict.fromkeys((folder or Path.cwd(), Path.cwd())):
         path = directory / ".env"
         if path.is_file():
@@ -557,7 +560,7 @@ class Settings:
             tool_result_format=_setting(
                 values,
                 "TOOL_RESULT_FORMAT",
-                _choice(formats),
+                partial(_choice, formats),
                 cls.tool_result_format,
                 f"one of {', '.join(formats)}",
             ),
@@ -603,13 +606,13 @@ def _setting(
     return value
 
 
-def _choice(valid: tuple[str, ...]) -> Callable[[str], Any]:
+def _choice(valid: tuple[str, ...], given: str) -> Any:
     words = {word.casefold(): word for word in valid}
-    return lambda given: words.get(given.casefold(), _INVALID)
+    return words.get(given.casefold(), _INVALID)
 
 
 def _level(given: str) -> Any:
-    return _choice(get_args(LogLevel))(_OTHER_LEVELS.get(given.upper(), given))
+    return _choice(get_args(LogLevel), _OTHER_LEVELS.get(given.upper(), given))
 
 
 def _seconds(given: str) -> Any:

@@ -19,6 +19,8 @@ import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
@@ -32,6 +34,7 @@ from casual_mcp_nb.config.registry_entry import (
     FoundServer,
     UnreadableError,
     line_of,
+    objects_of,
     servers_of,
 )
 from casual_mcp_nb.config.trust import Trust, TrustStore, lines_of
@@ -43,6 +46,7 @@ MAX_CARDS = 20
 MAX_SEARCHED = 20
 SECONDS = 30.0
 _CARD_TYPES = ("application/mcp-server-card+json", "application/mcp-server+json")
+_OFFICIAL = "io.modelcontextprotocol.registry/official"
 _CATALOG_PATHS = ("/.well-known/ai-catalog.json", "/.well-known/mcp/catalog.json")
 """The second is that of the drafts, which had a catalog for MCP alone."""
 
@@ -105,16 +109,12 @@ class FoundServers(DisplayableList[FoundServer], items="servers"):
             each for each in self.servers if wanted in (None, each.name, each.short_name, each.way)
         ]
         if not named and wanted is not None:
-            raise UnknownNameError(
-                "server", wanted, dict.fromkeys(each.short_name for each in self.servers)
-            )
+            raise UnknownNameError("server", wanted, (each.short_name for each in self.servers))
         usable = [each for each in named if not each.problem]
         if not usable:
-            reasons = (
-                "; ".join(dict.fromkeys(f"{each.short_name}: {each.problem}" for each in named))
-                or "it lists no server"
-            )
-            raise UsageError(f"{shown(self.target)} has no server that can be added: {reasons}.")
+            reasons = dict.fromkeys(f"{each.short_name}: {each.problem}" for each in named)
+            reason = "; ".join(reasons) or "it lists no server"
+            raise UsageError(f"{shown(self.target)} has no server that can be added: {reason}.")
         if len({each.name for each in usable}) > 1:
             names = ", ".join(dict.fromkeys(each.short_name for each in usable))
             raise UsageError(
@@ -146,10 +146,8 @@ def is_site(text: str) -> bool:
         return parts.path in ("", "/") and not parts.query and (parts.scheme == "https" or local)
     if _LOCAL.fullmatch(text):
         return True
-    if (
-        _DOMAIN.fullmatch(text) is None
-        or text.partition(":")[0].rpartition(".")[2].lower() in _OF_FILES
-    ):
+    ending = text.partition(":")[0].rpartition(".")[2]
+    if _DOMAIN.fullmatch(text) is None or ending.lower() in _OF_FILES:
         return False
     return not Path(text).exists() and shutil.which(text) is None
 
@@ -194,7 +192,8 @@ def _import_client() -> None:
 async def _in_catalog(target: str) -> FoundServers:
     site = target.rstrip("/")
     if "://" not in site:
-        site = f"{'http' if _LOCAL.fullmatch(site) else 'https'}://{site}"
+        scheme = "http" if _LOCAL.fullmatch(site) else "https"
+        site = f"{scheme}://{site}"
     local = is_this_computer(urlsplit(site).hostname or "")
     reasons: list[str] = []
     for path in _CATALOG_PATHS:
@@ -218,18 +217,17 @@ async def _in_catalog(target: str) -> FoundServers:
 
 
 async def _of_catalog(target: str, source: str, entries: list[Any], local: bool) -> FoundServers:
-    cards = [
-        entry for entry in entries if isinstance(entry, dict) and _type_of(entry) in _CARD_TYPES
-    ]
-    notes = (
-        [f"{len(cards) - MAX_CARDS} more servers are not shown."] if len(cards) > MAX_CARDS else []
-    )
-    if others := sum(1 for entry in entries if isinstance(entry, dict)) - len(cards):
-        notes.append(f"{others} {'entry is' if others == 1 else 'entries are'} not MCP servers.")
+    objects = [entry for entry in entries if isinstance(entry, dict)]
+    cards = [entry for entry in objects if _type_of(entry) in _CARD_TYPES]
+    notes: list[str] = []
+    if len(cards) > MAX_CARDS:
+        notes.append(f"{len(cards) - MAX_CARDS} more servers are not shown.")
+    others = len(objects) - len(cards)
+    if others:
+        entries_are = "entry is" if others == 1 else "entries are"
+        notes.append(f"{others} {entries_are} not MCP servers.")
     read = await asyncio.gather(*(_of_card(entry, source, local) for entry in cards[:MAX_CARDS]))
-    return FoundServers(
-        target, source, tuple(server for servers in read for server in servers), tuple(notes)
-    )
+    return FoundServers(target, source, tuple(chain.from_iterable(read)), tuple(notes))
 
 
 def _type_of(entry: Mapping[str, Any]) -> Any:
@@ -240,7 +238,7 @@ def _type_of(entry: Mapping[str, Any]) -> Any:
 async def _of_card(entry: Mapping[str, Any], catalog: str, local: bool) -> list[FoundServer]:
     name = line_of(entry.get("displayName")) or line_of(entry.get("identifier")) or "server"
     if isinstance(entry.get("data"), dict):
-        return list(servers_of(entry["data"], catalog, catalog, local)) or [_useless(name, catalog)]
+        return _of_description(entry["data"], name, catalog, catalog, local)
     url = entry.get("url")
     if not isinstance(url, str):
         return [FoundServer(name, catalog, "other", problem="its card has no address")]
@@ -248,18 +246,17 @@ async def _of_card(entry: Mapping[str, Any], catalog: str, local: bool) -> list[
     try:
         card = await _document(address, local, MAX_CARD_BYTES, _CARD_TYPES[0])
     except UnreadableError as error:
-        return [
-            FoundServer(
-                name, line_of(address), "other", problem=f"its card cannot be read: {error}"
-            )
-        ]
-    return list(servers_of(card, line_of(address), catalog, local)) or [
-        _useless(name, line_of(address))
-    ]
+        problem = f"its card cannot be read: {error}"
+        return [FoundServer(name, line_of(address), "other", problem=problem)]
+    return _of_description(card, name, line_of(address), catalog, local)
 
 
-def _useless(name: str, source: str) -> FoundServer:
-    return FoundServer(name, source, "other", problem="it lists no address and no package")
+def _of_description(
+    card: Mapping[str, Any], name: str, source: str, catalog: str | None, local: bool
+) -> list[FoundServer]:
+    servers = list(servers_of(card, source, catalog, local))
+    problem = "it lists no address and no package"
+    return servers or [FoundServer(name, source, "other", problem=problem)]
 
 
 async def _in_registry(target: str, registry: str) -> FoundServers:
@@ -290,29 +287,22 @@ async def _search(words: str, registry: str) -> FoundServers:
         answer = await _document(source, local, MAX_CATALOG_BYTES, "application/json")
     except UnreadableError as error:
         raise UsageError(f"The registry {shown(registry)} cannot be asked: {error}.") from None
-    rows = answer.get("servers")
-    rows = (
-        [row for row in rows if isinstance(row, dict)][:MAX_SEARCHED]
-        if isinstance(rows, list)
-        else []
-    )
-    return FoundServers(
-        words, source, tuple(server for row in rows for server in _of_answer(row, source, local))
-    )
+    servers: list[FoundServer] = []
+    for row in objects_of(answer.get("servers"))[:MAX_SEARCHED]:
+        servers += _of_answer(row, source, local)
+    return FoundServers(words, source, tuple(servers))
 
 
 def _of_answer(answer: Mapping[str, Any], source: str, local: bool) -> list[FoundServer]:
     described = answer.get("server", answer)
     if not isinstance(described, dict):
         return []
-    servers = list(servers_of(described, source, None, local)) or [
-        _useless(line_of(described.get("name")), source)
-    ]
+    servers = _of_description(described, line_of(described.get("name")), source, None, local)
+    status = described.get("status")
     meta = answer.get("_meta")
-    official = (
-        meta.get("io.modelcontextprotocol.registry/official") if isinstance(meta, dict) else None
-    )
-    status = official.get("status") if isinstance(official, dict) else described.get("status")
+    official = meta.get(_OFFICIAL) if isinstance(meta, dict) else None
+    if isinstance(official, dict):
+        status = official.get("status")
     if status == "deleted":
         return [replace(server, problem="it was deleted from the registry") for server in servers]
     if status == "deprecated":
@@ -411,20 +401,20 @@ class FoundTrust:
         entries = store.entries(config, self._key)
         accepted = all(entry.state == "trusted" for entry in entries)
         why = "It is as you accepted it." if accepted else ""
-        return Trust(
-            self.server.source, entries, not accepted, why, lambda: store.accept(config, self._key)
-        )
+        accept = partial(store.accept, config, self._key)
+        return Trust(self.server.source, entries, not accepted, why, accept)
 
     @property
     def question(self) -> str:
         """Everything to know before accepting it, in lines with nothing cut."""
         server, report = self.server, self.report()
-        lines = [
-            f"Add the server {server.name} {server.version}".rstrip()
-            + "? You have not accepted this yet:"
-        ]
-        lines += [f"  {'found at':12} {server.source}"]
-        lines += [f"  {'describes as':12} {server.description}"] if server.description else []
+        named = f"{server.name} {server.version}".rstrip()
+        lines = [f"Add the server {named}? You have not accepted this yet:"]
+        lines.append(f"  {'found at':12} {server.source}")
+        if server.description:
+            lines.append(f"  {'describes as':12} {server.description}")
         lines += map(lines_of, report.entries)
-        lines += [f"  {'asks for':12} {', '.join(server.needs)}"] if server.needs else []
-        return "\n".join([*lines, *(f"! {note}" for note in server.notes)])
+        if server.needs:
+            lines.append(f"  {'asks for':12} {', '.join(server.needs)}")
+        lines += [f"! {note}" for note in server.notes]
+        return "\n".join(lines)

@@ -23,19 +23,15 @@ from typing import Any
 
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.wire_names import plain_characters
-from casual_mcp_nb.config.document import ConfigProblem, KeyPath, dotted
+from casual_mcp_nb.config.document import ConfigProblem, KeyPath, dotted, list_in, object_in
 from casual_mcp_nb.config.environment import Input
 from casual_mcp_nb.errors import closest, did_you_mean
 
 
 def servers_in(data: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Iterate over the names and entries of a config's servers, skipping malformed ones."""
-    servers = data.get("servers")
-    return (
-        [(name, server) for name, server in servers.items() if isinstance(server, dict)]
-        if isinstance(servers, dict)
-        else []
-    )
+    """List the names and entries of a config's servers, without malformed ones."""
+    servers = object_in(data, "servers")
+    return [(name, server) for name, server in servers.items() if isinstance(server, dict)]
 
 
 @dataclass
@@ -110,66 +106,53 @@ def exclude(server: dict[str, Any], tools: Iterable[str]) -> None:
     tools = [str(tool) for tool in tools]
     included = server.get("include_tools")
     if isinstance(included, list):
-        server["include_tools"] = [
-            name for name in included if not any(fnmatchcase(str(name), tool) for tool in tools)
-        ]
+        for tool in tools:
+            included = [name for name in included if not fnmatchcase(str(name), tool)]
+        server["include_tools"] = included
     else:
-        before = server.get("exclude_tools")
-        server["exclude_tools"] = list(
-            dict.fromkeys([*(before if isinstance(before, list) else ()), *tools])
-        )
+        excluded = [*list_in(server, "exclude_tools"), *tools]
+        server["exclude_tools"] = list(dict.fromkeys(excluded))
 
 
 def switches_of(data: Mapping[str, Any]) -> Switches:
     """Collect the servers and tools that a file in its host's format disables."""
     switches = Switches()
-    mcp, permissions = _object(data, "mcp"), _object(data, "permissions")
+    mcp = object_in(data, "mcp")
     for names in (mcp.get("allowed"), data.get("allowMCPServers")):
         if isinstance(names, list):
             switches.only = {str(name) for name in names}
-    off = (
-        mcp.get("excluded"),
-        *(
-            data.get(key)
-            for key in ("excludeMCPServers", "disabledMcpServers", "disabledMcpjsonServers")
-        ),
-    )
-    switches.off = {str(name) for names in off if isinstance(names, list) for name in names}
-    deny = permissions.get("deny")
-    switches.denied = (
-        [str(rule) for rule in deny if str(rule).startswith("mcp_")]
-        if isinstance(deny, list)
-        else []
-    )
-    switches.denied += [name for name, switch in _object(data, "tools").items() if switch is False]
-    switches.denied += [
-        name for name, switch in _object(data, "permission").items() if switch == "deny"
-    ]
-    _read_profile(switches, _object(data, "agent"))
+    switches.off.update(map(str, list_in(mcp, "excluded")))
+    for key in ("excludeMCPServers", "disabledMcpServers", "disabledMcpjsonServers"):
+        switches.off.update(map(str, list_in(data, key)))
+    rules = [str(rule) for rule in list_in(object_in(data, "permissions"), "deny")]
+    switches.denied += [rule for rule in rules if rule.startswith("mcp_")]
+    for name, switch in object_in(data, "tools").items():
+        if switch is False:
+            switches.denied.append(name)
+    for name, switch in object_in(data, "permission").items():
+        if switch == "deny":
+            switches.denied.append(name)
+    _read_profile(switches, object_in(data, "agent"))
     return switches
 
 
 def _read_profile(switches: Switches, agent: Mapping[str, Any]) -> None:
-    profile = _object(_object(agent, "profiles"), str(agent.get("default_profile", "write")))
-    servers = _object(profile, "context_servers")
+    profile = object_in(object_in(agent, "profiles"), str(agent.get("default_profile", "write")))
+    servers = object_in(profile, "context_servers")
+    enabled: set[str] = set()
     for name in servers:
-        tools = _object(_object(servers, name), "tools")
+        tools = object_in(object_in(servers, name), "tools")
         switches.tools[name] = [tool for tool, on in tools.items() if on is False]
+        if any(tools.values()):
+            enabled.add(name)
     if profile.get("enable_all_context_servers") is False:
-        switches.only = {
-            name for name in servers if any(_object(_object(servers, name), "tools").values())
-        }
+        switches.only = enabled
 
 
 def _covers(pattern: str, prefix: str) -> bool:
     return "*" in pattern and all(
         fnmatchcase(f"{prefix}{name}", pattern) for name in ("a", "Zz9", "q_r-s.t")
     )
-
-
-def _object(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = data.get(key)
-    return value if isinstance(value, Mapping) else {}
 
 
 ENV_FILE = "env_file"
@@ -302,11 +285,9 @@ def _is_of_the_host_alone(server: dict[str, Any]) -> bool:
 def _drop(adapted: AdaptedConfig, name: str) -> None:
     """Remove a server, including from the toolsets that name it."""
     del adapted.data["servers"][name]
-    tool_sets = adapted.data.get("tool_sets")
-    for tool_set in tool_sets.values() if isinstance(tool_sets, dict) else ():
-        chosen = tool_set.get("servers") if isinstance(tool_set, dict) else None
-        if isinstance(chosen, dict):
-            chosen.pop(name, None)
+    for tool_set in object_in(adapted.data, "tool_sets").values():
+        if isinstance(tool_set, dict):
+            object_in(tool_set, "servers").pop(name, None)
 
 
 def leave_out(adapted: AdaptedConfig, name: str, why: str) -> None:
@@ -334,20 +315,12 @@ def _flatten(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -> Non
     """
     command = server.get("command")
     if isinstance(command, dict):
-        nested = {
-            "command": command.get("path"),
-            "args": command.get("args"),
-            "env": command.get("env"),
-        }
         del server["command"]
-        for key, value in nested.items():
-            if value is not None and key not in server:
-                server[key] = value
-                adapted.written[(*at, key)] = (
-                    *adapted.as_written(at),
-                    "command",
-                    "path" if key == "command" else key,
-                )
+        for theirs, ours in (("path", "command"), ("args", "args"), ("env", "env")):
+            value = command.get(theirs)
+            if value is not None and ours not in server:
+                server[ours] = value
+                adapted.written[(*at, ours)] = (*adapted.as_written(at), "command", theirs)
     elif isinstance(command, list) and command and isinstance(server.get("args", []), list):
         server["command"], server["args"] = command[0], [*command[1:], *server.get("args", [])]
     for key in ("env", "environment", "headers"):
@@ -369,20 +342,15 @@ def _rename(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -> None
         elif theirs in server and ours not in server:
             server[ours] = server.pop(theirs)
             adapted.written[(*at, ours)] = (*adapted.as_written(at), theirs)
-    if isinstance(variable := server.get("bearer_token_env_var"), str) and "auth" not in server:
-        server["auth"] = (
-            f"${{{server.pop('bearer_token_env_var')}}}"
-            if variable
-            else server.pop("bearer_token_env_var")
-        )
-    if isinstance(server.get("env_http_headers"), dict) and isinstance(
-        server.get("headers", {}), dict
-    ):
-        named = {
-            header: f"${{{variable}}}"
-            for header, variable in server.pop("env_http_headers").items()
-        }
-        server["headers"] = {**named, **server.get("headers", {})}
+    variable = server.get("bearer_token_env_var")
+    if isinstance(variable, str) and "auth" not in server:
+        del server["bearer_token_env_var"]
+        server["auth"] = f"${{{variable}}}" if variable else ""
+    by_header, given = server.get("env_http_headers"), server.get("headers", {})
+    if isinstance(by_header, dict) and isinstance(given, dict):
+        del server["env_http_headers"]
+        named = {header: f"${{{variable}}}" for header, variable in by_header.items()}
+        server["headers"] = {**named, **given}
     if not isinstance(server.get("auth", ""), str):
         # A custom OAuth client (Cursor).
         del server["auth"]
@@ -405,21 +373,13 @@ def _choose_tools(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -
         ]
         if "*" in server["include_tools"]:
             del server["include_tools"]
-    if (
-        adapted.of_host
-        and isinstance(server.get("include_tools"), list)
-        and isinstance(server.get("exclude_tools"), list)
-    ):
+    lists = [isinstance(server.get(key), list) for key in ("include_tools", "exclude_tools")]
+    if adapted.of_host and all(lists):
         exclude(server, server.pop("exclude_tools"))
     if isinstance(tools, dict):
-        exclude(
-            server, [name for name, switch in tools.items() if switch is False or _is_off(switch)]
-        )
-        if any(
-            set(switch) - {"enabled", "disabled"}
-            for switch in tools.values()
-            if isinstance(switch, dict)
-        ):
+        exclude(server, [name for name, switch in tools.items() if _is_off(switch)])
+        settings = [switch for switch in tools.values() if isinstance(switch, dict)]
+        if any(switch.keys() - {"enabled", "disabled"} for switch in settings):
             _remark(adapted, at, "tools (beyond switching them off)")
     elif tools is not None and not isinstance(tools, list):
         adapted.problem((*at, "tools"), "must be a list of tool names")
@@ -434,63 +394,56 @@ def _read_keys(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -> N
         del server["available_tools"]
     names = server.pop("env_keys", None)
     if isinstance(names, list):
-        given = server.get("envs")
         named = {name: f"${{{name}}}" for name in names if isinstance(name, str)}
-        server["envs"] = {**named, **(given if isinstance(given, dict) else {})}
+        server["envs"] = {**named, **object_in(server, "envs")}
     variable = server.pop("api_key_env", None)
-    header, form = (
-        server.pop("api_key_header", "Authorization"),
-        server.pop("api_key_format", "Bearer {token}"),
-    )
+    header = server.pop("api_key_header", "Authorization")
+    form = server.pop("api_key_format", "Bearer {token}")
     if isinstance(variable, str) and variable and isinstance(header, str) and isinstance(form, str):
-        given = server.get("headers")
         value = form.replace("{token}", f"${{{variable}}}")
-        server["headers"] = {**(given if isinstance(given, dict) else {}), header: value}
+        server["headers"] = {**object_in(server, "headers"), header: value}
         adapted.written[(*at, "headers", header)] = (*adapted.as_written(at), "api_key_env")
     options = server.pop("requestOptions", None)
-    if (
-        isinstance(options, dict)
-        and isinstance(options.get("headers"), dict)
-        and "headers" not in server
-    ):
-        server["headers"] = options["headers"]
+    headers = options.get("headers") if isinstance(options, dict) else None
+    if isinstance(headers, dict) and "headers" not in server:
+        server["headers"] = headers
         adapted.written[(*at, "headers")] = (*adapted.as_written(at), "requestOptions", "headers")
 
 
 def _is_off(switch: Any) -> bool:
-    return isinstance(switch, dict) and (
-        switch.get("enabled") is False or switch.get("disabled") is True
-    )
+    if isinstance(switch, dict):
+        return switch.get("enabled") is False or switch.get("disabled") is True
+    return switch is False
 
 
 def _name_variables(server: dict[str, Any], of_host: bool) -> None:
     """Convert other forms of variables to ours: opencode's, Continue's, and Gemini CLI's values
     that are just `$NAME`.
     """
-    for key in ("command", "args", "env", "headers", "url", "cwd") if of_host else ():
-        server.update(
-            {key: _with_variables(server[key], key in ("env", "headers"))} if key in server else {}
-        )
+    if not of_host:
+        return
+    for key in ("command", "args", "env", "headers", "url", "cwd"):
+        if key in server:
+            server[key] = _with_variables(server[key], key in ("env", "headers"))
 
 
 def _refuse_what_users_have(adapted: AdaptedConfig, at: KeyPath, server: Mapping[str, Any]) -> None:
     """Report values that LibreChat has for each of its users, such as `{{LIBRECHAT_USER_ID}}`: they
     would be sent as is.
     """
-    for key in ("url", "headers", "env", "args") if adapted.of_host else ():
+    if not adapted.of_host:
+        return
+    for key in ("url", "headers", "env", "args"):
         value = server.get(key)
-        parts = (
-            value.items()
-            if isinstance(value, dict)
-            else enumerate(value)
-            if isinstance(value, list)
-            else [(None, value)]
-        )
-        for part, text in parts:
+        texts: dict[KeyPath, Any] = {(): value}
+        if isinstance(value, dict):
+            texts = {(name,): text for name, text in value.items()}
+        elif isinstance(value, list):
+            texts = {(index,): text for index, text in enumerate(value)}
+        for below, text in texts.items():
             if isinstance(text, str) and _OF_A_USER.search(text):
-                path = (*at, key) if part is None else (*at, key, part)
                 adapted.problem(
-                    path,
+                    (*at, key, *below),
                     "only its host has a value for {{…}}. Write ${NAME} for an environment"
                     " variable",
                 )
@@ -549,29 +502,23 @@ def _ignore_rest(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> N
     A near-miss of a key that restricts something is an error.
     """
     at: KeyPath = ("servers", name)
-    fields = [
-        key
-        for key in ServerConfig.model_fields
-        if not (adapted.of_host and key in _KEYS_THAT_SHARE)
-    ]
-    keys = [*fields, ENV_FILE, PASSED_ON]
+    keys = [*ServerConfig.model_fields, ENV_FILE, PASSED_ON]
+    if adapted.of_host:
+        keys = [key for key in keys if key not in _KEYS_THAT_SHARE]
     # Some of a host's own keys look like ours. In an entry that starts nothing, one is probably
     # misspelt.
     suggests = not adapted.of_host or not {"command", "url", "bundled"} & server.keys()
-    for key in sorted(set(server) - set(keys)):
-        if protects := (
-            [] if key in _HOST_KEYS else closest(key, _KEYS_THAT_PROTECT, 1, cutoff=0.75)
-        ):
-            adapted.problem((*at, key), f"unknown key. {did_you_mean(protects, protects)}")
-        else:
-            near: Iterable[str] = (
-                closest(key, keys, 1) if suggests and key not in _HOST_KEYS else []
-            )
-            _remark(
-                adapted,
-                at,
-                f"{dotted((key,))}{f' ({did_you_mean(list(near), keys)})' if near else ''}",
-            )
+    for key in sorted(server.keys() - set(keys)):
         del server[key]
+        remark = dotted((key,))
+        if key not in _HOST_KEYS:
+            protects = closest(key, _KEYS_THAT_PROTECT, 1, cutoff=0.75)
+            if protects:
+                adapted.problem((*at, key), f"unknown key. {did_you_mean(protects, protects)}")
+                continue
+            near = closest(key, keys, 1) if suggests else []
+            if near:
+                remark = f"{remark} ({did_you_mean(near, keys)})"
+        _remark(adapted, at, remark)
     if name in adapted.remarks:
         adapted.notes.append(f"{_where(adapted, name)}: {adapted.remarks[name]} ignored.")

@@ -15,7 +15,7 @@ from typing import Any
 
 from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.limits import is_too_deep
-from casual_mcp_nb.config.document import ConfigProblem, KeyPath, dotted
+from casual_mcp_nb.config.document import ConfigProblem, KeyPath, dotted, list_in, object_in
 from casual_mcp_nb.config.environment import Input
 from casual_mcp_nb.config.host_servers import AdaptedConfig, adapt_server, servers_in, switches_of
 from casual_mcp_nb.config.host_table import host_of
@@ -87,7 +87,8 @@ def adapt(source: Mapping[str, Any], file: Path | None = None) -> AdaptedConfig:
     data: dict[str, Any] = {str(key): _copied(value) for key, value in source.items()}
     adapted = AdaptedConfig(data)
     if is_legacy(data):
-        command = f"casual-mcp-nb migrate-config {shlex.quote(str(file)) if file else 'FILE'}"
+        named = shlex.quote(str(file)) if file else "FILE"
+        command = f"casual-mcp-nb migrate-config {named}"
         text = (
             "each must name a client. casual-mcp before 1.0 had the provider here. To convert the"
             " file: "
@@ -98,7 +99,8 @@ def adapt(source: Mapping[str, Any], file: Path | None = None) -> AdaptedConfig:
     adapted.of_host = of_known_host
     of_project = _of_projects(adapted)
     switches = switches_of(data)
-    _take_inputs(adapted, data.pop("inputs", None))
+    _take_inputs(adapted, data)
+    data.pop("inputs", None)
     _take_registry_entry(adapted)
     sections = _sections(adapted, of_project)
     _ignore_file_keys(adapted, of_known_host)
@@ -114,24 +116,21 @@ def adapt(source: Mapping[str, Any], file: Path | None = None) -> AdaptedConfig:
 def _copied(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [_copied(item) for item in value]
+    return value
 
 
-def _take_inputs(adapted: AdaptedConfig, inputs: Any) -> None:
-    adapted.inputs += (
-        [Input.of(each) for each in inputs if isinstance(each, dict)]
-        if isinstance(inputs, list)
-        else []
-    )
+def _take_inputs(adapted: AdaptedConfig, section: Mapping[str, Any]) -> None:
+    inputs = list_in(section, "inputs")
+    adapted.inputs += [Input.of(each) for each in inputs if isinstance(each, dict)]
 
 
 def _take_registry_entry(adapted: AdaptedConfig) -> None:
     """Replace a `server.json` by the server it describes."""
     data = adapted.data
-    listed = [data.get("packages"), data.get("remotes")]
-    if not isinstance(data.get("name"), str) or not any(
-        isinstance(each, list) and each for each in listed
-    ):
+    listed = list_in(data, "packages") or list_in(data, "remotes")
+    if not isinstance(data.get("name"), str) or not listed:
         return
     # The file is on this computer, so that it may name an address here.
     ways = list(servers_of(data, "", None, local=True))
@@ -168,12 +167,9 @@ def _of_projects(adapted: AdaptedConfig) -> list[tuple[KeyPath, Any]]:
     They precede its other ones.
     """
     data = adapted.data
-    found, folder = data.get("projects"), str(Path.cwd())
-    projects = (
-        {name: each for name, each in found.items() if isinstance(each, dict)}
-        if isinstance(found, dict)
-        else {}
-    )
+    folder = str(Path.cwd())
+    found = object_in(data, "projects")
+    projects = {name: each for name, each in found.items() if isinstance(each, dict)}
     with_servers = {
         name: each["mcpServers"]
         for name, each in projects.items()
@@ -197,9 +193,8 @@ def _of_projects(adapted: AdaptedConfig) -> list[tuple[KeyPath, Any]]:
         data["mcpServers"] = {
             name: server for name, server in others.items() if name not in servers
         }
-    data["disabledMcpServers"] = [
-        name for part in (data, project) for name in _listed(part.get("disabledMcpServers"))
-    ]
+    both = [*list_in(data, "disabledMcpServers"), *list_in(project, "disabledMcpServers")]
+    data["disabledMcpServers"] = both
     return [(("projects", folder, "mcpServers"), servers)]
 
 
@@ -209,12 +204,10 @@ def _servers_of_projects(projects: Mapping[str, Mapping[str, Any]]) -> str:
         f"{shown(Path(folder))} ({', '.join(map(shown, list(servers)[:_MAX_IN_A_NOTE]))})"
         for folder, servers in shown_first
     ]
-    more = f" and {len(projects) - len(texts)} more" if len(projects) > len(texts) else ""
+    more = ""
+    if len(projects) > len(texts):
+        more = f" and {len(projects) - len(texts)} more"
     return f"The servers of other projects are not used: {', '.join(texts)}{more}."
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _sections(
@@ -227,7 +220,7 @@ def _sections(
         spelling = re.sub(r"[^a-z]", "", key.rpartition(".")[2].casefold())
         if spelling in _SPELLINGS or key == "mcp.servers":
             sections.append(((key,), data.pop(key)))
-    if _is_of_goose(data.get("extensions")):
+    if _is_of_goose(object_in(data, "extensions")):
         sections.append((("extensions",), data.pop("extensions")))
     if isinstance(data.get("mcp"), dict):
         sections += _in_settings(adapted, data.pop("mcp"))
@@ -241,7 +234,7 @@ def _in_settings(adapted: AdaptedConfig, mcp: dict[str, Any]) -> list[tuple[KeyP
     """Find the servers below `mcp`: in a section (VS Code, marimo, opencode 2), or by name
     (opencode).
     """
-    _take_inputs(adapted, mcp.get("inputs"))
+    _take_inputs(adapted, mcp)
     sections: list[tuple[KeyPath, Any]] = [
         (("mcp", key), mcp[key]) for key in ("servers", "mcpServers") if key in mcp
     ]
@@ -251,14 +244,14 @@ def _in_settings(adapted: AdaptedConfig, mcp: dict[str, Any]) -> list[tuple[KeyP
     ignored = [name for name in mcp if name not in _OF_SETTINGS and name not in named]
     if ignored:
         adapted.notes.append(f"mcp: {', '.join(dotted((name,)) for name in ignored)} ignored.")
-    return [*sections, (("mcp",), named)] if named else sections
+    if named:
+        sections.append((("mcp",), named))
+    return sections
 
 
-def _is_of_goose(extensions: Any) -> bool:
-    entries = extensions.values() if isinstance(extensions, dict) else ()
-    return any(
-        isinstance(entry, dict) and {"cmd", "uri", "type"} & entry.keys() for entry in entries
-    )
+def _is_of_goose(extensions: Mapping[str, Any]) -> bool:
+    entries = [entry for entry in extensions.values() if isinstance(entry, dict)]
+    return any({"cmd", "uri", "type"} & entry.keys() for entry in entries)
 
 
 def _is_server(entry: Any) -> bool:
@@ -293,21 +286,20 @@ def _ignore_file_keys(adapted: AdaptedConfig, of_known_host: bool) -> None:
         for key in ignored
         if key != "$schema" and key not in _APPLIED and (every or _MAY_BE_MEANT.search(key))
     ]
-    words = [_word(key, () if of_known_host else keys) for key in meant]
+    suggested = () if of_known_host else keys
+    words = [_word(key, suggested) for key in meant]
     if words:
-        more = (
-            f" and {len(words) - _MAX_IN_A_NOTE} more are"
-            if len(words) > _MAX_IN_A_NOTE
-            else " are"
-            if words[1:]
-            else " is"
-        )
-        adapted.notes.append(f"{', '.join(words[:_MAX_IN_A_NOTE])}{more} ignored.")
+        more = ""
+        if len(words) > _MAX_IN_A_NOTE:
+            more = f" and {len(words) - _MAX_IN_A_NOTE} more"
+        are = "is" if len(words) == 1 else "are"
+        adapted.notes.append(f"{', '.join(words[:_MAX_IN_A_NOTE])}{more} {are} ignored.")
 
 
 def _word(key: str, keys: Iterable[str]) -> str:
     near = closest(key, keys, 1, cutoff=0.85)
-    return f"{dotted((key,))}{f' ({did_you_mean(near, near)})' if near else ''}"
+    word = dotted((key,))
+    return f"{word} ({did_you_mean(near, near)})" if near else word
 
 
 def _merge(adapted: AdaptedConfig, sections: list[tuple[KeyPath, Any]]) -> None:
@@ -340,11 +332,14 @@ def _by_name(section: Any) -> list[tuple[str | int, str, Any]] | None:
     """
     if isinstance(section, dict):
         return [(name, name, server) for name, server in section.items()]
-    if isinstance(section, list) and all(
-        isinstance(each, dict) and isinstance(each.get("name"), str) for each in section
-    ):
-        return [
-            (index, each["name"], {key: value for key, value in each.items() if key != "name"})
-            for index, each in enumerate(section)
-        ]
-    return [] if section is None else None
+    if section is None:
+        return []
+    if not isinstance(section, list):
+        return None
+    entries: list[tuple[str | int, str, Any]] = []
+    for index, each in enumerate(section):
+        if not isinstance(each, dict) or not isinstance(each.get("name"), str):
+            return None
+        entry = dict(each)
+        entries.append((index, entry.pop("name"), entry))
+    return entries

@@ -61,12 +61,8 @@ def _migrated(data: Mapping[str, Any], moved: dict[KeyPath, KeyPath]) -> dict[st
         chosen = next(each for each in names if clients.get(each, client) == client)
         if chosen not in clients:
             moved["clients", chosen] = ("models", name)
-            moved.update(
-                {
-                    ("clients", chosen, key): ("models", name, old)
-                    for old, key in _LEGACY_CLIENT.items()
-                }
-            )
+            for old, key in _LEGACY_CLIENT.items():
+                moved["clients", chosen, key] = ("models", name, old)
         moved["models", name, "client"] = ("models", name, "provider")
         clients[chosen] = client
         models[name] = {"client": chosen} | {
@@ -77,12 +73,11 @@ def _migrated(data: Mapping[str, Any], moved: dict[KeyPath, KeyPath]) -> dict[st
 
 def dropped_fields(data: Mapping[str, Any]) -> list[KeyPath]:
     """List the models' keys that `migrate_legacy_config` drops."""
-    models = data["models"].items() if is_legacy(data) else ()
+    if not is_legacy(data):
+        return []
     keys = {*_LEGACY_CLIENT, *_LEGACY_MODEL}
-    return [
-        ("models", name, key)
-        for name, model in models
-        if isinstance(model, Mapping)
-        for key in model
-        if key not in keys
-    ]
+    dropped: list[KeyPath] = []
+    for name, model in data["models"].items():
+        if isinstance(model, Mapping):
+            dropped += [("models", name, key) for key in model if key not in keys]
+    return dropped

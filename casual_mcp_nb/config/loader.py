@@ -36,6 +36,7 @@ from casual_mcp_nb.config.document import (
     KeyPath,
     cross_problems,
     dotted,
+    object_in,
     parse_document,
     plain_json,
     problems_of,
@@ -49,6 +50,7 @@ from casual_mcp_nb.config.environment import (
     Substitution,
     env_entries,
     read_environment,
+    references_of,
     workspace_of,
 )
 from casual_mcp_nb.config.host_servers import (
@@ -83,11 +85,10 @@ def read_prices(source: str | Path | Mapping[str, Any]) -> dict[str, Price]:
     """
     if not isinstance(source, str | Path | Mapping):
         raise ConfigError("A price table must be a path or an object.", key="prices", hint=_SHAPE)
-    document = (
-        Document(dict(source))
-        if isinstance(source, Mapping)
-        else read_document(Path(source).expanduser().absolute())
-    )
+    if isinstance(source, Mapping):
+        document = Document(dict(source))
+    else:
+        document = read_document(Path(source).expanduser().absolute())
     try:
         prices, errors = TypeAdapter(PriceTable).validate_python(document.data), []
     except ValidationError as error:
@@ -95,17 +96,13 @@ def read_prices(source: str | Path | Mapping[str, Any]) -> dict[str, Price]:
     # In a config, the table's keys are below `prices`; in a separate file they are at the top
     # level.
     within = 1 if document.path else 0
-    shape = (
-        f"{_SHAPE} {_OF_ANOTHER_KIND}" if document.path and document.path.name == FILE else _SHAPE
-    )
+    shape = _SHAPE
+    if document.path and document.path.name == FILE:
+        shape = f"{_SHAPE} {_OF_ANOTHER_KIND}"
     problems = [
         ConfigProblem(problem.path[within:], f"{problem.text}. {shape}") for problem in errors
     ]
-    raise_problems(
-        [*document.problems, *problems],
-        path=str(document.path) if document.path else None,
-        locate=document.locate,
-    )
+    raise_problems([*document.problems, *problems], document)
     return prices
 
 
@@ -184,37 +181,43 @@ def _by_entry(document: Document, variables: Environment, *, ask: bool = True) -
     A ConfigError if something else is wrong.
     """
     adapted = adapt(document.data, document.path)
-    named = adapted.data.get("servers")
-    places = (
-        {adapted.as_written(("servers", name)): name for name in named}
-        if isinstance(named, dict)
-        else {}
-    )
+    names = object_in(adapted.data, "servers")
+    places = {adapted.as_written(("servers", name)): name for name in names}
     defined = adapted.inputs
-    del adapted, named
+    del adapted, names
     unusable: dict[str, str] = {}
     # An entry that cannot be used anyway needs no values from the person.
     for inputs in (Inputs(defined, variables, ask=False), Inputs(defined, variables, ask=ask)):
-        while True:
-            config, problems, failure = _attempt(document, variables, inputs, unusable)
-            owners = [_owner(problem, places) for problem in problems]
-            if failure is not None or not problems or None in owners:
-                break
-            before = len(unusable)
-            for problem, owner in zip(problems, owners, strict=True):
-                if owner is not None:
-                    unusable.setdefault(places[owner], _reason(problem, owner))
-            if len(unusable) == before:
-                break
+        config, problems, failure = _without_unusable(document, variables, inputs, places, unusable)
         if problems or failure is not None:
             break
     if failure is not None:
         raise failure.with_traceback(None)
-    raise_problems(
-        problems, path=str(document.path) if document.path else None, locate=document.locate
-    )
+    raise_problems(problems, document)
     config._origin = replace(config._origin, unusable=unusable)
     return resolve_api_keys(config, variables)
+
+
+def _without_unusable(
+    document: Document,
+    variables: Environment,
+    inputs: Inputs,
+    places: Mapping[KeyPath, str],
+    unusable: dict[str, str],
+) -> tuple[Config, list[ConfigProblem], ConfigError | None]:
+    """Build the config, see `_attempt`, without the servers that have problems, which are added to
+    `unusable`.
+    """
+    while True:
+        config, problems, failure = _attempt(document, variables, inputs, unusable)
+        owners = [_owner(problem, places) for problem in problems]
+        before = len(unusable)
+        if failure is None and None not in owners:
+            for problem, owner in zip(problems, owners, strict=True):
+                assert owner is not None
+                unusable.setdefault(places[owner], _reason(problem, owner))
+        if len(unusable) == before:
+            return config, problems, failure
 
 
 def _reason(problem: ConfigProblem, owner: KeyPath) -> str:
@@ -270,7 +273,7 @@ def _checked(
         raise failure.with_traceback(None)
     named = source or document
     problems = [replace(problem, path=named.as_written(problem.path)) for problem in problems]
-    raise_problems(problems, path=str(named.path) if named.path else None, locate=named.locate)
+    raise_problems(problems, named)
     return resolve_api_keys(config, variables)
 
 
@@ -397,21 +400,18 @@ def _in_full(problem: ConfigProblem, adapted: AdaptedConfig) -> str:
     """Add a server's ignored keys to a problem with the whole server: the likeliest cause is a
     misspelt key.
     """
-    remark = (
-        adapted.remarks.get(str(problem.path[1]))
-        if problem.path[:1] == ("servers",) and len(problem.path) == 2
-        else None
-    )
+    if problem.path[:1] != ("servers",) or len(problem.path) != 2:
+        return problem.text
+    remark = adapted.remarks.get(str(problem.path[1]))
     return f"{problem.text}. Ignored: {remark}" if remark else problem.text
 
 
 def _remember(config: Config, written: Mapping[KeyPath, str | None]) -> None:
     """Let each config entry remember how its values were written in the file."""
-    entries: dict[KeyPath, BaseConfig] = {
-        (section, name): entry
-        for section in ("clients", "models", "servers")
-        for name, entry in getattr(config, section).items()
-    }
+    entries: dict[KeyPath, BaseConfig] = {}
+    for section in ("clients", "models", "servers"):
+        for name, entry in getattr(config, section).items():
+            entries[section, name] = entry
     of_entries: dict[KeyPath, dict[KeyPath, Written]] = {at: {} for at in (*entries, ())}
     for at, text in written.items():
         whose = at[:2] if at[:2] in entries else ()
@@ -472,16 +472,13 @@ def _read_env_files(
             yield ConfigProblem(at, "this file cannot be read as text")
         else:
             written.setdefault(at, file)
-            written.update(
-                {
-                    ("servers", name, "env", each): None
-                    for each in entries
-                    if each not in server.get("env", {})
-                }
-            )
-            server["env"] = {**entries, **server.get("env", {})}
-            references = [name for entry in entries for name in entries.references(entry)]
-            used.setdefault(("servers", name), {}).update(dict.fromkeys(references))
+            given = server.get("env", {})
+            noted = used.setdefault(("servers", name), {})
+            for entry in entries:
+                if entry not in given:
+                    written["servers", name, "env", entry] = None
+                noted.update(dict.fromkeys(entries.references(entry)))
+            server["env"] = {**entries, **given}
 
 
 def _pass_variables_on(
@@ -499,9 +496,10 @@ def _pass_variables_on(
         if not isinstance(listed, list) or not isinstance(env, dict):
             continue
         for each in listed:
+            variable = each
             # Codex can also name a variable of another computer on which the server runs.
-            elsewhere = isinstance(each, dict) and each.get("source", "local") != "local"
-            variable = each.get("name") if isinstance(each, dict) and not elsewhere else each
+            if isinstance(each, dict) and each.get("source", "local") == "local":
+                variable = each.get("name")
             if isinstance(variable, str) and variable in variables and variable not in env:
                 server["env"] = env = {**env, variable: variables[variable]}
                 written["servers", name, "env", variable] = f"${{{variable}}}"
@@ -512,7 +510,8 @@ def _read_price_file(
     data: dict[str, Any], folder: Path | None, written: dict[KeyPath, str | None]
 ) -> ConfigError | None:
     """Merge a separate price file into the config. Return the problems in that file."""
-    named, file = data.get("prices"), folder / FILE if folder else None
+    named = data.get("prices")
+    file = folder / FILE if folder else None
     if isinstance(named, str):
         file = (folder or Path()) / os.path.expanduser(named)
     elif named is not None or file is None or not file.is_file():
@@ -532,13 +531,12 @@ def resolve_api_keys(config: Config, variables: Mapping[str, str]) -> Config:
     clients = {name: _with_key(name, client, variables) for name, client in config.clients.items()}
     resolved = config.model_copy(update={"clients": clients})
     # A `.env` file beside the config can put another variable's value into the key's variable.
-    references = getattr(variables, "references", lambda _: ())
-    used = {
-        ("clients", name): (*config.variables_of("clients", name), *references(client.key_variable))
-        for name, client in clients.items()
-        if client.key_variable and references(client.key_variable)
-    }
-    resolved._origin = replace(config._origin, variables={**config._origin.variables, **used})
+    used = {**config._origin.variables}
+    for name, client in clients.items():
+        references = references_of(variables, client.key_variable or "")
+        if references:
+            used["clients", name] = (*config.variables_of("clients", name), *references)
+    resolved._origin = replace(config._origin, variables=used)
     return resolved
 
 
@@ -641,8 +639,9 @@ def _tool_sets(file: _FileText, path: Path) -> dict[str, Any]:
 def plain_tool_set(tool_set: ToolSetConfig) -> dict[str, Any]:
     """Convert a toolset to the file's format, without an empty description."""
     servers = {server: _plain_rule(rule) for server, rule in tool_set.servers.items()}
-    value = {"description": tool_set.description} if tool_set.description else {}
-    return {**value, "servers": servers}
+    if tool_set.description:
+        return {"description": tool_set.description, "servers": servers}
+    return {"servers": servers}
 
 
 def _plain_rule(
@@ -655,7 +654,8 @@ def _plain_rule(
 
 def _with_tool_set(text: str, name: str, value: dict[str, Any]) -> str:
     plain = plain_json(text)
-    indent = match[1] if (match := _INDENT.search(plain)) else "  "
+    match = _INDENT.search(plain)
+    indent = match[1] if match else "  "
     newline = "\r\n" if "\r\n" in plain else "\n"
 
     def written(value: Any, depth: int) -> str:

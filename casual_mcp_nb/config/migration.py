@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from casual_mcp_nb.config.document import (
     KeyPath,
     dotted,
     has_comments,
+    object_in,
     parse_document,
     raise_problems,
     read_text,
@@ -56,7 +58,7 @@ class MigratedConfig:
     notes: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     secrets: Secrets = field(default_factory=Secrets, repr=False)
-    source: Document = field(default_factory=lambda: Document({}), repr=False)
+    source: Document = field(default=Document({}), repr=False)
     of_host: bool = False
     indent: str = "  "
 
@@ -107,7 +109,7 @@ def migrated(path: Path, folder: Path) -> MigratedConfig:
     if is_of_host(document.data, path):
         notes += _leave_out_unusable(adapted, document)
     problems = [*document.problems, *adapted.problems]
-    raise_problems(problems, path=str(path), locate=document.locate)
+    raise_problems(problems, document)
     variables = _Variables()
     defined = {each.id: each for each in adapted.inputs}
 
@@ -115,12 +117,11 @@ def migrated(path: Path, folder: Path) -> MigratedConfig:
         return variables.ask(defined.get(match[1], Input(match[1])))
 
     # VS Code's inputs are not kept: environment variables take their place.
-    adapted.data.update(_mapped(adapted.data, lambda text: _INPUT.sub(reference, text)))
+    adapted.data.update(_mapped(adapted.data, partial(_INPUT.sub, reference)))
     for name, server in servers_in(adapted.data):
         _hide_in_server(server, ("servers", name), variables)
     for section in ("clients", "models"):
-        entries = adapted.data.get(section)
-        for name, entry in entries.items() if isinstance(entries, dict) else ():
+        for name, entry in object_in(adapted.data, section).items():
             if isinstance(entry, dict):
                 _hide_in_model(entry, (section, name), variables)
     if folder.resolve() != path.parent.resolve():
@@ -216,11 +217,11 @@ def _mapped(value: Any, change: Callable[[str], str]) -> Any:
 
 def _hide_in_server(server: dict[str, Any], at: KeyPath, variables: _Variables) -> None:
     name = str(at[1])
-    env = _object(server, "env")
+    env = object_in(server, "env")
     for key, value in env.items():
         if isinstance(value, str) and value and "${" not in value and certain(key, value):
             env[key] = variables.reference(value, (*at, "env", key), key, f"{name}_{key}")
-    _hide_in_headers(server.get("headers"), (*at, "headers"), name, variables)
+    _hide_in_headers(object_in(server, "headers"), (*at, "headers"), name, variables)
     auth = server.get("auth")
     if isinstance(auth, str) and auth not in ("", "oauth") and "${" not in auth:
         server["auth"] = variables.reference(auth, (*at, "auth"), f"{name}_TOKEN")
@@ -245,8 +246,8 @@ def _hide_in_model(entry: dict[str, Any], at: KeyPath, variables: _Variables) ->
     if isinstance(key, str) and key and "${" not in key:
         entry["api_key"] = variables.reference(key, (*at, "api_key"), client_variable(name))
     for headers in ("headers", "extra_headers"):
-        _hide_in_headers(entry.get(headers), (*at, headers), name, variables)
-    body = _object(entry, "extra_body")
+        _hide_in_headers(object_in(entry, headers), (*at, headers), name, variables)
+    body = object_in(entry, "extra_body")
     for field_name, value in body.items():
         if isinstance(value, str) and "${" not in value and certain(field_name, value):
             body[field_name] = variables.reference(
@@ -255,21 +256,16 @@ def _hide_in_model(entry: dict[str, Any], at: KeyPath, variables: _Variables) ->
     _hide_in_address(entry, "base_url", at, variables)
 
 
-def _object(entry: dict[str, Any], key: str) -> dict[str, Any]:
-    value = entry.get(key)
-    return value if isinstance(value, dict) else {}
-
-
-def _hide_in_headers(headers: Any, at: KeyPath, name: str, variables: _Variables) -> None:
-    for header, value in headers.items() if isinstance(headers, dict) else ():
+def _hide_in_headers(
+    headers: dict[str, Any], at: KeyPath, name: str, variables: _Variables
+) -> None:
+    for header, value in headers.items():
         harmless = header.casefold() in _HARMLESS_HEADERS
         if not isinstance(value, str) or not value or "${" in value or harmless:
             continue
         scheme, _, secret = value.rpartition(" ")
-        of_sign_in = header.casefold() == "authorization"
-        reference = variables.reference(
-            secret, (*at, header), f"{name}_{'TOKEN' if of_sign_in else header}"
-        )
+        what = "TOKEN" if header.casefold() == "authorization" else header
+        reference = variables.reference(secret, (*at, header), f"{name}_{what}")
         headers[header] = f"{scheme} {reference}" if scheme else reference
 
 
@@ -323,7 +319,7 @@ def _moved(adapted: AdaptedConfig, old: Path, new: Path) -> list[str]:
         return str((base / value).resolve())
 
     if before.resolve() != workspace_of(new).resolve():
-        adapted.data.update(_mapped(adapted.data, lambda text: _WORKSPACE.sub(workspace, text)))
+        adapted.data.update(_mapped(adapted.data, partial(_WORKSPACE.sub, workspace)))
     for _, server in servers_in(adapted.data):
         if "cwd" in server:
             server["cwd"] = absolute(server["cwd"], old)
@@ -334,20 +330,19 @@ def _moved(adapted: AdaptedConfig, old: Path, new: Path) -> list[str]:
         command = server.get("command")
         if isinstance(command, str) and ("/" in command or "\\" in command):
             server["command"] = absolute(command, old)
-    for section, key in (("clients", "cassette"), ("", "prices")):
-        entries = adapted.data.get(section) if section else {"": adapted.data}
-        for entry in entries.values() if isinstance(entries, dict) else ():
-            if isinstance(entry, dict) and isinstance(entry.get(key), str):
-                entry[key] = absolute(entry[key], old)
-    notes = [f"Relative paths were made absolute: {len(changed)}."] if changed else []
+    clients = [(client, "cassette") for client in object_in(adapted.data, "clients").values()]
+    for entry, key in (*clients, (adapted.data, "prices")):
+        if isinstance(entry, dict) and isinstance(entry.get(key), str):
+            entry[key] = absolute(entry[key], old)
+    notes = []
+    if changed:
+        notes.append(f"Relative paths were made absolute: {len(changed)}.")
     if (old / ".env").is_file():
         notes.append(
             "The new file does not read the .env beside the old one. Copy the variables that it"
             " needs."
         )
-    models = adapted.data.get("models")
-    if isinstance(models, dict) and any(
-        isinstance(each, dict) and each.get("template") for each in models.values()
-    ):
+    models = object_in(adapted.data, "models").values()
+    if any(isinstance(model, dict) and model.get("template") for model in models):
         notes.append("Its models use templates: copy the folder prompt-templates/ to the new file.")
     return notes

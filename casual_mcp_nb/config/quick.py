@@ -117,7 +117,9 @@ def server_fields(text: str) -> tuple[str, dict[str, Any]]:
         )
     command, args = words[0], words[1:]
     bundled = command.removeprefix(BUNDLED_PREFIX)
-    fields: dict[str, Any] = {"args": args, **({"env": env} if env else {})}
+    fields: dict[str, Any] = {"args": args}
+    if env:
+        fields["env"] = env
     if bundled in BUNDLED:
         return bundled, {"bundled": bundled, **fields}
     if bundled != command or (
@@ -208,23 +210,22 @@ def _name_in_command(words: list[str]) -> str:
     """Find the package's name or script in a command line, without the parts that every server's
     name has.
     """
-    names = [
-        word
-        for word in words
-        if not word.startswith("-") and word not in _SUBCOMMANDS and not _is_runner(word)
-    ]
+    names = [word for word in words if not _is_of_runner(word)]
     telling = [name for name in names if re.search("mcp|server", name, re.IGNORECASE)]
     last = re.split(r"[/\\]", (telling or names or words[:1])[0])[-1]
     return _short_name(re.sub(r"(?<=.)[@=:].*|\.(?:py|m?js|ts|exe|sh)$", "", last)) or "server"
 
 
-def _is_runner(word: str) -> bool:
+def _is_of_runner(word: str) -> bool:
+    """Check whether a word is a runner of packages, or one of its options or subcommands."""
     program = PurePath(word).name.lower().removesuffix(".exe")
+    if word.startswith("-") or word in _SUBCOMMANDS:
+        return True
     return program in _RUNNERS or program.startswith("py")
 
 
 def _short_name(*texts: str) -> str:
-    parts = [part for text in texts for part in re.split(r"[^a-z0-9]+", text.lower()) if part]
+    parts = re.findall("[a-z0-9]+", " ".join(texts).lower())
     return "-".join([part for part in parts if part not in _SAYS_LITTLE] or parts)[:40].strip("-")
 
 
@@ -240,15 +241,17 @@ _CHAT = "-chat"
 """Behind a provider's name: its chat completions, even for models that reason."""
 
 
+def _as_given(name: str | None, server: Any, taken: Collection[str]) -> tuple[str | None, Any]:
+    return name, server
+
+
 def quick_config(
     model: str | None = None,
     servers: Mapping[str, ServerLike] | Iterable[str] = (),
     *,
     base_url: str | None = None,
     environ: Mapping[str, str] | None = None,
-    resolve: Callable[
-        [str | None, Any, Collection[str]], tuple[str | None, Any]
-    ] = lambda name, spec, _taken: (name, spec),
+    resolve: Callable[[str | None, Any, Collection[str]], tuple[str | None, Any]] = _as_given,
 ) -> tuple[Config, dict[str, FastMCP[Any]]]:
     """Build a config from a model and servers, and collect the in-process servers.
 
@@ -262,11 +265,13 @@ def quick_config(
     )
     read: dict[str, ServerConfig] = {}
     in_process: dict[str, FastMCP[Any]] = {}
-    entries: Any = (
-        servers.items()
-        if isinstance(servers, Mapping)
-        else ((None, text) for text in _texts(servers))
-    )
+    entries: Iterable[tuple[str | None, Any]]
+    if isinstance(servers, Mapping):
+        entries = servers.items()
+    elif isinstance(servers, str):
+        entries = [(None, servers)]
+    else:
+        entries = [(None, text) for text in servers]
     for given, text in entries:
         name, spec = resolve(given, text, read)
         if is_in_process(spec):
@@ -357,7 +362,3 @@ def _check(name: str, client: ClientConfig) -> None:
             raise missing(name, spec.sdk) from None
     if spec.needs_key and spec.key_variable and client.key_state == "not set":
         raise no_key(name, client.provider)
-
-
-def _texts(servers: Iterable[str]) -> Iterable[str]:
-    return [servers] if isinstance(servers, str) else servers

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from casual_mcp_nb.base.displayable import Displayable
 from casual_mcp_nb.base.named_address import AddressGuard, AddressRefusedError
+from casual_mcp_nb.config.document import object_in
 from casual_mcp_nb.config.environment import Input
 
 Way = Literal["http", "sse", "npm", "pypi", "oci", "nuget", "other"]
@@ -103,18 +104,15 @@ def servers_of(
         version=line_of(card.get("version"))[:100],
     )
     for remote in objects_of(card.get("remotes")):
-        yield _with_way(
-            replace(base, way="sse" if remote.get("type") == "sse" else "http"),
-            remote,
-            _remote,
-            catalog,
-            local,
-        )
-    # Cards have no packages, since they come from whoever runs the server.
-    for package in objects_of(card.get("packages")) if catalog is None else ():
+        way: Way = "sse" if remote.get("type") == "sse" else "http"
+        yield _with_way(replace(base, way=way), remote, _remote, catalog, local)
+    if catalog is not None:
+        # Cards have no packages, since they come from whoever runs the server.
+        return
+    for package in objects_of(card.get("packages")):
         kind = line_of(_field(package, "registryType"))
-        way = kind if kind in _IDENTIFIERS else "other"
-        yield _with_way(replace(base, way=way), package, _package, catalog, local)  # type: ignore[arg-type]
+        known = kind if kind in _IDENTIFIERS else "other"
+        yield _with_way(replace(base, way=known), package, _package, catalog, local)  # type: ignore[arg-type]
 
 
 def _with_way(
@@ -201,7 +199,8 @@ def _checked_host(url: str, local: bool) -> str:
     if "{" in url.partition("://")[2].partition("/")[0]:
         raise UnreadableError("its address has a placeholder for its host")
     try:
-        AddressGuard("http://localhost" if local else "").check(url)
+        named_by = "http://localhost" if local else ""
+        AddressGuard(named_by).check(url)
     except AddressRefusedError as error:
         raise UnreadableError(f"its address cannot be used: {error}") from None
     return (urlsplit(url).hostname or "").lower()
@@ -296,23 +295,23 @@ def _package(
     elif kind == "pypi":
         command = ["uvx", pinned]
     elif kind == "nuget":
-        command = ["dnx", pinned, "--yes", *(["--"] if arguments else [])]
+        command = ["dnx", pinned, "--yes"]
+        if arguments:
+            command.append("--")
     else:
         tagged = version and ":" not in identifier.rpartition("/")[2]
-        passed = [word for name in env for word in ("-e", name)]
-        command = ["docker", "run", "-i", "--rm", *passed, pinned if tagged else identifier]
-    notes = (
-        []
-        if version or (kind == "oci" and pinned.count(":"))
-        else ["Its package has no fixed version."]
-    )
+        command = ["docker", "run", "-i", "--rm"]
+        for name in env:
+            command += ("-e", name)
+        command.append(pinned if tagged else identifier)
+    notes: list[str] = []
+    if not version and not (kind == "oci" and ":" in pinned):
+        notes.append("Its package has no fixed version.")
     if shutil.which(command[0]) is None:
         notes.append(f"The command {command[0]} is not installed here.")
-    entry = {
-        "command": command[0],
-        "args": [*command[1:], *arguments],
-        **({"env": env} if env else {}),
-    }
+    entry: dict[str, Any] = {"command": command[0], "args": [*command[1:], *arguments]}
+    if env:
+        entry["env"] = env
     return entry, notes
 
 
@@ -321,10 +320,12 @@ def _arguments(described: Iterable[Mapping[str, Any]], inputs: _Values) -> Itera
         name = argument.get("name")
         named = argument.get("type") == "named" and isinstance(name, str)
         hint = _field(argument, "valueHint")
-        label = name if named else hint if isinstance(hint, str) else "argument"
+        label = hint if isinstance(hint, str) else "argument"
+        if named:
+            label = str(name)
         value = inputs.value(argument, f"{inputs.prefix}_{label}")
         if named and (value is not None or _field(argument, "isRequired") is True):
-            yield _escaped(str(name)[:200])
+            yield _escaped(label[:200])
         if value is not None:
             yield value
 
@@ -346,14 +347,12 @@ class _Values:
         for key in ("value", "default"):
             text = described.get(key)
             if isinstance(text, str | int | float) and str(text):
-                return self.filled(
-                    _checked_text(text), described.get("variables") if key == "value" else None
-                )
+                variables = described.get("variables") if key == "value" else None
+                return self.filled(_checked_text(text), variables)
         if _field(described, "isRequired") is True:
             return self._reference(variable, described)
-        self.optional[line_of(described.get("name")) or line_of(_field(described, "valueHint"))] = (
-            None
-        )
+        name = line_of(described.get("name")) or line_of(_field(described, "valueHint"))
+        self.optional[name] = None
         return None
 
     def filled(self, text: str, variables: Any) -> str:
@@ -368,15 +367,12 @@ class _Values:
             if match[1] not in described:
                 continue
             pieces.append(_escaped(text[end : match.start()]))
-            inner = described[match[1]] if isinstance(described[match[1]], dict) else {}
-            plain = next(
-                (inner[key] for key in ("value", "default") if isinstance(inner.get(key), str)),
-                None,
-            )
-            name = f"{self.prefix}_{match[1]}"
-            pieces.append(
-                self._reference(name, inner) if plain is None else _escaped(_checked_text(plain))
-            )
+            inner = object_in(described, match[1])
+            given = [inner[key] for key in ("value", "default") if isinstance(inner.get(key), str)]
+            if given:
+                pieces.append(_escaped(_checked_text(given[0])))
+            else:
+                pieces.append(self._reference(f"{self.prefix}_{match[1]}", inner))
             end = match.end()
         return "".join([*pieces, _escaped(text[end:])])
 
@@ -415,16 +411,13 @@ def _field(package: Mapping[str, Any], name: str) -> Any:
 
 def objects_of(value: Any) -> list[dict[str, Any]]:
     """Take the objects of a list, and not more of them than anybody would read."""
-    return (
-        [each for each in value[:_MAX_INPUTS] if isinstance(each, dict)]
-        if isinstance(value, list)
-        else []
-    )
+    if not isinstance(value, list):
+        return []
+    return [each for each in value[:_MAX_INPUTS] if isinstance(each, dict)]
 
 
 def line_of(value: Any) -> str:
     """Clean a foreign text: one line, without invisible characters, cut in length."""
     text = value[:_MAX_TEXT] if isinstance(value, str) else ""
-    return " ".join(
-        "".join(character if character.isprintable() else " " for character in text).split()
-    )
+    printable = [character if character.isprintable() else " " for character in text]
+    return " ".join("".join(printable).split())

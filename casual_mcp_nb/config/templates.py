@@ -61,7 +61,7 @@ class TemplateLibrary:
 
         A TemplateError if there is none in its folder.
         """
-        relative = PurePosixPath(name if name.endswith(SUFFIX) else f"{name}{SUFFIX}")
+        relative = PurePosixPath(name.removesuffix(SUFFIX) + SUFFIX)
         if (
             relative.is_absolute()
             or ".." in relative.parts
@@ -110,7 +110,7 @@ class TemplateLibrary:
         models and dataclasses as objects, and values without a JSON form, such as dates, as
         strings.
         """
-        cached = None if variables else self._cached_text(name, tools)
+        cached = self._cached_text(name, tools, variables)
         if cached is not None:
             return cached
         before, tools = self._files(), tuple(tools)
@@ -124,20 +124,20 @@ class TemplateLibrary:
         self, name: str, *, tools: Iterable[ToolSpec], variables: Mapping[str, Any] | None = None
     ) -> str:
         """Render as `render` does, without blocking the caller's loop."""
-        cached = None if variables else self._cached_text(name, tools)
-        return (
-            await asyncio.to_thread(self.render, name, tools=tools, variables=variables)
-            if cached is None
-            else cached
-        )
+        cached = self._cached_text(name, tools, variables)
+        if cached is not None:
+            return cached
+        return await asyncio.to_thread(self.render, name, tools=tools, variables=variables)
 
-    def _cached_text(self, name: str, tools: Iterable[ToolSpec]) -> str | None:
+    def _cached_text(
+        self, name: str, tools: Iterable[ToolSpec], variables: Mapping[str, Any] | None
+    ) -> str | None:
         last = self._last
-        return (
-            last.text
-            if last and last.name == name and last.tools is tools and last.files == self._files()
-            else None
-        )
+        if variables or last is None:
+            return None
+        if last.name == name and last.tools is tools and last.files == self._files():
+            return last.text
+        return None
 
     def _render(self, name: str, tools: Sequence[ToolSpec], variables: Mapping[str, Any]) -> str:
         path = self.path(name)
@@ -238,11 +238,9 @@ class _Tools(Sequence[Mapping[str, Any]]):
         return len(self._tools)
 
     def __getitem__(self, index: Any) -> Any:
-        return (
-            list(map(_tool, self._tools[index]))
-            if isinstance(index, slice)
-            else _tool(self._tools[index])
-        )
+        if isinstance(index, slice):
+            return list(map(_tool, self._tools[index]))
+        return _tool(self._tools[index])
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
         return map(_tool, self._tools)

@@ -17,6 +17,7 @@ import secrets
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -53,6 +54,10 @@ class TrustEntry(Displayable):
     changed: tuple[str, ...] = ()
 
 
+def _forget() -> None:
+    """Accept without a memory of it."""
+
+
 @dataclass(frozen=True)
 class Trust(DisplayableList[TrustEntry], items="entries"):
     """The programs that a config would start and the hosts its keys would go to.
@@ -67,7 +72,7 @@ class Trust(DisplayableList[TrustEntry], items="entries"):
     entries: tuple[TrustEntry, ...] = field(default=(), repr=False)
     required: bool = False
     why: str = ""
-    on_accept: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
+    on_accept: Callable[[], None] = field(default=_forget, repr=False, compare=False)
 
     @property
     def text(self) -> str:
@@ -131,7 +136,8 @@ def store_folder() -> Path:
     """Locate the store's folder: in `XDG_CONFIG_HOME`, in `APPDATA` on Windows, or in
     `~/.config`.
     """
-    base = os.environ.get("APPDATA" if sys.platform == "win32" else "XDG_CONFIG_HOME") or ""
+    variable = "APPDATA" if sys.platform == "win32" else "XDG_CONFIG_HOME"
+    base = os.environ.get(variable, "")
     root = Path(base) if os.path.isabs(base) else Path.home() / ".config"
     return root / "casual_mcp_nb" / "trust"
 
@@ -206,7 +212,7 @@ class TrustStore:
         file = self._file(path)
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with part_file(file, 0o600, lambda part: os.replace(part, file)) as output:
+            with part_file(file, 0o600) as output:
                 output.write(json.dumps({"version": VERSION, **record}, indent=1).encode())
         except OSError as error:
             raise UsageError(
@@ -228,27 +234,24 @@ def _compared(
     harmless: bool,
     record: Mapping[str, Any] | None,
 ) -> TrustEntry:
-    accepted = record.get("accepted") if record else None
+    saved = record or {}
+    accepted, salt = saved.get("accepted"), saved.get("salt")
     before = accepted.get(f"{kind} {name}") if isinstance(accepted, dict) else None
-    salt = record.get("salt") if record else None
     changed: tuple[str, ...] = ()
     state: TrustState = "new"
     if isinstance(before, dict) and isinstance(salt, str) and salt:
         now = _hashes(facts, salt)
-        changed = tuple(
-            label for label in dict.fromkeys([*now, *before]) if now.get(label) != before.get(label)
-        )
+        labels = dict.fromkeys([*now, *before])
+        changed = tuple(label for label in labels if now.get(label) != before.get(label))
         state = "changed" if changed else "trusted"
     if harmless and state != "trusted" and not _PROTECTING.intersection(changed):
         state, changed = "harmless", ()
-    gone = {label: "not set any more" for label in changed if not texts.get(label)}
-    return TrustEntry(
-        kind,
-        name,
-        tuple((label, text) for label, text in {**texts, **gone}.items() if text),
-        state,
-        changed,
-    )
+    shown_texts = dict(texts)
+    for label in changed:
+        if not texts.get(label):
+            shown_texts[label] = "not set any more"
+    rows = tuple((label, text) for label, text in shown_texts.items() if text)
+    return TrustEntry(kind, name, rows, state, changed)
 
 
 def _hashes(facts: Facts, salt: str) -> dict[str, str]:
@@ -268,16 +271,16 @@ def _facts(config: Config) -> Iterable[tuple[str, str, Facts, Mapping[str, str],
     `tests/config/test_trust_coverage.py`.
     """
     harmless = not config.strict and config.registry == REGISTRY
-    yield "config", config.path.name if config.path else "", *_of_config(config), harmless
+    file = config.path.name if config.path else ""
+    yield "config", file, *_of_config(config), harmless
     for name, server in config.servers.items():
         variables = config.variables_of("servers", name)
         yield "server", name, *_of_server(server, variables), _is_harmless_server(server, variables)
     for name, client in config.clients.items():
         models = {model: row for model, row in config.models.items() if row.client == name}
-        used = [
-            *config.variables_of("clients", name),
-            *(each for model in models for each in config.variables_of("models", model)),
-        ]
+        used = list(config.variables_of("clients", name))
+        for model in models:
+            used += config.variables_of("models", model)
         variables = tuple(dict.fromkeys(used))
         yield (
             "client",
@@ -288,24 +291,32 @@ def _facts(config: Config) -> Iterable[tuple[str, str, Facts, Mapping[str, str],
 
 
 def _of_config(config: Config) -> tuple[Facts, Mapping[str, str]]:
-    facts: Facts = {
-        **({"strict": True} if config.strict else {}),
-        **({"store": config.store} if config.store is not None else {}),
-        **({"registry": config.registry} if config.registry != REGISTRY else {}),
-        **({} if config.apps else {"apps": False}),
-    }
-    store = (
-        "nowhere: conversations are not saved"
-        if config.store is False
-        else exact(config.store or "")
-    )
-    registry = exact(config.registry) if config.registry != REGISTRY else ""
-    return facts, {
-        "strict": "yes" if config.strict else "",
-        "store": store if config.store is not None else "",
-        "registry": registry,
-        "apps": "" if config.apps else "no, pages of servers are not shown",
-    }
+    # Facts are there only if set: configs accepted before such fields existed stay accepted.
+    facts: Facts = {}
+    texts = dict.fromkeys(("strict", "store", "registry", "apps"), "")
+    if config.strict:
+        facts["strict"] = True
+        texts["strict"] = "yes"
+    if config.store is not None:
+        facts["store"] = config.store
+        texts["store"] = "nowhere: conversations are not saved"
+        if config.store is not False:
+            texts["store"] = exact(config.store)
+    if config.registry != REGISTRY:
+        facts["registry"] = config.registry
+        texts["registry"] = exact(config.registry)
+    if not config.apps:
+        facts["apps"] = False
+        texts["apps"] = "no, pages of servers are not shown"
+    return facts, texts
+
+
+_OF_SERVERS = (
+    *("command", "bundled", "arguments", "folder", "shared folders", "environment", "address"),
+    *("transport", "headers", "sign-in", "sign-in settings", "variables", "tools", "approval"),
+    *("pinned tools", "instructions", "sampling", "apps", "enabled"),
+)
+"""The labels of a server's facts, in the order in which they are shown."""
 
 
 def _of_server(server: ServerConfig, variables: tuple[str, ...]) -> tuple[Facts, Mapping[str, str]]:
@@ -315,14 +326,6 @@ def _of_server(server: ServerConfig, variables: tuple[str, ...]) -> tuple[Facts,
         name: None if _is_secret(name) else value.get_secret_value()
         for name, value in server.env.items()
     }
-    auth = (
-        ""
-        if server.auth is None
-        else "oauth"
-        if server.auth.get_secret_value() == "oauth"
-        else "token"
-    )
-    limits_tools = server.include_tools is not None or bool(server.exclude_tools)
     facts: Facts = {
         "command": server.command,
         "arguments": server.args,
@@ -332,61 +335,59 @@ def _of_server(server: ServerConfig, variables: tuple[str, ...]) -> tuple[Facts,
         "address": server.url,
         "transport": server.transport,
         "headers": sorted(server.headers),
-        "sign-in": auth,
-        **({"sign-in settings": server.sign_in.facts} if server.sign_in else {}),
+        "sign-in": "",
         "variables": sorted(variables),
         "approval": server.approval,
         "enabled": server.enabled,
-        # Only if set: configs accepted before such fields existed stay accepted.
-        **({"tools": [server.include_tools, server.exclude_tools]} if limits_tools else {}),
-        **({"pinned tools": True} if server.pin_tools else {}),
-        **({"instructions": False} if not server.instructions else {}),
-        **({"shared folders": server.roots} if server.roots else {}),
-        **({"sampling": True} if server.sampling else {}),
-        **({"apps": server.apps} if server.apps is not None else {}),
     }
-    only = (
-        None if server.include_tools is None else f"only {_names(server.include_tools) or 'none'}"
-    )
-    texts = {
-        "command": exact_word(str(masked["command"])) if server.command else "",
-        "bundled": exact(server.bundled) if server.bundled else "",
-        "arguments": " ".join(map(exact_word, masked["args"])),
-        "folder": (
-            exact(str(masked["cwd"]))
-            if server.cwd
-            else exact(str(Path.cwd()))
-            if server.command
-            else ""
-        ),
-        "shared folders": " ".join(exact_word(str(root)) for root in masked["roots"]),
-        "environment": _names(server.env),
-        "address": exact(str(masked["url"])) if server.url else "",
-        "transport": server.transport or "",
-        "headers": _names(server.headers),
-        "sign-in": auth,
-        "sign-in settings": json.dumps(server.sign_in.facts) if server.sign_in else "",
-        "variables": _names(variables),
-        "tools": (only or f"all except {_names(server.exclude_tools)}") if limits_tools else "",
-        "approval": (
-            json.dumps(server.approval)
-            if isinstance(server.approval, Mapping)
-            else server.approval or ""
-        ),
-        "pinned tools": (
-            "yes, a changed tool is blocked until you accept the change" if server.pin_tools else ""
-        ),
-        "instructions": "" if server.instructions else "no, kept out of the system prompt",
-        "sampling": "yes, it may ask for your model's answers" if server.sampling else "",
-        "apps": (
-            ""
-            if server.apps is None
-            else "yes, its pages are shown"
-            if server.apps
-            else "no, its pages are not shown"
-        ),
-        "enabled": "" if server.enabled else "no, not started unless you turn it on",
-    }
+    texts = dict.fromkeys(_OF_SERVERS, "")
+    texts["arguments"] = " ".join(map(exact_word, masked["args"]))
+    texts["shared folders"] = " ".join(exact_word(str(root)) for root in masked["roots"])
+    texts["environment"] = _names(server.env)
+    texts["transport"] = server.transport or ""
+    texts["headers"] = _names(server.headers)
+    texts["variables"] = _names(variables)
+    if isinstance(server.approval, Mapping):
+        texts["approval"] = json.dumps(server.approval)
+    else:
+        texts["approval"] = server.approval or ""
+    if server.command:
+        texts["command"] = exact_word(str(masked["command"]))
+        texts["folder"] = exact(str(Path.cwd()))
+    if server.bundled:
+        texts["bundled"] = exact(server.bundled)
+    if server.cwd:
+        texts["folder"] = exact(str(masked["cwd"]))
+    if server.url:
+        texts["address"] = exact(str(masked["url"]))
+    if server.auth is not None:
+        auth = "oauth" if server.auth.get_secret_value() == "oauth" else "token"
+        facts["sign-in"] = texts["sign-in"] = auth
+    if not server.enabled:
+        texts["enabled"] = "no, not started unless you turn it on"
+    # The rest only if set: configs accepted before such fields existed stay accepted.
+    if server.sign_in:
+        facts["sign-in settings"] = server.sign_in.facts
+        texts["sign-in settings"] = json.dumps(server.sign_in.facts)
+    if server.include_tools is not None or server.exclude_tools:
+        facts["tools"] = [server.include_tools, server.exclude_tools]
+        texts["tools"] = f"all except {_names(server.exclude_tools)}"
+        if server.include_tools is not None:
+            texts["tools"] = f"only {_names(server.include_tools) or 'none'}"
+    if server.pin_tools:
+        facts["pinned tools"] = True
+        texts["pinned tools"] = "yes, a changed tool is blocked until you accept the change"
+    if not server.instructions:
+        facts["instructions"] = False
+        texts["instructions"] = "no, kept out of the system prompt"
+    if server.roots:
+        facts["shared folders"] = server.roots
+    if server.sampling:
+        facts["sampling"] = True
+        texts["sampling"] = "yes, it may ask for your model's answers"
+    if server.apps is not None:
+        facts["apps"] = server.apps
+        texts["apps"] = "yes, its pages are shown" if server.apps else "no, its pages are not shown"
     return facts, texts
 
 
@@ -395,32 +396,19 @@ def _of_client(
 ) -> tuple[Facts, Mapping[str, str]]:
     spec = spec_of(client.provider)
     key = "none" if client.key_state == "not set" else client.key_variable or "in the config"
-    home = (
-        f"https://{spec.homes[0]}"
-        if spec.homes
-        else "none"
-        if not spec.is_language_model
-        else "the provider's own"
-    )
-    address = str(dict(client)["base_url"]) if client.base_url else home
-    hosted = {name: model.hosted_tools for name, model in models.items() if model.hosted_tools}
-    bodies = {name: model.extra_body for name, model in models.items() if model.extra_body}
-    own_headers = {
-        name: sorted(model.extra_headers) for name, model in models.items() if model.extra_headers
-    }
-    names = [model.model for model in models.values()] if _finds_keys(client) else []
+    address = "the provider's own"
+    if client.base_url:
+        address = str(dict(client)["base_url"])
+    elif spec.homes:
+        address = f"https://{spec.homes[0]}"
+    elif not spec.is_language_model:
+        address = "none"
     facts: Facts = {
         "provider": client.provider,
         "address": client.base_url,
         "key": key,
         "headers": sorted(client.headers),
         "variables": sorted(variables),
-        # These can send a conversation or a key elsewhere. Left out if not set, as with servers.
-        **({"hosted tools": hosted} if hosted else {}),
-        **({"request fields": bodies} if bodies else {}),
-        **({"models' headers": own_headers} if own_headers else {}),
-        **({"models": sorted(names)} if names else {}),
-        **({"cassette": client.cassette} if client.cassette else {}),
     }
     texts = {
         "provider": exact(client.provider),
@@ -428,14 +416,29 @@ def _of_client(
         "key": exact(key),
         "headers": _names(client.headers),
         "variables": _names(variables),
-        "hosted tools": _names(dict.fromkeys(name for tools in hosted.values() for name in tools)),
-        "request fields": _names(dict.fromkeys(name for body in bodies.values() for name in body)),
-        "models' headers": _names(
-            dict.fromkeys(name for headers in own_headers.values() for name in headers)
-        ),
-        "models": _names(names),
-        "cassette": exact(client.cassette or "") if client.cassette else "",
     }
+    # These can send a conversation or a key elsewhere. Left out if not set, as with servers.
+    hosted = {name: model.hosted_tools for name, model in models.items() if model.hosted_tools}
+    if hosted:
+        facts["hosted tools"] = hosted
+    texts["hosted tools"] = _names(dict.fromkeys(chain.from_iterable(hosted.values())))
+    bodies = {name: model.extra_body for name, model in models.items() if model.extra_body}
+    if bodies:
+        facts["request fields"] = bodies
+    texts["request fields"] = _names(dict.fromkeys(chain.from_iterable(bodies.values())))
+    headers = {
+        name: sorted(model.extra_headers) for name, model in models.items() if model.extra_headers
+    }
+    if headers:
+        facts["models' headers"] = headers
+    texts["models' headers"] = _names(dict.fromkeys(chain.from_iterable(headers.values())))
+    if models and _finds_keys(client):
+        names = [model.model for model in models.values()]
+        facts["models"] = sorted(names)
+        texts["models"] = _names(names)
+    if client.cassette:
+        facts["cassette"] = client.cassette
+        texts["cassette"] = exact(client.cassette)
     return facts, texts
 
 
