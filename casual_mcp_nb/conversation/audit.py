@@ -64,23 +64,23 @@ class AuditRecord(Displayable):
 
     def as_dict(self) -> dict[str, Any]:
         """Convert the record to plain values, for JSON."""
-        permission = self.permission
-        return {
+        row = {
             "time": datetime.fromtimestamp(self.at, UTC).isoformat(timespec="milliseconds"),
             "server": self.tool.server,
             "tool": self.tool.tool,
             "caller": self.caller,
             "outcome": self.status,
             "seconds": None if self.seconds is None else round(self.seconds, 3),
-            "allowed": permission.allowed if permission else False,
-            "decided_by": permission.by if permission else None,
-            "scope": permission.scope if permission else "",
-            "policy": permission.policy if permission else "",
-            "reason": permission.reason if permission else "",
-            "definition": permission.definition if permission else "",
-            "arguments_size": self.arguments_size,
-            "result_size": self.result_size,
+            "allowed": False,
+            "decided_by": None,
         }
+        texts = dict.fromkeys(("scope", "policy", "reason", "definition"), "")
+        permission = self.permission
+        if permission is not None:
+            row |= {"allowed": permission.allowed, "decided_by": permission.by}
+            texts = {name: getattr(permission, name) for name in texts}
+        sizes = {"arguments_size": self.arguments_size, "result_size": self.result_size}
+        return row | texts | sizes
 
 
 @dataclass(frozen=True)
@@ -124,10 +124,8 @@ class AuditTrail:
         """Add a call that has ended."""
         permission = record.permission
         if permission and permission.reason:
-            record = replace(
-                record,
-                permission=replace(permission, reason=redacted(permission.reason, self._secrets())),
-            )
+            reason = redacted(permission.reason, self._secrets())
+            record = replace(record, permission=replace(permission, reason=reason))
         with self._lock:
             self._records.append(record)
             self._added += 1
@@ -170,8 +168,9 @@ class _Follower:
             case ToolFinished() if event.call_id in self._started:
                 at, start = self._started.pop(event.call_id)
                 waited = self._waits.pop(event.call_id, 0.0)
-                # Negative: it was stopped while it waited.
-                waited += event.at if waited < 0 else 0.0
+                if waited < 0:
+                    # It was stopped while it waited.
+                    waited += event.at
                 content = event.result.content if event.result else ()
                 self._add(
                     AuditRecord(
@@ -202,10 +201,10 @@ def size_of_arguments(arguments: Mapping[str, Any] | str) -> int:
     """Measure a call's arguments as JSON, in characters, or 0 if they are not JSON, and so cannot
     be sent.
     """
+    if isinstance(arguments, str):
+        return len(arguments)
     try:
-        return len(
-            arguments if isinstance(arguments, str) else to_json(arguments, fallback=str).decode()
-        )
+        return len(to_json(arguments, fallback=str).decode())
     except ValueError:
         return 0
 
@@ -253,26 +252,22 @@ def app_call_event(
     before = [
         each for each in trace if isinstance(each, AppCalled) and each.call_id == shown_call.id
     ]
-    if (
-        len(before) < MAX_APP_CALLS
-        and sum(map(_size_of_app_call, (*before, event))) <= MAX_APP_CALLS_SIZE
-    ):
+    size = sum(map(_size_of_app_call, (*before, event)))
+    if len(before) < MAX_APP_CALLS and size <= MAX_APP_CALLS_SIZE:
         return event
     text = (
         f"The app of {shown(str(shown_call.tool))} makes more calls than a turn keeps: see"
         " session.consent.audit."
     )
-    return (
-        None
-        if any(isinstance(each, Notice) and each.text == text for each in trace)
-        else Notice(text)
-    )
+    if any(isinstance(each, Notice) and each.text == text for each in trace):
+        return None
+    return Notice(text)
 
 
 def _short(text: str) -> str:
-    return (
-        text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}… {len(text):,} characters in all"
-    )
+    if len(text) <= _MAX_TEXT:
+        return text
+    return f"{text[:_MAX_TEXT]}… {len(text):,} characters in all"
 
 
 def _size_of_app_call(event: AppCalled) -> int:
@@ -334,11 +329,10 @@ class RecordedCalls:
 
     def list(self, tool: ToolName | None = None) -> DirectCalls:
         """List the calls, the newest first."""
-        return DirectCalls(
-            tuple(
-                each for each, _ in reversed(self._calls) if tool is None or each.call.tool == tool
-            )
-        )
+        calls = [each for each, _ in reversed(self._calls)]
+        if tool is not None:
+            calls = [each for each in calls if each.call.tool == tool]
+        return DirectCalls(tuple(calls))
 
     def by_id(self, id: str) -> DirectCall:
         """Find the call with this id."""
@@ -351,4 +345,5 @@ class RecordedCalls:
 def _size(call: ToolCall) -> int:
     # Structured content is in the text too, in some form.
     parts = sum(len(part.text) + len(part.data or b"") for part in call.content)
-    return len(call.result) * (2 if call.structured is not None else 1) + parts
+    copies = 1 if call.structured is None else 2
+    return copies * len(call.result) + parts

@@ -19,7 +19,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args
 
 from casual_mcp_nb.base.limits import encodable
-from casual_mcp_nb.base.secret import MASK, Mask, mask_of
+from casual_mcp_nb.base.secret import MASK, Failure, Mask, mask_of
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.conversation.event import (
     AppCalled,
@@ -273,13 +273,17 @@ def followed(event: Event, limits: PlainLimits = UNLIMITED) -> dict[str, Any]:
     no use for.
     """
     conversions = _FOLLOWED.get(type(event), {})
-    fields: dict[str, Any] = (
-        {"version": CONVERSATION.version} if isinstance(event, TurnStarted) else {}
-    )
+    fields: dict[str, Any] = {}
+    if isinstance(event, TurnStarted):
+        fields["version"] = CONVERSATION.version
     for each in dataclasses.fields(event):
-        convert, value = conversions.get(each.name, lambda value: value), getattr(event, each.name)
-        if convert is not None:
-            fields[each.name] = plain(convert(value), limits)
+        value = getattr(event, each.name)
+        if each.name in conversions:
+            convert = conversions[each.name]
+            if convert is None:
+                continue
+            value = convert(value)
+        fields[each.name] = plain(value, limits)
     return fields
 
 
@@ -290,6 +294,10 @@ def _size(request: Request) -> dict[str, Any]:
         "tokens": request.tokens.total,
         "delivery": request.delivery,
     }
+
+
+def _given(failure: Failure | None) -> dict[str, Any] | None:
+    return None if failure is None else failure.given()
 
 
 _FOLLOWED: Mapping[type[Any], Mapping[str, Callable[[Any], Any] | None]] = {
@@ -303,7 +311,7 @@ _FOLLOWED: Mapping[type[Any], Mapping[str, Callable[[Any], Any] | None]] = {
     StepFinished: {"message": message_fields},
     # The model reads the text, not the result.
     ToolFinished: dict.fromkeys(("result", "large")),
-    TurnFinished: {"failure": lambda failure: failure and failure.given()},
+    TurnFinished: {"failure": _given},
 }
 """Event fields that `followed` leaves out (None) or converts."""
 
@@ -361,14 +369,14 @@ class EventWriter:
         """Format an event as JSON, and the messages and definitions that are new in it, each with
         its number.
         """
-        tables = self._messages, self._tools
-        counts = [len(table.rows) for table in tables]
-        text = _json(_written(event, *tables))
-        messages, tools = (
-            [(number, _json(dict(row))) for number, row in enumerate(table.rows[start:], start)]
-            for table, start in zip(tables, counts, strict=True)
-        )
-        return text, messages, tools
+        messages, tools = self._messages, self._tools
+        counts = len(messages.rows), len(tools.rows)
+        text = _json(_written(event, messages, tools))
+        return text, _new_rows(messages, counts[0]), _new_rows(tools, counts[1])
+
+
+def _new_rows(table: NumberedValues, start: int) -> list[tuple[int, str]]:
+    return [(number, _json(dict(row))) for number, row in enumerate(table.rows[start:], start)]
 
 
 def document_of(
@@ -493,7 +501,8 @@ def _read(kind: Any, fields: dict[str, Any], messages: list[Any], tools: list[An
         fields["messages"] = tuple(_messages(fields["messages"], messages))
     elif kind is StepFinished:
         written = fields["message"]
-        (message,) = _messages([written] if isinstance(written, Mapping) else written, messages)
+        spans = [written] if isinstance(written, Mapping) else written
+        (message,) = _messages(spans, messages)
         if message.role != "assistant":
             raise ValueError("The answer of a model that is another's message.")
         fields["message"] = message
@@ -517,9 +526,8 @@ def _request(fields: Mapping[str, Any], messages: list[Any], tools: list[Any]) -
 
 
 def _messages(spans: Any, messages: list[Any]) -> Iterator[Any]:
-    return (
-        read_message(row) if isinstance(row, Mapping) else row for row in spread(spans, messages)
-    )
+    for row in spread(spans, messages):
+        yield read_message(row) if isinstance(row, Mapping) else row
 
 
 @cache
@@ -579,15 +587,15 @@ def bounded(value: Any, depth: int = MAX_DEPTH) -> Any:
             if field.init
         }
         return dataclasses.replace(value, **changed)
+    if isinstance(value, str):
+        return encodable(value, "replace")
+    if not isinstance(value, Mapping | list | tuple):
+        return value
+    if not depth:
+        return TOO_DEEP
     if isinstance(value, Mapping):
-        return (
-            {bounded(key): bounded(item, depth - 1) for key, item in value.items()}
-            if depth
-            else TOO_DEEP
-        )
-    if isinstance(value, list | tuple):
-        return type(value)(bounded(item, depth - 1) for item in value) if depth else TOO_DEEP
-    return encodable(value, "replace") if isinstance(value, str) else value
+        return {bounded(key): bounded(item, depth - 1) for key, item in value.items()}
+    return type(value)(bounded(item, depth - 1) for item in value)
 
 
 def _json(value: Any, indent: int | None = None) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache, cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, overload
 
@@ -64,7 +65,9 @@ class Conversation(Sequence[Turn], Displayable):
     @overload
     def __getitem__(self, key: slice) -> Conversation: ...
     def __getitem__(self, key: int | slice) -> Turn | Conversation:
-        return Conversation(self._turns[key]) if isinstance(key, slice) else self._turns[key]
+        if isinstance(key, slice):
+            return Conversation(self._turns[key])
+        return self._turns[key]
 
     def __len__(self) -> int:
         return len(self._turns)
@@ -95,11 +98,11 @@ class Conversation(Sequence[Turn], Displayable):
         """
         from casual_mcp_nb.conversation.codec import dump_traces
 
+        more = dict(self._unread)
         cells = [program.as_dict() for program in programs]
-        return dump_traces(
-            (turn.trace for turn in self),
-            {**self._unread, **({"written_cells": cells} if cells else {})},
-        )
+        if cells:
+            more["written_cells"] = cells
+        return dump_traces((turn.trace for turn in self), more)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Conversation:
@@ -140,11 +143,7 @@ class Conversation(Sequence[Turn], Displayable):
 
 def _ended(trace: Trace) -> Trace:
     if not trace.of(TurnFinished):
-        trace.append(
-            TurnFinished(
-                "stopped", "It was saved before it ended.", max(event.at for event in trace)
-            )
-        )
+        trace.append(TurnFinished("stopped", "It was saved before it ended.", trace.last_at))
     return trace
 
 
@@ -237,8 +236,10 @@ def repaired(
     """
     if not messages:
         return [], ()
-    taken = set() if taken is None else taken
-    if (ids := _ids_if_intact(messages, taken)) is not None:
+    if taken is None:
+        taken = set()
+    ids = _ids_if_intact(messages, taken)
+    if ids is not None:
         taken |= ids
         return list(messages), ()
     repair = _Repair(taken)
@@ -268,18 +269,17 @@ def _ids_if_intact(messages: Sequence[ChatMessage], taken: set[str]) -> set[str]
 
 def sentences(counts: Mapping[str, int]) -> tuple[str, ...]:
     """Describe the repairs: `{}` in each text becomes the call count."""
-    return tuple(
-        text.format(f"{count:,} call{'s' * (count != 1)}")
-        for text, count in counts.items()
-        if count
-    )
+    made = ((text, number) for text, number in counts.items() if number)
+    return tuple(text.format(count(number, "call")) for text, number in made)
 
 
 def unique_id(wanted: str, taken: set[str]) -> str:
     """Choose `wanted`, or an unused id derived from it, and mark it as used."""
     unique = wanted
-    while not unique or unique in taken:
-        unique = f"{wanted or 'call'}_{len(taken) + 1}" if unique in ("", wanted) else f"{unique}_"
+    if not unique or unique in taken:
+        unique = f"{wanted or 'call'}_{len(taken) + 1}"
+    while unique in taken:
+        unique = f"{unique}_"
     taken.add(unique)
     return unique
 
@@ -341,7 +341,10 @@ class _Repair:
     def messages(self) -> list[ChatMessage]:
         messages: list[ChatMessage] = []
         for entry in self._entries:
-            messages += entry.messages() if isinstance(entry, _Calls) else [entry]
+            if isinstance(entry, _Calls):
+                messages += entry.messages()
+            else:
+                messages.append(entry)
         return messages
 
     def counts(self) -> dict[str, int]:
@@ -370,17 +373,15 @@ class _Calls:
     def messages(self) -> list[Any]:
         from casual_llm.messages import ToolResultMessage
 
-        calls = self.message.tool_calls or []
-        return [
-            self.message,
-            *(
-                self.results.get(index)
-                or ToolResultMessage(
+        messages: list[Any] = [self.message]
+        for index, call in enumerate(self.message.tool_calls or []):
+            result = self.results.get(index)
+            if result is None:
+                result = ToolResultMessage(
                     name=call.function.name, tool_call_id=call.id, content=UNANSWERED
                 )
-                for index, call in enumerate(calls)
-            ),
-        ]
+            messages.append(result)
+        return messages
 
 
 def repaired_traces(traces: Iterable[Trace]) -> tuple[list[Trace], tuple[str, ...]]:
@@ -422,7 +423,9 @@ class _TraceRepair:
         match event:
             case TurnStarted():
                 messages, self.notes = repaired(event.messages, self._taken)
-                return dataclasses.replace(event, messages=tuple(messages)) if self.notes else event
+                if not self.notes:
+                    return event
+                return dataclasses.replace(event, messages=tuple(messages))
             case StepFinished():
                 return self._answer(event)
             case ToolStarted() | ToolFinished():
@@ -436,9 +439,9 @@ class _TraceRepair:
             event = dataclasses.replace(event, parent=self._latest.get(event.parent, event.parent))
         old = getattr(event, "call_id", None)
         changed: Any = event
-        return (
-            dataclasses.replace(changed, call_id=call_id) if call_id and old != call_id else event
-        )
+        if call_id and old != call_id:
+            return dataclasses.replace(changed, call_id=call_id)  # type: ignore[no-any-return]
+        return event
 
     def _answer(self, event: StepFinished) -> StepFinished:
         message, ids = with_unique_ids(event.message, self._taken)
@@ -511,18 +514,16 @@ def added_turns(messages: Prompt, before: Iterable[ChatMessage] = ()) -> list[Tu
     _check_order(whole)
     taken = {call.id for message in before for call in _calls(message)}
     whole, _ = repaired(whole, taken)
-    starts = [
-        n
-        for n, message in enumerate(whole)
-        if n and message.role == "user" and whole[n - 1].role != "user"
-    ]
+    starts = [0]
+    for number, (before_it, message) in enumerate(pairwise(whole), 1):
+        if message.role == "user" and before_it.role != "user":
+            starts.append(number)
     now = time.time()
-    return [
-        Turn(
-            Trace([TurnStarted(tuple(whole[start:end]), model="", began=now), TurnFinished("done")])
-        )
-        for start, end in zip([0, *starts], [*starts, len(whole)], strict=True)
-    ]
+    turns: list[Turn] = []
+    for start, end in pairwise([*starts, len(whole)]):
+        begin = TurnStarted(tuple(whole[start:end]), model="", began=now)
+        turns.append(Turn(Trace([begin, TurnFinished("done")])))
+    return turns
 
 
 def _checked_message(message: Any) -> ChatMessage:
@@ -532,9 +533,9 @@ def _checked_message(message: Any) -> ChatMessage:
         case SystemMessage():
             raise UsageError("A system message cannot be added.", hint="Set session.system.")
         case ToolResultMessage():
-            return (
-                message if message.content else message.model_copy(update={"content": EMPTY_RESULT})
-            )
+            if message.content:
+                return message
+            return message.model_copy(update={"content": EMPTY_RESULT})
         case AssistantMessage():
             for call in _calls(message):
                 _check_call(call.function.name, call.function.arguments)
@@ -604,11 +605,9 @@ def recorded_steps(
     """
     steps = turn.steps
     if not -len(steps) <= step < len(steps):
-        hint = (
-            f"There are {len(steps):,}, counted from 0."
-            if steps
-            else "The model was not asked in this turn."
-        )
+        hint = "The model was not asked in this turn."
+        if steps:
+            hint = f"There are {len(steps):,}, counted from 0."
         raise UsageError(f"There is no steps[{step}] in this turn.", hint=hint)
     at = steps[step]
     changed = result is not None or text is not None
@@ -618,15 +617,12 @@ def recorded_steps(
             hint="Without result and text, it is asked again.",
         )
     edits = _edits(at, result)
-    events: list[Event] = [
-        (
-            turn.started
-            if not turn.edits
-            else replace(turn.started, messages=tuple(turn.prompt_messages))
-        )
-    ]
-    events += _until(turn, at.index + changed, None if text is None else _checked_text(at, text))
-    recorded = Trace(events)
+    begin = turn.started
+    if turn.edits:
+        begin = replace(begin, messages=tuple(turn.prompt_messages))
+    if text is not None:
+        text = _checked_text(at, text)
+    recorded = Trace([begin, *_until(turn, at.index + changed, text)])
     # A call that was stopped is not still running in the new turn.
     ended = {event.call_id for event in recorded.of(ToolFinished)}
     for started in recorded.of(ToolStarted):
@@ -706,16 +702,11 @@ def _edits(step: Step, result: str | Mapping[str, str] | None) -> list[tuple[Too
     for name, new in result.items():
         named = [call for call in calls.values() if name in (call.id, str(call.tool), call.name)]
         if len(named) != 1:
-            raise UnknownNameError(
-                "call of this step", str(name), list(calls if named else map(str, _tools(calls)))
-            )
+            known = list(calls) if named else [str(call.tool) for call in calls.values()]
+            raise UnknownNameError("call of this step", str(name), known)
         if not isinstance(new, str):
             raise UsageError(
                 f"A result cannot be {brief(new)}.", hint="It is the text that the model reads."
             )
         edits.append((named[0], new))
     return edits
-
-
-def _tools(calls: Mapping[str, ToolCall]) -> list[str]:
-    return [str(call.tool) for call in calls.values()]

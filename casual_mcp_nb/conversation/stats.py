@@ -185,11 +185,9 @@ class ChatStats(Displayable):
     @property
     def parts(self) -> TokenParts:
         """Tokens by part, over all requests: reported where known, estimated otherwise."""
-        return (
-            sum((step.parts for step in self.steps[1:]), self.steps[0].parts)
-            if self.steps
-            else TokenParts()
-        )
+        if not self.steps:
+            return TokenParts()
+        return sum((step.parts for step in self.steps[1:]), self.steps[0].parts)
 
     @property
     def sent_tokens(self) -> int:
@@ -260,55 +258,57 @@ class ChatStats(Displayable):
     def of(cls, events: Iterable[Event]) -> ChatStats:
         """Compute a turn's stats from its events."""
         events = list(events)
-        usages = [event.usage for event in events if isinstance(event, StepFinished)]
-        started = [event for event in events if isinstance(event, ToolStarted)]
-        searches = [
-            event for event in events if isinstance(event, ToolsSearched) and not event.unloaded
-        ]
-        discovery = any(event.discovery for event in events if isinstance(event, TurnStarted))
+        tokens = TokenUsageStats()
+        answers = failed = 0
+        discovery = False
+        started: list[ToolStarted] = []
+        searches: list[ToolsSearched] = []
+        hosted: Counter[str] = Counter()
+        from_apps: Counter[str] = Counter()
+        skills: Counter[str] = Counter()
+        for event in events:
+            match event:
+                case TurnStarted():
+                    discovery = discovery or event.discovery
+                case StepFinished():
+                    answers += 1
+                    tokens += _usage_stats(event.usage)
+                    hosted.update(call.name for call in event.hosted_calls)
+                case ToolStarted():
+                    started.append(event)
+                case ToolFinished(status="error" | "timeout"):
+                    failed += 1
+                case ToolsSearched() if not event.unloaded:
+                    searches.append(event)
+                case AppCalled():
+                    from_apps[str(event.tool)] += 1
+                case SkillRead():
+                    skills[str(event.skill)] += 1
+        by_tool = Counter(map(_tool_key, started))
+        by_server = Counter(event.tool.server for event in started)
         return cls(
-            tokens=sum((_usage_stats(usage) for usage in usages), TokenUsageStats()),
-            tool_calls=ToolCallStats(
-                dict(Counter(map(_tool_key, started))),
-                dict(Counter(event.tool.server for event in started)),
-                sum(
-                    isinstance(event, ToolFinished) and event.status in ("error", "timeout")
-                    for event in events
-                ),
-                dict(
-                    Counter(
-                        call.name
-                        for event in events
-                        if isinstance(event, StepFinished)
-                        for call in event.hosted_calls
-                    )
-                ),
-                dict(Counter(str(event.tool) for event in events if isinstance(event, AppCalled))),
-            ),
-            llm_calls=len(usages),
-            discovery=_discovery(searches, started) if discovery else None,
-            steps=tuple(_steps(events)),
-            skills=dict(
-                Counter(str(event.skill) for event in events if isinstance(event, SkillRead))
-            ),
+            tokens,
+            ToolCallStats(dict(by_tool), dict(by_server), failed, dict(hosted), dict(from_apps)),
+            answers,
+            _discovery(searches, started) if discovery else None,
+            tuple(_steps(events)),
+            dict(skills),
         )
 
 
 def _discovery(searches: Iterable[ToolsSearched], started: Iterable[ToolStarted]) -> DiscoveryStats:
-    results = [event.rows for event in searches]
-    rows = [row for result in results for row in result]
-    return DiscoveryStats(
-        len(results),
-        sum(row.newly_loaded for row in rows),
-        dict(Counter(str(row.tool) for row in rows)),
-        dict(
-            Counter(
-                str(event.tool)
-                for event in started
-                if event.tool.server not in (SYNTHETIC, UNKNOWN)
-            )
-        ),
-    )
+    count = loaded = 0
+    found: Counter[str] = Counter()
+    called: Counter[str] = Counter()
+    for search in searches:
+        count += 1
+        for row in search.rows:
+            loaded += row.newly_loaded
+            found[str(row.tool)] += 1
+    for call in started:
+        if call.tool.server not in (SYNTHETIC, UNKNOWN):
+            called[str(call.tool)] += 1
+    return DiscoveryStats(count, loaded, dict(found), dict(called))
 
 
 def _tool_key(event: ToolStarted) -> str:
@@ -318,12 +318,10 @@ def _tool_key(event: ToolStarted) -> str:
 
 
 def _after(steps: tuple[StepStats, ...], later: tuple[StepStats, ...]) -> tuple[StepStats, ...]:
-    turns = steps[-1].turn + 1 if steps else 0
-    return (
-        tuple(dataclasses.replace(step, turn=step.turn + turns) for step in later)
-        if turns
-        else later
-    )
+    if not steps:
+        return later
+    turns = steps[-1].turn + 1
+    return tuple(dataclasses.replace(step, turn=step.turn + turns) for step in later)
 
 
 def _steps(events: list[Event]) -> Iterator[StepStats]:
@@ -342,39 +340,28 @@ def _steps(events: list[Event]) -> Iterator[StepStats]:
         if not isinstance(event, StepStarted):
             continue
         answer, calls_made = answers.get(event.step), calls.get(event.step, [])
-        searches = [
-            call
-            for call in calls_made
-            if call.tool.server == SYNTHETIC and call.tool.tool in FINDING
-        ]
+        searches = [call for call in calls_made if _only_finds(call)]
         only_searched = bool(calls_made) and len(searches) == len(calls_made)
         parts = event.request.tokens.as_counted(answer.usage if answer else None)
         without = parts.total
         if started is not None and started.discovery:
-            all_tools = (
-                started.undeferred_tokens
-                if event.undeferred_tokens is None
-                else event.undeferred_tokens
-            )
-            size = (
-                event.request.tokens.total
-                - event.request.tokens.definitions
-                - of_searches
-                + all_tools
-            )
-            without = (
-                0
-                if only_searched
-                else round(size * parts.total / max(event.request.tokens.total, 1))
-            )
+            all_tools = event.undeferred_tokens
+            if all_tools is None:
+                all_tools = started.undeferred_tokens
+            request = event.request.tokens
+            size = request.total - request.definitions - of_searches + all_tools
+            without = round(size * parts.total / max(request.total, 1))
+            if only_searched:
+                without = 0
         of_searches += sum(_MESSAGE_TOKENS + estimate_tokens(call.text) for call in searches)
         if only_searched and answer:
-            model_calls = answer.message.tool_calls or ()
-            of_searches += sum(
-                estimate_tokens(f"{call.function.name} {call.function.arguments}")
-                for call in model_calls
-            )
+            for made in answer.message.tool_calls or ():
+                of_searches += estimate_tokens(f"{made.function.name} {made.function.arguments}")
         yield _step_stats(event, answer, parts, without, started.price if started else None)
+
+
+def _only_finds(call: ToolFinished) -> bool:
+    return call.tool.server == SYNTHETIC and call.tool.tool in FINDING
 
 
 def _step_stats(
@@ -430,4 +417,6 @@ def _usage_stats(usage: TokenUsage | None) -> TokenUsageStats:
 
 
 def _add(a: int | None, b: int | None) -> int | None:
-    return b if a is None else a if b is None else a + b
+    if a is None or b is None:
+        return b if a is None else a
+    return a + b

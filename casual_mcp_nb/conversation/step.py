@@ -143,8 +143,10 @@ class _State:
                 self._open.clear()
 
     def result(self) -> PersonWaits:
-        spans = [*self._spans, *([(self._at, math.inf)] if self._waits() else [])]
-        waiting = frozenset(self._waiting()) if self._open else frozenset()
+        spans = list(self._spans)
+        if self._waits():
+            spans.append((self._at, math.inf))
+        waiting = frozenset(self._waiting())
         return PersonWaits(tuple(spans), self._waited, waiting, tuple(self._open.values()))
 
     def _waiting(self) -> list[str]:
@@ -232,7 +234,8 @@ def tasks_in(trace: Iterable[Event]) -> dict[str, CallTask]:
                 tasks[event.call_id] = dataclasses.replace(tasks[event.call_id], **changed)  # type: ignore[arg-type]
             case TaskEnded() if event.call_id in tasks:
                 task = tasks[event.call_id]
-                how = (
+                tasks[event.call_id] = CallTask(
+                    task.number,
                     event.status,
                     event.text,
                     False,
@@ -241,7 +244,6 @@ def tasks_in(trace: Iterable[Event]) -> dict[str, CallTask]:
                     event.in_call,
                     event.result,
                 )
-                tasks[event.call_id] = CallTask(task.number, *how)
     return tasks
 
 
@@ -436,16 +438,21 @@ class Step(Displayable):
                 everything is new.
         """
         before = since or self.previous
-        old = [tool["name"] for tool in (*before.tools, *before.found)] if before else []
+        old: list[str] = []
+        added, left_out = self.request.messages, 0
+        if before is not None:
+            old = [tool["name"] for tool in (*before.tools, *before.found)]
+            added = _added(before, self.request)
+            left_out = self.request.left_out - before.left_out
         new = [tool["name"] for tool in (*self.request.tools, *self.request.found)]
         return StepDiff(
             index=self.index,
-            messages_added=_added(before, self.request) if before else self.request.messages,
+            messages_added=added,
             tools_added=tuple(name for name in new if name not in old),
             tools_removed=tuple(name for name in old if name not in new),
             tokens_before=before.tokens if before else None,
             tokens=self.request.tokens,
-            messages_left_out=self.request.left_out - before.left_out if before else 0,
+            messages_left_out=left_out,
         )
 
 
@@ -453,15 +460,22 @@ def _added(before: Request, request: Request) -> tuple[ChatMessage, ...]:
     """List the messages from the first one that differs from the earlier request, and the system
     prompt if it changed.
     """
-    system, messages = _parts(request)
-    old_system, old = _parts(before)
+    system, messages = _system_and_others(request)
+    old_system, old = _system_and_others(before)
     old = old[max(request.left_out - before.left_out, 0) :]
-    pairs = enumerate(zip(old, messages, strict=False))
-    same = next((index for index, (one, two) in pairs if one is not two and one != two), len(old))
-    return (*(system if system != old_system else ()), *messages[same:])
+    same = 0
+    for one, two in zip(old, messages, strict=False):
+        if one is not two and one != two:
+            break
+        same += 1
+    if system == old_system:
+        system = ()
+    return (*system, *messages[same:])
 
 
-def _parts(request: Request) -> tuple[tuple[ChatMessage, ...], tuple[ChatMessage, ...]]:
+def _system_and_others(
+    request: Request,
+) -> tuple[tuple[ChatMessage, ...], tuple[ChatMessage, ...]]:
     system = [message for message in request.messages[:1] if message.role == "system"]
     return request.messages[: len(system)], request.messages[len(system) :]
 
@@ -486,20 +500,12 @@ def step_of(
     first_token = deltas[0].at - event.at if deltas else None
     if answer is None:
         return Step(
-            index=event.step,
-            request=request,
-            response=None,
+            event.step,
+            request,
             text="".join(delta.text for delta in deltas),
             tool_calls=calls,
-            usage=None,
-            finish_reason=None,
-            request_id=None,
-            seconds=None,
             first_token_seconds=first_token,
             previous=previous,
-            cost=None,
-            truncated=False,
-            hosted_calls=(),
         )
     cost = None
     if price is not None:
@@ -560,11 +566,14 @@ def call_of(
             waiting=running and event.call_id in waits.waiting,
         )
     result = end.result or _NO_RESULT
+    text, unedited = end.text, None
+    if edits:
+        text, unedited = edits[-1].text, edits[0].before
     return dataclasses.replace(
         call,
         status=end.status,
-        result=edits[-1].text if edits else end.text,
-        unedited=edits[0].before if edits else None,
+        result=text,
+        unedited=unedited,
         content=result.content,
         structured=result.structured,
         seconds=end.at - event.at - waited,
@@ -631,7 +640,9 @@ def messages_of(
 
 def with_report(text: str, report: str) -> str:
     """Add to a result's text a note on tasks that have ended meanwhile, unless it is there."""
-    return text if not report or report in text else f"{text or EMPTY_RESULT}\n\n{report}"
+    if not report or report in text:
+        return text
+    return f"{text or EMPTY_RESULT}\n\n{report}"
 
 
 def _result_of(
@@ -650,14 +661,13 @@ def _result_of(
         return sent
     from casual_mcp_nb.conversation.messages import result_message
 
+    name = call.function.name
     if end is None:
-        return result_message(
-            call.function.name, call.id, UNANSWERED if edited is None else edited, failed=True
-        )
-    text = with_report(end.text if edited is None else edited, report) or EMPTY_RESULT
-    return result_message(
-        call.function.name, call.id, text, failed=end.status != "ok", result=end.result
-    )
+        text = UNANSWERED if edited is None else edited
+        return result_message(name, call.id, text, failed=True)
+    text = end.text if edited is None else edited
+    text = with_report(text, report) or EMPTY_RESULT
+    return result_message(name, call.id, text, failed=end.status != "ok", result=end.result)
 
 
 def text_of(content: Any) -> str:
@@ -714,7 +724,7 @@ def unmarked(content: str) -> str:
 def unloaded(content: str, name: str) -> str:
     """Mark a tool in an answer as unloaded by the person instead."""
     marker = re.compile(rf"(?<=\n\n)## {re.escape(name)}$", re.MULTILINE)
-    return marker.sub(lambda match: f" {match[0]} (unloaded since by the person)", content)
+    return marker.sub(r" \g<0> (unloaded since by the person)", content)
 
 
 def loaded_in(content: str) -> list[str]:
@@ -724,7 +734,11 @@ def loaded_in(content: str) -> list[str]:
 
 def without_cards(content: str, names: Collection[str]) -> str:
     """Leave these tools' cards out of an answer: the definitions that come with it have more."""
-    return _CARD.sub(lambda card: "" if card[1] in names else card[0], content)
+
+    def shortened(card: re.Match[str]) -> str:
+        return "" if card[1] in names else card[0]
+
+    return _CARD.sub(shortened, content)
 
 
 class NamedCall(NamedTuple):
@@ -743,8 +757,7 @@ def read_call(name: str, text: str | None) -> NamedCall:
 
     That itself where it names no tool.
     """
-    arguments = parse_arguments(text)
-    return NamedCall(name, arguments) if name != CALL_TOOL else named_call(name, arguments)
+    return named_call(name, parse_arguments(text))
 
 
 def named_call(name: str, arguments: dict[str, Any] | str) -> NamedCall:
@@ -757,4 +770,6 @@ def named_call(name: str, arguments: dict[str, Any] | str) -> NamedCall:
     if isinstance(given, str) or given is None:
         # Some models write JSON in JSON.
         given = parse_arguments(given)
-    return NamedCall(inner, given if isinstance(given, dict) else json.dumps(given), bridged=True)
+    if not isinstance(given, dict):
+        given = json.dumps(given)
+    return NamedCall(inner, given, bridged=True)

@@ -234,11 +234,14 @@ class SavedTurns:
 
     def written(self, writes: int | None) -> None:
         """Take note that the data `write` wrote is on file."""
-        self._writes, self._stale = writes if writes is not None else self._writes, False
+        if writes is not None:
+            self._writes = writes
+        self._stale = False
 
     def rolled_back(self) -> None:
         """Write everything again with the next save, because the last one failed."""
-        self._written, self._writer, self._stale, self._head = [], EventWriter(), True, None
+        self._written, self._writer = [], EventWriter()
+        self._stale, self._head = True, None
 
     def adopt(
         self, id: str, writes: int, turns: Sequence[tuple[Turn, int, int]], writer: EventWriter
@@ -267,13 +270,10 @@ class SavedTurns:
                 return
             if row is not None:
                 # Another process continues it: ours becomes a separate one.
-                self._written, self._writer, self.id, self._head = (
-                    [],
-                    EventWriter(),
-                    _new_id(),
-                    None,
-                )
-        self.id, now = self.id or _new_id(), _now()
+                self._written, self._writer = [], EventWriter()
+                self.id, self._head = _new_id(), None
+        self.id = self.id or _new_id()
+        now = _now()
         title = next(filter(None, (_title(turn.prompt) for turn in turns)), UNTITLED)
         connection.execute(
             "INSERT INTO conversations (id, title, created, changed, changed_at, head) VALUES (?,"
@@ -293,11 +293,8 @@ class SavedTurns:
         ended = False
         for event in written.turn.trace.since(written.count):
             text, messages, tools = self._writer.write(event)
-            parts += [
-                (self.id, kind, *row)
-                for kind, rows in (("message", messages), ("tool", tools))
-                for row in rows
-            ]
+            parts += [(self.id, "message", *row) for row in messages]
+            parts += [(self.id, "tool", *row) for row in tools]
             events.append((self.id, number, written.next_number + len(events), text))
             ended = ended or isinstance(event, TurnFinished)
         connection.executemany("INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?)", parts)
@@ -307,20 +304,17 @@ class SavedTurns:
         written.next_number += len(events)
         if not (begun or ended):
             return False
+        sums: tuple[object, ...] = (None, None, None, None)
         # Nothing was sent in a turn that was only added.
-        stats = written.turn.stats if ended and not written.turn.added else None
-        cost = stats.cost if stats else None
+        if ended and not written.turn.added:
+            stats = written.turn.stats
+            cost = stats.cost
+            is_estimated = stats.parts.origin == "estimated"
+            sums = (stats.sent_tokens, is_estimated, cost and cost.amount, cost and cost.currency)
         connection.execute(
             "INSERT OR REPLACE INTO turns (conversation, number, tokens, estimated, cost, currency)"
             " VALUES (?, ?, ?, ?, ?, ?)",
-            (
-                self.id,
-                number,
-                stats and stats.sent_tokens,
-                stats and stats.parts.origin == "estimated",
-                cost and cost.amount,
-                cost and cost.currency,
-            ),
+            (self.id, number, *sums),
         )
         return True
 
@@ -434,7 +428,7 @@ class ConversationStore:
             return
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
-        self._requests.put(lambda: loop.call_soon_threadsafe(done.set))
+        self._requests.put(partial(loop.call_soon_threadsafe, done.set))
         with suppress(TimeoutError):
             await asyncio.wait_for(done.wait(), AHEAD_SECONDS)
 
@@ -451,9 +445,8 @@ class ConversationStore:
         values: list[str] = []
         if status is not None:
             # A damaged status hides nothing.
-            conditions.append(
-                "status = 'archived'" if status == "archived" else "status <> 'archived'"
-            )
+            comparison = "=" if status == "archived" else "<>"
+            conditions.append(f"status {comparison} 'archived'")
         if words.strip():
             pattern = _like(words.strip())
             within = (
@@ -486,7 +479,9 @@ class ConversationStore:
                 f"SELECT {_COLUMNS} FROM conversations WHERE {match} ORDER BY changed_at DESC"
                 " LIMIT 2"
             )
-            rows = connection.execute(query, (_like(id, before=""),)).fetchall() if id else []
+            rows = []
+            if id:
+                rows = connection.execute(query, (_like(id, before=""),)).fetchall()
             if len(rows) != 1:
                 recent = connection.execute(
                     "SELECT id FROM conversations ORDER BY changed_at DESC LIMIT 20"
@@ -515,9 +510,9 @@ class ConversationStore:
         """Save a conversation, such as one loaded from a file, under a new id."""
         if not conversation:
             raise UsageError("This conversation has no turns.")
-        saved = SavedTurns(
-            self, lambda: head or ConversationHead(conversation[-1].started.model or None)
-        )
+        if head is None:
+            head = ConversationHead(conversation[-1].started.model or None)
+        saved = SavedTurns(self, lambda: head)
         saved.save(conversation)
         if not self.flush() or saved.id is None:
             raise UsageError(
@@ -692,21 +687,16 @@ def _assembled(
     for turn, number, text in events:
         turns.setdefault(turn, []).append(text)
         last[turn] = number
-    document = document_of(
-        messages, tools, [(turns[turn], fields.get(turn, "{}")) for turn in turns]
-    )
-    conversation = Conversation.from_json(document)
+    rows = [(texts, fields.get(number, "{}")) for number, texts in turns.items()]
+    conversation = Conversation.from_json(document_of(messages, tools, rows))
     # The trace lacks unknown events, and the file lacks the end that loading gives an unfinished
     # turn.
-    unknown = [sum(map(len, turn.trace.unread.events.values())) for turn in conversation]
-    counts = [len(turns[number]) - left for number, left in zip(turns, unknown, strict=True)]
+    numbers: list[tuple[int, int]] = []
+    for number, turn_read in zip(turns, conversation, strict=True):
+        unknown = sum(map(len, turn_read.trace.unread.events.values()))
+        numbers.append((len(turns[number]) - unknown, last[number] + 1))
     writer = EventWriter(map(json.loads, messages), map(json.loads, tools))
-    return (
-        conversation,
-        writes,
-        [(count, last[number] + 1) for count, number in zip(counts, turns, strict=True)],
-        writer,
-    )
+    return conversation, writes, numbers, writer
 
 
 T = TypeVar("T")
@@ -735,13 +725,12 @@ def _stored(values: Sequence[Any]) -> StoredConversation:
     """Build a summary from a row. What is damaged in it costs only itself."""
     row = _Row(dict(zip(_COLUMNS.split(", "), values, strict=True)))
     cost, currency = row.read("cost", _number, None), row.read("currency", _text_or_none, None)
+    id = values[0]
+    if isinstance(id, bytes):
+        id = id.decode("utf-8", "replace")
     long_ago = datetime.fromtimestamp(0).astimezone()
     return StoredConversation(
-        id=(
-            str(values[0])
-            if not isinstance(values[0], bytes)
-            else values[0].decode("utf-8", "replace")
-        ),
+        id=str(id),
         title=row.read("title", _text, UNTITLED),
         status=row.read("status", _status, "active"),
         created=row.read("created", datetime.fromisoformat, long_ago),
@@ -807,13 +796,15 @@ def _now() -> str:
 
 def _title(text: str) -> str:
     line = " ".join(encodable(text, "replace").split())
-    return line if len(line) <= MAX_TITLE else f"{line[: MAX_TITLE - 1]}…"
+    if len(line) > MAX_TITLE:
+        line = f"{line[: MAX_TITLE - 1]}…"
+    return line
 
 
 def _like(text: str, before: str = "%") -> str:
-    escaped = (
-        encodable(text, "replace").replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    )
+    escaped = encodable(text, "replace")
+    for special in ("\\", "%", "_"):
+        escaped = escaped.replace(special, f"\\{special}")
     return f"{before}{escaped}%"
 
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList, count
@@ -208,14 +209,17 @@ class Turn(Displayable):
     def person_waits(self) -> PersonWaits:
         """The times in which it waited for the person, and the open question."""
         has_waited = bool(self.trace.of(ApprovalAsked)) or bool(self.trace.of(QuestionAsked))
-        return person_waits(self.trace) if has_waited else PersonWaits()
+        if not has_waited:
+            return PersonWaits()
+        return person_waits(self.trace)
 
     @property
     def prompt(self) -> str:
         """The text in the last user message, as the model read it."""
-        return next(
-            (text_of(m.content) for m in reversed(self.prompt_messages) if m.role == "user"), ""
-        )
+        for message in reversed(self.prompt_messages):
+            if message.role == "user":
+                return text_of(message.content)
+        return ""
 
     @property
     def last_request(self) -> Request | None:
@@ -269,15 +273,10 @@ class Turn(Displayable):
         if not started:
             return ""
         step = started[-1].step
-        text = next(
-            (
-                text_of(event.message.content)
-                for event in self.trace.of(StepFinished)
-                if event.step == step
-            ),
-            None,
-        )
-        return self._unfinished_text(step) if text is None else text
+        for event in self.trace.of(StepFinished):
+            if event.step == step:
+                return text_of(event.message.content)
+        return self._unfinished_text(step)
 
     @property
     def truncated(self) -> bool:
@@ -313,7 +312,7 @@ class Turn(Displayable):
 
         Calls that tools made are `nested`.
         """
-        return [call for calls in self._calls_by_step().values() for call in calls]
+        return list(chain.from_iterable(self._calls_by_step().values()))
 
     @property
     def app_calls(self) -> list[ToolCall]:
@@ -321,9 +320,7 @@ class Turn(Displayable):
 
         No model made or read them.
         """
-        return [
-            call for calls in app_calls_in(self.trace.all_of(AppCalled)).values() for call in calls
-        ]
+        return list(chain.from_iterable(app_calls_in(self.trace.all_of(AppCalled)).values()))
 
     @property
     def payloads(self) -> list[Any]:
@@ -399,9 +396,8 @@ class Turn(Displayable):
             }
             reports: dict[str | None, str] = {}
             for report in all_of(TaskReported):
-                reports[report.call_id] = "\n\n".join(
-                    filter(None, (reports.get(report.call_id), report.text))
-                )
+                texts = (reports.get(report.call_id), report.text)
+                reports[report.call_id] = "\n\n".join(filter(None, texts))
             for event in all_of(StepStarted):
                 answer = answers.get(event.step)
                 if answer is None:
@@ -422,7 +418,9 @@ class Turn(Displayable):
                 f"{text[:MAX_UNFINISHED]}\n[… cut: {MAX_UNFINISHED:,} of {len(text):,} characters"
                 " are kept …]"
             )
-        return [AssistantMessage(content=text)] if text else []
+        if not text:
+            return []
+        return [AssistantMessage(content=text)]
 
     def _unfinished_text(self, step: int) -> str:
         return "".join(delta.text for delta in self.trace.of(TextDelta) if delta.step == step)
@@ -460,19 +458,16 @@ class Turn(Displayable):
                 tasks.get(name),
                 of_apps.get(name, ()),
             )
-            (
-                calls[event.step]
-                if event.parent not in ids
-                else nested.setdefault(event.parent or "", [])
-            ).append(call)
+            if event.parent in ids:
+                nested.setdefault(event.parent or "", []).append(call)
+            else:
+                calls[event.step].append(call)
         return {step: tuple(reversed(items)) for step, items in calls.items()}
 
     def __repr__(self) -> str:
         cut = ", cut at a token limit" if self.truncated else ""
-        steps, calls = (
-            count(len(self.trace.of(StepStarted)), "step"),
-            count(len(self.tool_calls), "tool call"),
-        )
+        steps = count(len(self.trace.of(StepStarted)), "step")
+        calls = count(len(self.tool_calls), "tool call")
         return f"<Turn: {self.status}{cut}, {steps}, {calls}>"
 
 
@@ -519,6 +514,11 @@ class PlannedCall(Displayable):
     def skip(self) -> None:
         """Leave it out when all calls are run; `skipped = False` includes it again."""
         self.skipped = True
+
+
+def _is_open(call: PlannedCall) -> bool:
+    """Check whether a call was neither run nor skipped."""
+    return call.call is None and not call.skipped
 
 
 class ToolCalls(DisplayableList[ToolCall], items="_calls"):
@@ -619,9 +619,7 @@ class PlannedCalls(DisplayableList[PlannedCall], items="_calls"):
     def _check_complete(self) -> None:
         with self._lock:
             waiting = [
-                n
-                for n, each in enumerate(self)
-                if each.id in self._running or (each.call is None and not each.skipped)
+                n for n, each in enumerate(self) if each.id in self._running or _is_open(each)
             ]
         if waiting:
             raise UsageError(
@@ -647,12 +645,9 @@ class PlannedCalls(DisplayableList[PlannedCall], items="_calls"):
                             " session.tools.call(…)."
                         ),
                     )
-            free = [
-                each
-                for each in self
-                if each.call is None and not each.skipped and each.id not in self._running
-            ]
-            chosen = [self[number] for number in numbers] if indices else free
+            chosen = [self[number] for number in numbers]
+            if not indices:
+                chosen = [each for each in self if _is_open(each) and each.id not in self._running]
             self._running |= {each.id for each in chosen}
         try:
             yield chosen

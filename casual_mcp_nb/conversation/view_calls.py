@@ -55,6 +55,7 @@ from casual_mcp_nb.display.view import (
     columns,
     fraction,
     pretty,
+    readable,
 )
 from casual_mcp_nb.display.words import SUMMARY, first, read_code
 
@@ -74,25 +75,13 @@ def structured_blocks(value: Any) -> tuple[Block, ...]:
     value = unwrapped(value)
     if isinstance(value, Mapping) and len(value) > 1 and _is_flat(value):
         rows = tuple((str(name), _cell(item)) for name, item in list(value.items())[:_ROWS])
-        return (
-            Section(
-                "As fields",
-                (KeyValues(rows),),
-                note=words.count(len(value), "field"),
-                fold="closed",
-            ),
-        )
-    if (
-        isinstance(value, Sequence)
-        and not isinstance(value, str | bytes)
-        and value
-        and all(map(_is_flat, value[:_ROWS]))
-    ):
-        return (
-            Section(
-                "As a table", (_table(value),), note=words.count(len(value), "row"), fold="closed"
-            ),
-        )
+        note = words.count(len(value), "field")
+        return (Section("As fields", (KeyValues(rows),), note=note, fold="closed"),)
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        return ()
+    if value and all(map(_is_flat, value[:_ROWS])):
+        note = words.count(len(value), "row")
+        return (Section("As a table", (_table(value),), note=note, fold="closed"),)
     return ()
 
 
@@ -119,19 +108,21 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     names = list(dict.fromkeys(str(name) for row in rows[:_ROWS] for name in row))
     visible = names[:_COLUMNS]
     titles = tuple(map(Column, visible))
-    cells = tuple(tuple(_cell(row.get(name, "")) for name in visible) for row in rows[:_ROWS])
-    return Table(titles, cells, len(rows) - len(cells))
+    cells = []
+    for row in rows[:_ROWS]:
+        cells.append(tuple(_cell(row.get(name, "")) for name in visible))
+    return Table(titles, tuple(cells), len(rows) - len(cells))
 
 
 def _cell(value: object) -> str:
-    return value if isinstance(value, str) else pretty(value, indent=None)
+    return readable(value, indent=None)
 
 
 def payload_sections(
     title: str, previews: Sequence[PayloadPreview], spend: Callable[[int], bool]
 ) -> tuple[Section, ...]:
     """Show a call's payloads, as far as they can be shown. `spend` decides on images by size."""
-    shown = (preview for preview in previews if preview.is_shown)
+    shown = [preview for preview in previews if preview.is_shown]
     return tuple(
         Section(title, (_block(preview, spend),), note=preview.what, look="payload")
         for preview in shown
@@ -211,15 +202,18 @@ def status_of(call: ToolCall) -> Status:
     if call.task is not None and call.status != "running" and not call.task.in_call:
         status = task_status(call.task)
     marks = [mark for mark, field in _MARKS.items() if getattr(call, field)]
-    return replace(status, text=" · ".join([status.text, *marks])) if marks else status
+    if marks:
+        status = replace(status, text=" · ".join([status.text, *marks]))
+    return status
 
 
 def task_status(task: CallTask | ServerTask) -> Status:
     """Describe a task's state: a symbol, its number, and a word."""
     # Servers report that they wait for an answer until they have read it.
-    status = _TASK[
-        "working" if task.status == "input_required" and not task.asking else task.status
-    ]
+    state = task.status
+    if state == "input_required" and not task.asking:
+        state = "working"
+    status = _TASK[state]
     return replace(status, text=status.text.format(task.number))
 
 
@@ -231,9 +225,14 @@ def _task_blocks(call: ToolCall, limit: int) -> list[Block]:
         seconds = words.seconds(max(0.0, (task.ended or task.began) - task.began))
         label = f"Result of task {task.number}, after {seconds}"
         blocks: list[Block] = [TextBlock(task.text, label=label, code=True, limit=limit)]
-        return [*blocks, *structured_blocks(task.result.structured if task.result else None)]
-    state = "waits for your answer" if task.asking else task.text or "running"
-    return [KeyValues(((f"Task {task.number}", state),))]
+        structured = task.result.structured if task.result else None
+        return [*blocks, *structured_blocks(structured)]
+    return [KeyValues(((f"Task {task.number}", _task_words(task)),))]
+
+
+def _task_words(task: CallTask) -> str:
+    """Describe what a task that runs does."""
+    return "waits for your answer" if task.asking else task.text or "running"
 
 
 def outcome_of(status: CallStatus) -> Status:
@@ -267,25 +266,24 @@ def call_spans(call: ToolCall) -> tuple[Span, ...]:
     """Describe a call in words: `time:convert_time time “14:30” → 22:30`, or its search and the
     tools loaded.
     """
-    if text := (
-        search_words(call.search) if call.search else skill_words(call.skill) if call.skill else ""
-    ):
-        return (Span(text),)
-    arguments = (
-        first(_pairs(call.arguments), _ARGUMENTS) if isinstance(call.arguments, Mapping) else ""
-    )
-    if program := _program(call):
-        arguments = (
-            f"{words.count(len(program.splitlines()), 'line')},"
-            f" {words.count(len(call.nested), 'call')}"
-        )
+    if call.search:
+        return (Span(search_words(call.search)),)
+    if call.skill:
+        return (Span(skill_words(call.skill)),)
+    arguments = ""
+    program = _program(call)
+    if program:
+        lines = words.count(len(program.splitlines()), "line")
+        arguments = f"{lines}, {words.count(len(call.nested), 'call')}"
+    elif isinstance(call.arguments, Mapping):
+        arguments = first(_pairs(call.arguments), _ARGUMENTS)
+    spans = [Span(tool_words(call), "code")]
+    if arguments:
+        spans.append(Span(arguments, "quiet"))
     result = first(_result_words(call), _RESULT)
-    spans = [
-        Span(tool_words(call), "code"),
-        Span(arguments, "quiet"),
-        Span(f"→ {result}" if result else "", "result"),
-    ]
-    return tuple(span for span in spans if span.text)
+    if result:
+        spans.append(Span(f"→ {result}", "result"))
+    return tuple(spans)
 
 
 def hosted_section(call: HostedCall, limit: int) -> Section:
@@ -320,25 +318,26 @@ def call_section(
     `now` is in seconds since the turn began, for a running call, and `key` the call's in its turn.
     An unsuccessful call is always open, despite `fold`.
     """
-    blocks = (
-        _search_blocks(call, call.search, limit)
-        if call.search
-        else _call_blocks(call, running, limit, images, now)
-    )
+    if call.search:
+        blocks = _search_blocks(call, call.search, limit)
+    else:
+        blocks = _call_blocks(call, running, limit, images, now)
     nested = (*call.nested[:_NESTED], *call.app_calls[-_NESTED:])
     for number, each in enumerate(nested):
         blocks.append(
             call_section(each, running, limit, images, now, f"{key}-{number}", nested_in=True)
         )
-    if more := len(call.nested) + len(call.app_calls) - len(nested):
+    more = len(call.nested) + len(call.app_calls) - len(nested)
+    if more:
         blocks.append(TextBlock(f"{words.count(more, 'call')} more"))
     note = words.seconds(call.seconds) if call.seconds is not None else ""
-    name = Span(tool_words(call), "code")
-    title = Phrase((Span("↳", "quiet"), name) if nested_in else (name,))
+    title = [Span(tool_words(call), "code")]
+    if nested_in:
+        title.insert(0, Span("↳", "quiet"))
     closed = fold and call.status == "ok" and (call.task is None or call.task.is_over)
     data = (("key", key), *_call_data(call))
     return Section(
-        title,
+        Phrase(tuple(title)),
         tuple(blocks),
         status_of(call),
         note,
@@ -359,11 +358,9 @@ def _part(call: ToolCall, name: str) -> Data:
 def _call_blocks(
     call: ToolCall, running: bool, limit: int, images: ImageBudget, now: float | None
 ) -> list[Block]:
-    arguments, label = (
-        call.arguments if isinstance(call.arguments, str) else pretty(call.arguments),
-        "Arguments",
-    )
-    if program := _program(call):
+    program = _program(call)
+    arguments, label = readable(call.arguments), "Arguments"
+    if program:
         arguments, label = program, "Program"
     blocks: list[Block] = []
     # The question whether it may run shows them complete.
@@ -374,7 +371,9 @@ def _call_blocks(
     if running and call.status == "running" and not call.waiting:
         blocks.append(KeyValues(_running(call, now)))
     blocks += _task_blocks(call, limit)
-    original: list[Block] = [TextBlock(kept_words(call.large))] if call.large is not None else []
+    original: list[Block] = []
+    if call.large is not None:
+        original.append(TextBlock(kept_words(call.large)))
     if not call.edited:
         blocks += original
     if call.result:
@@ -383,11 +382,9 @@ def _call_blocks(
             TextBlock(call.result, label=label, code=True, limit=limit, data=_part(call, "result"))
         )
     above = {preview.picture for preview in call.previews} - {None}
-    blocks += [
-        part_block(part, call, images)
-        for part in call.content
-        if part.kind != "text" and part.data not in above
-    ]
+    for part in call.content:
+        if part.kind != "text" and part.data not in above:
+            blocks.append(part_block(part, call, images))
     if call.previews:
         blocks.append(TextBlock(payload_words(call.previews)))
     original += structured_blocks(call.structured)
@@ -410,13 +407,13 @@ def _search_blocks(call: ToolCall, search: ToolsSearched, limit: int) -> list[Bl
     rows = tuple(_search_row(row, best) for row in search.rows)
     rows += tuple((Name(str(skill)), "", "a skill") for skill in search.skills)
     rows += tuple((Name(str(tool)), "", "unloaded") for tool in search.unloaded)
-    blocks: list[Block] = [Table(columns("Tool", "Match", "Why"), rows)] if rows else []
-    result = TextBlock(call.result, code=True, limit=limit, data=_part(call, "result"))
-    return (
-        [*blocks, Section("Read by the model", (result,), fold="closed", brief=True)]
-        if call.result
-        else blocks
-    )
+    blocks: list[Block] = []
+    if rows:
+        blocks.append(Table(columns("Tool", "Match", "Why"), rows))
+    if call.result:
+        result = TextBlock(call.result, code=True, limit=limit, data=_part(call, "result"))
+        blocks.append(Section("Read by the model", (result,), fold="closed", brief=True))
+    return blocks
 
 
 def _search_row(row: SearchRow, best: float | None) -> tuple[Cell, ...]:
@@ -431,7 +428,7 @@ def why_found(row: SearchRow) -> str:
         why = "on the server of the best match"
     elif row.score is None:
         why = "named by the model"
-    return " · ".join(filter(None, (why, "" if row.newly_loaded else "already loaded")))
+    return words.joined(why, "" if row.newly_loaded else "already loaded", by=" · ")
 
 
 def search_words(search: ToolsSearched) -> str:
@@ -439,23 +436,23 @@ def search_words(search: ToolsSearched) -> str:
     if search.unloaded:
         return f"Unloaded {words.count(len(search.unloaded), 'tool')} ({search.offered:,} loaded)"
     new = [row.tool.server for row in search.rows if row.newly_loaded]
-    by = f" by {search.ranked_by}" if search.ranked_by != "words" else ""
-    query = words.quoted(first(search.query, _ARGUMENTS))
-    what = f"Searched tools for {query}{by}," if search.query else "Requested tools by name,"
-    skills = f"found {words.count(len(search.skills), 'skill')}" if search.skills else ""
+    what = "Requested tools by name,"
+    if search.query:
+        by = f" by {search.ranked_by}" if search.ranked_by != "words" else ""
+        what = f"Searched tools for {words.quoted(first(search.query, _ARGUMENTS))}{by},"
     tools = f"found {len(search.rows):,}, already loaded" if search.rows else ""
     if new:
         tools = f"loaded {len(new):,} from {words.listed(dict.fromkeys(new), _SERVERS)}"
-    return f"{what} {', '.join(filter(None, (tools, skills))) or 'found nothing'}"
+    skills = f"found {words.count(len(search.skills), 'skill')}" if search.skills else ""
+    return f"{what} {words.joined(tools, skills) or 'found nothing'}"
 
 
 def skill_words(read: SkillRead) -> str:
     """Describe a file of a skill that the model read: which, its size, and whether its digest was
     checked.
     """
-    price = (
-        f"≈ {read.tokens:,} tokens, {'digest checked' if read.checked else 'no digest to check'}"
-    )
+    checked = "digest checked" if read.checked else "no digest to check"
+    price = f"≈ {read.tokens:,} tokens, {checked}"
     return f"Read {first(read.path, _VALUE)} of skill {read.skill} ({price})"
 
 
@@ -464,18 +461,16 @@ def _pairs(values: Mapping[str, Any]) -> str:
 
 
 def _value(value: object) -> str:
-    return (
-        words.quoted(first(value, _VALUE))
-        if isinstance(value, str)
-        else first(pretty(value, indent=None), _VALUE)
-    )
+    if isinstance(value, str):
+        return words.quoted(first(value, _VALUE))
+    return first(pretty(value, indent=None), _VALUE)
 
 
 def _result_words(call: ToolCall) -> str:
     if call.edited:
         return call.result
     if call.task is not None and not call.task.in_call:
-        return "waits for your answer" if call.task.asking else call.task.text or "running"
+        return _task_words(call.task)
     return result_words(call.status, call.result, call.content, call.structured, call.large)
 
 
@@ -515,7 +510,7 @@ def result_words(
                 for item in value.values()
                 if not isinstance(item, Mapping | list) and item is not None
             ]
-            texts = [item if isinstance(item, str) else pretty(item) for item in scalars[:_PAIRS]]
+            texts = [readable(item) for item in scalars[:_PAIRS]]
             # A sentence speaks for the whole.
             return next((text for text in texts if text.count(" ") > _SENTENCE), ", ".join(texts))
         case list() if len(value) > 1:
@@ -528,21 +523,19 @@ def result_words(
 
 def kept_words(large: LargeResult) -> str:
     """Describe where a large result is, and how much the model read."""
-    where = (
-        "kept as call.value"
-        if large.is_kept
-        else "no longer kept"
-        if large.source is not None
-        else "not in this file"
-    )
-    return (
-        f"{large.size_in_words}, {large.what}: {where}; the model read ≈"
-        f" {words.count(large.tokens, 'token')}."
-    )
+    where = "not in this file"
+    if large.is_kept:
+        where = "kept as call.value"
+    elif large.source is not None:
+        where = "no longer kept"
+    read = words.count(large.tokens, "token")
+    return f"{large.size_in_words}, {large.what}: {where}; the model read ≈ {read}."
 
 
 def _running(call: ToolCall, now: float | None) -> tuple[tuple[str, Cell], ...]:
-    rows: list[tuple[str, Cell]] = [("Progress", _progress(call.progress))] if call.progress else []
+    rows: list[tuple[str, Cell]] = []
+    if call.progress:
+        rows.append(("Progress", _progress(call.progress)))
     if now is not None:
         rows.append(("Elapsed", words.seconds(max(0.0, now - call.at - call.waited))))
     return tuple(rows)
@@ -553,24 +546,24 @@ def _progress(progress: ToolProgress) -> Bar:
     text = words.number(progress.progress)
     if part is not None:
         text = f"{text} of {words.number(progress.total)} ({words.percent(part)})"
-    return Bar(f"{text}: {progress.text}" if progress.text else text, part)
+    if progress.text:
+        text = f"{text}: {progress.text}"
+    return Bar(text, part)
 
 
 def picture_blocks(
     pictures: Sequence[Picture], source: str, images: ImageBudget
 ) -> tuple[Block, ...]:
     """Show a message's images, or descriptions of those that do not fit."""
-    return tuple(
-        (
-            TextBlock(
-                f"image at {picture.address.partition('://')[2][:_MAX_ADDRESS]}, from {source} (not"
-                " fetched)"
-            )
-            if picture.address
-            else content_block("image", picture.media_type.lower(), picture.data, source, images)
-        )
-        for picture in pictures
-    )
+    blocks: list[Block] = []
+    for picture in pictures:
+        if picture.address:
+            place = picture.address.partition("://")[2][:_MAX_ADDRESS]
+            blocks.append(TextBlock(f"image at {place}, from {source} (not fetched)"))
+        else:
+            kind = picture.media_type.lower()
+            blocks.append(content_block("image", kind, picture.data, source, images))
+    return tuple(blocks)
 
 
 def content_block(
@@ -589,19 +582,17 @@ def part_block(part: ContentPart, call: ToolCall, images: ImageBudget) -> Block:
     mime_type = (part.mime_type or "").lower()
     if part.kind in ("image", "audio"):
         return content_block(part.kind, mime_type, data, tool_words(call), images)
-    size = (
-        words.size(len(data))
-        if data
-        else words.count(len(part.text), "character")
-        if part.text
-        else ""
-    )
     if part.kind == "link" and part.uri:
-        address = (
-            read_code(part.uri, call.tool.server) if len(part.uri) <= _MAX_ADDRESS else part.uri
-        )
-        return TextBlock(", ".join(filter(None, (part.kind, part.text, address))))
-    return TextBlock(", ".join(filter(None, (part.kind, mime_type, size, part.uri))))
+        address = part.uri
+        if len(address) <= _MAX_ADDRESS:
+            address = read_code(address, call.tool.server)
+        return TextBlock(words.joined(part.kind, part.text, address))
+    size = ""
+    if data:
+        size = words.size(len(data))
+    elif part.text:
+        size = words.count(len(part.text), "character")
+    return TextBlock(words.joined(part.kind, mime_type, size, part.uri))
 
 
 PARTS = {
@@ -640,31 +631,29 @@ def step_table(steps: Sequence[StepStats], limits: DisplayLimits) -> Table:
     """
     last = steps[-max(1, limits.rows // 2) :]
     most = max((step.parts.total for step in last), default=0)
-    turns = last[-1].turn > 0 if last else False
-    reused, output = (
-        any(step.reused is not None for step in last),
-        any(step.completion_tokens is not None for step in last),
-    )
-    more = (*(("Reused #",) if reused else ()), *(("Output",) if output else ()))
-    titles = columns(*(("Turn",) if turns else ()), "Step", *_SHORT, "Input", *more)
-    return Table(
-        titles,
-        tuple(_step_row(step, most, turns, reused, output) for step in last),
-        len(steps) - len(last),
-    )
-
-
-def _step_row(
-    step: StepStats, most: int, turns: bool, reused: bool, output: bool
-) -> tuple[Cell, ...]:
-    return (
-        *((str(step.turn + 1),) if turns else ()),
-        str(step.step + 1),
-        *(words.number(value) for value in step.parts.as_dict().values()),
-        stack(step.parts, most, words.about(step.parts.total, step.parts.origin)),
-        *((words.about(step.reused, "estimated"),) if reused else ()),
-        *((words.about(step.completion_tokens, step.answer_origin),) if output else ()),
-    )
+    turns = bool(last) and last[-1].turn > 0
+    reused = any(step.reused is not None for step in last)
+    output = any(step.completion_tokens is not None for step in last)
+    titles = ["Step", *_SHORT, "Input"]
+    if turns:
+        titles.insert(0, "Turn")
+    if reused:
+        titles.append("Reused #")
+    if output:
+        titles.append("Output")
+    rows: list[tuple[Cell, ...]] = []
+    for step in last:
+        parts = step.parts
+        row: list[Cell] = [str(step.step + 1), *map(words.number, parts.as_dict().values())]
+        row.append(stack(parts, most, words.about(parts.total, parts.origin)))
+        if turns:
+            row.insert(0, str(step.turn + 1))
+        if reused:
+            row.append(words.about(step.reused, "estimated"))
+        if output:
+            row.append(words.about(step.completion_tokens, step.answer_origin))
+        rows.append(tuple(row))
+    return Table(columns(*titles), tuple(rows), len(steps) - len(last))
 
 
 def deferral_rows(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
@@ -684,29 +673,21 @@ def saving_row(price: int, without: int) -> tuple[tuple[str, Cell], ...]:
     share = words.difference(price, without)
     if not share:
         return ()
-    return (
-        (("Deferring costs", share),)
-        if price > without
-        else (("Saved by deferring", share.removesuffix(" less")),)
-    )
+    if price > without:
+        return (("Deferring costs", share),)
+    return (("Saved by deferring", share.removesuffix(" less")),)
 
 
 def change_table(before: TokenParts, after: TokenParts) -> Table:
     """Build a table with the parts in which two requests differ, and both totals."""
     pairs = zip(before.as_dict().items(), after.as_dict().values(), strict=True)
-    rows: list[tuple[Cell, ...]] = [
-        (
-            PARTS[name],
-            words.about(old, before.origin),
-            words.about(new, after.origin),
-            words.change(new - old),
-        )
-        for (name, old), new in pairs
-        if old != new
-    ]
+    rows: list[tuple[Cell, ...]] = []
+    for (name, old), new in pairs:
+        if old != new:
+            both = (words.about(old, before.origin), words.about(new, after.origin))
+            rows.append((PARTS[name], *both, words.change(new - old), ""))
     whole = (words.about(before.total, before.origin), words.about(after.total, after.origin))
     bar = stack(after, max(before.total, after.total), "")
-    rows = [(*row, "") for row in rows]
     rows.append(("Total", *whole, words.change(after.total - before.total), bar))
     return Table(columns("Part", "Before #", "Now #", "Change #", "Now"), tuple(rows))
 
@@ -726,28 +707,22 @@ def request_view(request: Request, limits: DisplayLimits) -> View:
 
 def request_words(request: Request) -> str:
     """Summarize a request: `3 messages, 7 tools, ≈ 824 tokens, ≈ 640 of them reused`."""
-    reused = (
-        f", {words.about(request.reused, 'estimated')} of them reused" if request.reused else ""
-    )
-    parts = (
-        words.count(len(request.messages), "message"),
-        words.count(len(request.tools), "tool"),
-        price_words(request),
-    )
-    return f"{', '.join(parts)}{reused}"
+    messages = words.count(len(request.messages), "message")
+    tools = words.count(len(request.tools), "tool")
+    text = f"{messages}, {tools}, {price_words(request)}"
+    if request.reused:
+        text = f"{text}, {words.about(request.reused, 'estimated')} of them reused"
+    return text
 
 
 def folded_request_view(request: Request, limits: DisplayLimits) -> View:
     """Show the same in little space: no heading, and only the messages unfolded."""
-    folded = tuple(
-        (
-            replace(block, fold="closed")
-            if isinstance(block, Section) and block.title != "Messages"
-            else block
-        )
-        for block in request_blocks(request, limits)
-    )
-    return View("request", "", folded)
+    folded: list[Block] = []
+    for block in request_blocks(request, limits):
+        if isinstance(block, Section) and block.title != "Messages":
+            block = replace(block, fold="closed")
+        folded.append(block)
+    return View("request", "", tuple(folded))
 
 
 def request_blocks(
@@ -757,21 +732,16 @@ def request_blocks(
     their definitions.
     """
     options = tuple((name, pretty(value, indent=None)) for name, value in request.options.items())
-    return (
-        *((Section("Options", (KeyValues(options),)),) if options else ()),
-        Section("Breakdown", (make_up_table(request.tokens),)),
-        Section(
-            "Messages",
-            message_blocks(request.messages, limits, _reuse(request)),
-            note=_how_many(request),
-        ),
-        Section(
-            "Tools offered",
-            _offered(request, limits, definitions),
-            note=words.count(len(request.tools), "tool"),
-        ),
-        *_added_by_provider(request, limits, definitions),
-    )
+    blocks: list[Block] = []
+    if options:
+        blocks.append(Section("Options", (KeyValues(options),)))
+    blocks.append(Section("Breakdown", (make_up_table(request.tokens),)))
+    messages = message_blocks(request.messages, limits, _reuse(request))
+    blocks.append(Section("Messages", messages, note=_how_many(request)))
+    tools = _offered(request, limits, definitions)
+    note = words.count(len(request.tools), "tool")
+    blocks.append(Section("Tools offered", tools, note=note))
+    return (*blocks, *_added_by_provider(request, limits, definitions))
 
 
 def _added_by_provider(
@@ -780,22 +750,16 @@ def _added_by_provider(
     if not request.found:
         return ()
     tools = _offered(replace(request, tools=request.found, reused=None), limits, definitions)
-    return (
-        Section(
-            "Tools found, added by the provider",
-            tools,
-            note=words.count(len(request.found), "tool"),
-        ),
-    )
+    note = words.count(len(request.found), "tool")
+    return (Section("Tools found, added by the provider", tools, note=note),)
 
 
 def _reuse(request: Request) -> tuple[int, Line] | None:
     """Count the messages in the reused part, or None if it ends before the messages."""
     if request.reused is None or not request.reused_messages:
         return None
-    return request.reused_messages, reuse_line(
-        request, f"the tools and {words.count(request.reused_messages, 'message')}"
-    )
+    what = f"the tools and {words.count(request.reused_messages, 'message')}"
+    return request.reused_messages, reuse_line(request, what)
 
 
 def reuse_line(request: Request, what: str) -> Line:
@@ -809,61 +773,50 @@ def reuse_line(request: Request, what: str) -> Line:
 
 def _how_many(request: Request) -> str:
     count = words.count(len(request.messages), "message")
-    return f"{count}, {request.left_out:,} older ones not sent" if request.left_out else count
+    if request.left_out:
+        count = f"{count}, {request.left_out:,} older ones not sent"
+    return count
 
 
 def miss_words(miss: CacheMiss) -> str:
     """Explain why a provider did not reuse its cache, in its own word: `tools_changed, 1,200
     tokens`.
     """
-    return (
-        miss.reason
-        if miss.tokens is None
-        else f"{miss.reason}, {words.tokens(miss.tokens, 'estimated')}"
-    )
+    if miss.tokens is None:
+        return miss.reason
+    return f"{miss.reason}, {words.tokens(miss.tokens, 'estimated')}"
 
 
 def diff_view(diff: StepDiff, limits: DisplayLimits) -> View:
     """Show the parts that a request adds to the previous one."""
     before = diff.tokens_before
-    note = (
-        f"{words.change(diff.tokens.total - before.total)} tokens"
-        if before
-        else "first request of its turn"
-    )
-    return View(
-        "diff",
-        f"Step {diff.index + 1}: new in this request",
-        change_blocks(diff, limits),
-        note=note,
-    )
+    note = "first request of its turn"
+    if before:
+        note = f"{words.change(diff.tokens.total - before.total)} tokens"
+    title = f"Step {diff.index + 1}: new in this request"
+    return View("diff", title, change_blocks(diff, limits), note=note)
 
 
 def change_blocks(diff: StepDiff, limits: DisplayLimits) -> tuple[Block, ...]:
     """Show how a request differs from the previous one."""
-    tokens = (
-        make_up_table(diff.tokens)
-        if diff.tokens_before is None
-        else change_table(diff.tokens_before, diff.tokens)
-    )
-    added = diff.messages_added
-    gone = f", {diff.messages_left_out:,} old ones not sent" if diff.messages_left_out else ""
+    if diff.tokens_before is None:
+        tokens = make_up_table(diff.tokens)
+    else:
+        tokens = change_table(diff.tokens_before, diff.tokens)
+    note = words.count(len(diff.messages_added), "message")
+    if diff.messages_left_out:
+        note = f"{note}, {diff.messages_left_out:,} old ones not sent"
+    added = message_blocks(diff.messages_added, limits)
     return (
         Section("Tokens", (tokens,)),
-        Section(
-            "Messages added",
-            message_blocks(added, limits),
-            note=words.count(len(added), "message") + gone,
-        ),
+        Section("Messages added", added, note=note),
         *_tool_changes(diff),
     )
 
 
 def _tool_changes(diff: StepDiff) -> tuple[Section, ...]:
-    lines = [
-        *(f"+ {name}" for name in diff.tools_added),
-        *(f"- {name}" for name in diff.tools_removed),
-    ]
+    lines = [f"+ {name}" for name in diff.tools_added]
+    lines += [f"- {name}" for name in diff.tools_removed]
     if not lines:
         return ()
     note = f"{len(diff.tools_added):,} added, {len(diff.tools_removed):,} removed"
@@ -898,25 +851,21 @@ def message_blocks(
 
 def _message(message: ChatMessage, number: int, limit: int) -> Section:
     text = text_of(message.content)
-    blocks: list[Block] = [TextBlock(text, code=True, limit=limit)] if text else []
+    blocks: list[Block] = []
+    size = ""
+    if text:
+        blocks.append(TextBlock(text, code=True, limit=limit))
+        size = words.tokens(estimate_tokens(text), "estimated")
     blocks += picture_blocks(pictures_of([message]), "this message", ImageBudget(0))
     for call in getattr(message, "tool_calls", None) or ():
-        blocks.append(
-            TextBlock(
-                call.function.arguments, label=f"Calls {call.function.name}", code=True, limit=limit
-            )
-        )
+        label = f"Calls {call.function.name}"
+        blocks.append(TextBlock(call.function.arguments, label=label, code=True, limit=limit))
     title = f"{number + 1}. {message.role}"
-    name = getattr(message, "name", None)
-    note = ", ".join(
-        filter(None, (name, words.tokens(estimate_tokens(text), "estimated") if text else ""))
-    )
-    return Section(
-        title,
-        tuple(blocks) or (TextBlock("Empty."),),
-        note=note,
-        fold="closed" if len(text) > limit // 4 else "open",
-    )
+    note = words.joined(getattr(message, "name", None), size)
+    if not blocks:
+        blocks.append(TextBlock("Empty."))
+    is_long = len(text) > limit // 4
+    return Section(title, tuple(blocks), note=note, fold="closed" if is_long else "open")
 
 
 def _offered(request: Request, limits: DisplayLimits, whole: bool) -> tuple[Block, ...]:
@@ -934,16 +883,18 @@ def _offered(request: Request, limits: DisplayLimits, whole: bool) -> tuple[Bloc
     )
     titles = columns("Tool", "Tokens #", "Description")
     hidden = len(tools) - len(rows)
-    table: tuple[Block, ...] = (Table(titles, rows, hidden),)
+    table: list[Block] = [Table(titles, rows, hidden)]
     if request.reused is not None and not request.reused_messages:
         same = request.reused_tools
-        first_rows = (Table(titles, rows[:same]),) if same else ()
-        other_rows = (Table(titles, rows[same:], hidden),) if same < len(tools) else ()
-        table = (*first_rows, reuse_line(request, words.count(same, "tool")), *other_rows)
-    if not whole:
-        return table
-    definitions = TextBlock(pretty(list(visible)), code=True, limit=limits.document // 4)
-    return (*table, Section("Definitions", (definitions,), fold="closed"))
+        table = [reuse_line(request, words.count(same, "tool"))]
+        if same:
+            table.insert(0, Table(titles, rows[:same]))
+        if same < len(tools):
+            table.append(Table(titles, rows[same:], hidden))
+    if whole:
+        definitions = TextBlock(pretty(list(visible)), code=True, limit=limits.document // 4)
+        table.append(Section("Definitions", (definitions,), fold="closed"))
+    return tuple(table)
 
 
 def price_words(request: Request) -> str:

@@ -78,7 +78,7 @@ from casual_mcp_nb.display.view import (
     TextBlock,
     View,
     columns,
-    pretty,
+    readable,
 )
 from casual_mcp_nb.display.words import first
 
@@ -156,11 +156,13 @@ def step_sections(
         share=max(120, min(limits.text, 4 * limits.text // max(1, drawn))),
     )
     shown, unfolding = {step.index for step in visible}, {step.index for step in whole}
-    first_call, sections = 0, [Section("Steps", (), figures=("Tokens in", "Time"), look="steps")]
+    first_call = 0
+    sections = [Section("Steps", (), figures=("Tokens in", "Time"), look="steps")]
     for step in steps:
         if step.index in shown:
-            more: list[Block] = [TextBlock(f"See turn.steps[{step.index}].")]
-            blocks = _step_blocks(step, first_call, timeline) if step.index in unfolding else more
+            blocks: list[Block] = [TextBlock(f"See turn.steps[{step.index}].")]
+            if step.index in unfolding:
+                blocks = _step_blocks(step, first_call, timeline)
             sections.append(_section(step, blocks, timeline))
         first_call += len(step.tool_calls)
     if len(visible) < len(steps):
@@ -174,7 +176,8 @@ def events_by_step(turn: Turn) -> tuple[dict[int, tuple[float, float]], dict[int
     """
     times: dict[int, tuple[float, float]] = {}
     remarks: dict[int, list[Event]] = {}
-    current, searches = 0, {search.call_id for search in turn.searches}
+    current = 0
+    searches = {search.call_id for search in turn.searches}
     for event in turn.trace:
         match event:
             case StepStarted():
@@ -246,29 +249,25 @@ def _spans(step: Step, running: bool) -> tuple[Span, ...]:
         return call_spans(step.tool_calls[0])
     if step.tool_calls:
         names = Counter("search" if call.search else tool_words(call) for call in step.tool_calls)
-        named = [f"{name} ({count:,})" if count > 1 else name for name, count in names.items()]
-        spans = [
-            Span(f"{words.count(len(step.tool_calls), 'call')}:"),
-            *(Span(name, "code") for name in named[:_NAMED_CALLS]),
-        ]
-        return (
-            *spans,
-            *(
-                [Span(f"and {len(named) - _NAMED_CALLS:,} more")]
-                if len(named) > _NAMED_CALLS
-                else []
-            ),
-        )
+        named = _counted(names)
+        calls = Span(f"{words.count(len(step.tool_calls), 'call')}:")
+        spans = [calls, *(Span(name, "code") for name in named[:_NAMED_CALLS])]
+        if len(named) > _NAMED_CALLS:
+            spans.append(Span(f"and {len(named) - _NAMED_CALLS:,} more"))
+        return tuple(spans)
     if step.response is not None:
-        hosted = Counter(call.name for call in step.hosted_calls)
-        ran = [
-            Span(f"{name} ({count:,})" if count > 1 else name, "code")
-            for name, count in hosted.items()
-        ]
-        return (Span("Answered"), *([Span("after"), *ran[:_NAMED_CALLS]] if ran else []))
+        ran = _counted(Counter(call.name for call in step.hosted_calls))
+        spans = [Span("Answered")]
+        if ran:
+            spans += [Span("after"), *(Span(name, "code") for name in ran[:_NAMED_CALLS])]
+        return tuple(spans)
     if running:
         return (Span("Answering …" if step.text else "Waiting for the model …"),)
     return (Span("The answer is not complete" if step.text else "The model did not answer"),)
+
+
+def _counted(names: Mapping[str, int]) -> list[str]:
+    return [f"{name} ({count:,})" if count > 1 else name for name, count in names.items()]
 
 
 def _mark(step: Step, remarks: Sequence[Event]) -> Status | None:
@@ -279,21 +278,17 @@ def _mark(step: Step, remarks: Sequence[Event]) -> Status | None:
     failed = [call for call in calls if call.status != "ok"]
     if failed:
         mark = status_of(failed[0])
-        return (
-            mark
-            if len(calls) == 1
-            else Status(f"{mark.text}: {len(failed):,} of {len(calls):,}", mark.tone)
-        )
-    marked = next(
-        (call for call in with_nested(calls) if call.mocked or call.edited or call.app), None
-    )
-    if marked is not None:
-        return status_of(marked)
+        if len(calls) == 1:
+            return mark
+        return Status(f"{mark.text}: {len(failed):,} of {len(calls):,}", mark.tone)
+    for call in with_nested(calls):
+        if call.mocked or call.edited or call.app:
+            return status_of(call)
     if step.truncated:
         return CUT
-    return (
-        EDITED if any(isinstance(event, TextEdited | RequestEdited) for event in remarks) else None
-    )
+    if any(isinstance(event, TextEdited | RequestEdited) for event in remarks):
+        return EDITED
+    return None
 
 
 def _model_line(step: Step) -> list[Block]:
@@ -306,13 +301,9 @@ def model_figures(step: Step) -> tuple[str, ...]:
     if step.response is None:
         return ()
     usage = step.usage
-    figures = [
-        (
-            f"Model {words.seconds(step.seconds)}"
-            if step.tool_calls and step.seconds is not None
-            else ""
-        )
-    ]
+    figures: list[str] = []
+    if step.tool_calls and step.seconds is not None:
+        figures.append(f"Model {words.seconds(step.seconds)}")
     if step.first_token_seconds is not None:
         figures.append(f"first text after {words.seconds(step.first_token_seconds)}")
     if usage and usage.completion_tokens is not None:
@@ -323,7 +314,9 @@ def model_figures(step: Step) -> tuple[str, ...]:
         figures.append(f"{words.number(usage.cache_write_tokens)} written to it")
     if usage and usage.cache_miss:
         figures.append(f"cache missed: {miss_words(usage.cache_miss)}")
-    figures += [str(step.cost) if step.cost else "", words.ending(step.finish_reason)]
+    if step.cost:
+        figures.append(str(step.cost))
+    figures.append(words.ending(step.finish_reason))
     return tuple(filter(None, figures))
 
 
@@ -333,23 +326,12 @@ def _request(step: Step, detail: TurnDetail, limits: DisplayLimits) -> Section:
         limits = replace(limits, text=min(limits.text, _REQUEST_TEXT))
     data = (("key", f"request-{step.index + 1}"),)
     if before is None:
-        blocks = request_blocks(step.request, limits, definitions=detail.requests == "whole")
-        return Section(
-            "Request",
-            blocks,
-            note=request_words(step.request),
-            fold="closed",
-            data=data,
-            brief=True,
-        )
-    return Section(
-        "New in the request",
-        change_blocks(step.diff(before), limits),
-        note=request_words(step.request),
-        fold="closed",
-        data=data,
-        brief=True,
-    )
+        title, whole = "Request", detail.requests == "whole"
+        blocks = request_blocks(step.request, limits, definitions=whole)
+    else:
+        title, blocks = "New in the request", change_blocks(step.diff(before), limits)
+    note = request_words(step.request)
+    return Section(title, blocks, note=note, fold="closed", data=data, brief=True)
 
 
 def _remark_blocks(events: Sequence[Event], limits: DisplayLimits) -> list[Block]:
@@ -370,9 +352,8 @@ def remark(event: Event) -> Status:
     """Describe a step's other events."""
     match event:
         case Notice():
-            return Status(
-                f"! {event.server}: {event.text}" if event.server else f"! {event.text}", "busy"
-            )
+            source = f"{event.server}: " if event.server else ""
+            return Status(f"! {source}{event.text}", "busy")
         case ModelRetry():
             return Status(
                 f"↻ Request {event.attempt} failed: {event.reason} Retry after"
@@ -383,9 +364,8 @@ def remark(event: Event) -> Status:
             return Status(f"… Waited {words.seconds(event.seconds)} for {event.reason}.", "quiet")
         case TextEdited():
             what = "Your message" if event.call_id is None else "A result"
-            before, after = (
-                words.quoted(first(text, _EDIT)) for text in (event.before, event.text)
-            )
+            before = words.quoted(first(event.before, _EDIT))
+            after = words.quoted(first(event.text, _EDIT))
             return Status(f"✎ {what} was edited by hand: {before} → {after}", "busy")
         case RequestEdited():
             return Status(f"✎ Edited by hand, for the rest of the turn: {_changes(event)}", "busy")
@@ -404,17 +384,16 @@ def remark(event: Event) -> Status:
 
 
 def _changes(event: RequestEdited) -> str:
-    changes = [
-        (
-            f"the system prompt is now {words.quoted(first(event.system, _EDIT))}"
-            if event.system
-            else ""
-        ),
-        "there is no system prompt" if event.system == "" else "",
-        f"without {words.listed(map(str, event.off), _NAMED_TOOLS)}" if event.off else "",
-        f"with {words.listed(map(str, event.loaded), _NAMED_TOOLS)}" if event.loaded else "",
-    ]
-    return ", ".join(filter(None, changes))
+    changes: list[str] = []
+    if event.system:
+        changes.append(f"the system prompt is now {words.quoted(first(event.system, _EDIT))}")
+    elif event.system == "":
+        changes.append("there is no system prompt")
+    if event.off:
+        changes.append(f"without {words.listed(map(str, event.off), _NAMED_TOOLS)}")
+    if event.loaded:
+        changes.append(f"with {words.listed(map(str, event.loaded), _NAMED_TOOLS)}")
+    return ", ".join(changes)
 
 
 _CAUSES: Mapping[PrefixCause, str] = {
@@ -437,10 +416,8 @@ def _cause(event: PrefixChanged) -> str:
     cause = _CAUSES[event.cause]
     if event.cause in ("found", "unloaded", "definition", "tools") and event.names:
         # People write a tool as everywhere else, `server:tool`.
-        return (
-            f"{cause}"
-            f" {words.listed((name.replace('__', ':', 1) for name in event.names), _NAMED_CALLS)}"
-        )
+        names = [name.replace("__", ":", 1) for name in event.names]
+        return f"{cause} {words.listed(names, _NAMED_CALLS)}"
     return cause.removesuffix(":")
 
 
@@ -461,24 +438,14 @@ def step_view(step: Step, limits: DisplayLimits) -> View:
         ("Ending", words.ending(step.finish_reason)),
     )
     images = ImageBudget(limits.images)
-    blocks: list[Block] = [
-        KeyValues(
-            tuple((label, value) for label, value in facts if value not in ("", words.UNKNOWN))
-        )
-    ]
+    known = tuple((label, value) for label, value in facts if value not in ("", words.UNKNOWN))
+    blocks: list[Block] = [KeyValues(known)]
     if step.text:
         blocks.append(Section("Text", (TextBlock(step.text, prose=True),)))
     if step.hosted_calls:
-        hosted = tuple(
-            hosted_section(call, limits.text) for call in step.hosted_calls[: limits.rows]
-        )
-        blocks.append(
-            Section(
-                "Calls that the provider ran",
-                hosted,
-                note=words.count(len(step.hosted_calls), "call"),
-            )
-        )
+        hosted = [hosted_section(call, limits.text) for call in step.hosted_calls[: limits.rows]]
+        note = words.count(len(step.hosted_calls), "call")
+        blocks.append(Section("Calls that the provider ran", tuple(hosted), note=note))
     if step.tool_calls:
         calls = tuple(
             call_section(call, False, limits.text, images, key=f"call-{number}")
@@ -497,14 +464,10 @@ EVENTS = get_args(Event)
 def event_view(event: Event, limits: DisplayLimits) -> View:
     """Show an event with its name, its time and a description."""
     step = getattr(event, "step", None)
-    note = " · ".join(
-        filter(
-            None, (f"step {step + 1}" if step is not None else "", f"at {words.seconds(event.at)}")
-        )
-    )
-    return View(
-        "event", _title(type(event).__name__), tuple(_event_blocks(event, limits)), note=note
-    )
+    number = f"step {step + 1}" if step is not None else ""
+    note = words.joined(number, f"at {words.seconds(event.at)}", by=" · ")
+    title = _title(type(event).__name__)
+    return View("event", title, tuple(_event_blocks(event, limits)), note=note)
 
 
 def _title(name: str) -> str:
@@ -517,20 +480,13 @@ def _event_blocks(event: Event, limits: DisplayLimits) -> list[Block]:
     match event:
         case TurnStarted():
             prompt = "\n".join(text_of(message.content) for message in event.messages)
-            tools = (
-                f"{event.loaded:,} loaded, {event.deferred:,} searchable"
-                if event.discovery
-                else f"{event.loaded:,} loaded"
-            )
-            rows = (
-                ("Model", event.model),
-                ("Toolset", event.tool_set or "all tools"),
-                ("Tools", tools),
-            )
-            return [
-                TextBlock(prompt),
-                KeyValues(tuple((name, value) for name, value in rows if value)),
-            ]
+            tools = f"{event.loaded:,} loaded"
+            if event.discovery:
+                tools = f"{tools}, {event.deferred:,} searchable"
+            rows = [("Toolset", event.tool_set or "all tools"), ("Tools", tools)]
+            if event.model:
+                rows.insert(0, ("Model", event.model))
+            return [TextBlock(prompt), KeyValues(tuple(rows))]
         case StepStarted():
             return [Line(None, (request_words(event.request),))]
         case TextDelta():
@@ -538,26 +494,18 @@ def _event_blocks(event: Event, limits: DisplayLimits) -> list[Block]:
         case StepFinished():
             calls = [call.function.name for call in event.message.tool_calls or ()]
             text = text_of(event.message.content)
-            called = f"calls {words.listed(calls, limits.rows)}" if calls else ""
-            figures = (
-                called,
-                words.ending(event.finish_reason),
-                "not used" if event.dropped else "",
-            )
-            return [*([TextBlock(text)] if text else []), Line(None, tuple(filter(None, figures)))]
+            figures = [words.ending(event.finish_reason), "not used" if event.dropped else ""]
+            if calls:
+                figures.insert(0, f"calls {words.listed(calls, limits.rows)}")
+            answer: list[Block] = [Line(None, tuple(filter(None, figures)))]
+            if text:
+                answer.insert(0, TextBlock(text))
+            return answer
         case ToolStarted():
-            arguments = (
-                event.arguments
-                if isinstance(event.arguments, str)
-                else pretty(event.arguments, indent=None)
-            )
+            arguments = readable(event.arguments, indent=None)
             return [KeyValues((("Tool", Name(_tool(event.tool))), ("Arguments", arguments)))]
         case AppCalled():
-            arguments = (
-                event.arguments
-                if isinstance(event.arguments, str)
-                else pretty(event.arguments, indent=None)
-            )
+            arguments = readable(event.arguments, indent=None)
             facts = (
                 ("Tool", Name(_tool(event.tool))),
                 ("Arguments", arguments),
@@ -565,17 +513,13 @@ def _event_blocks(event: Event, limits: DisplayLimits) -> list[Block]:
             )
             return [KeyValues(facts), TextBlock(event.text)]
         case ToolFinished():
-            return [
-                KeyValues(
-                    (("Tool", Name(_tool(event.tool))), ("Outcome", outcome_of(event.status)))
-                ),
-                TextBlock(event.text),
-            ]
+            outcome = (("Tool", Name(_tool(event.tool))), ("Outcome", outcome_of(event.status)))
+            return [KeyValues(outcome), TextBlock(event.text)]
         case ToolProgress():
-            total = f" of {event.total:g}" if event.total is not None else ""
-            return [
-                Line(None, tuple(filter(None, (f"{event.progress:g}{total}", event.text or ""))))
-            ]
+            progress = f"{event.progress:g}"
+            if event.total is not None:
+                progress = f"{progress} of {event.total:g}"
+            return [Line(None, tuple(filter(None, (progress, event.text))))]
         case ToolsSearched():
             return _search(event, limits)
         case TaskStarted():
@@ -592,23 +536,26 @@ def _event_blocks(event: Event, limits: DisplayLimits) -> list[Block]:
         case ApprovalAsked() | ApprovalAnswered():
             return [KeyValues((("Call", Name(event.call_id)),))]
         case QuestionAsked():
-            who = (("Server", Name(event.server)),) if event.server else ()
-            return [KeyValues((("Question", event.kind), *who))]
+            question: list[tuple[str, Cell]] = [("Question", event.kind)]
+            if event.server:
+                question.append(("Server", Name(event.server)))
+            return [KeyValues(tuple(question))]
         case QuestionAnswered():
             return [KeyValues((("Question", Name(event.id)),))]
         case ServerLog():
             return [TextBlock(f"{event.server} {event.level}: {event.text}", code=True)]
         case TurnFinished():
-            return [Line(None, (event.status,)), *([TextBlock(event.error)] if event.error else [])]
+            end: list[Block] = [Line(None, (event.status,))]
+            if event.error:
+                end.append(TextBlock(event.error))
+            return end
         case _:
             return [Line(remark(event))]
 
 
 def _search(event: ToolsSearched, limits: DisplayLimits) -> list[Block]:
     rows = tuple(_row(row) for row in event.rows[: limits.rows])
-    table = Table(
-        columns("Tool", "Score #", "", "Matching words"), rows, len(event.rows) - len(rows)
-    )
+    titles = columns("Tool", "Score #", "", "Matching words")
     new = sum(row.newly_loaded for row in event.rows)
     figures = [
         words.quoted(event.query),
@@ -620,22 +567,22 @@ def _search(event: ToolsSearched, limits: DisplayLimits) -> list[Block]:
         figures.append(f"ranked by {event.ranked_by}")
     if event.unloaded:
         figures.append(f"unloaded {words.listed(map(str, event.unloaded), limits.rows)}")
-    return [
-        Line(None, (*figures, f"{words.count(event.offered, 'tool')} loaded now")),
-        *([table] if rows else []),
-    ]
+    figures.append(f"{words.count(event.offered, 'tool')} loaded now")
+    blocks: list[Block] = [Line(None, tuple(figures))]
+    if rows:
+        blocks.append(Table(titles, rows, len(event.rows) - len(rows)))
+    return blocks
 
 
 def _row(row: SearchRow) -> tuple[Cell, ...]:
-    state = "same server" if row.same_server else "by name" if row.score is None else ""
-    loaded = "" if row.newly_loaded else "already loaded"
+    state = ""
+    if row.same_server:
+        state = "same server"
+    elif row.score is None:
+        state = "by name"
     score = "" if row.score is None else words.score(row.score)
-    return (
-        Name(str(row.tool)),
-        score,
-        ", ".join(filter(None, (state, loaded))),
-        ", ".join(row.words),
-    )
+    state = words.joined(state, "" if row.newly_loaded else "already loaded")
+    return (Name(str(row.tool)), score, state, ", ".join(row.words))
 
 
 def _tool(tool: ToolName) -> str:

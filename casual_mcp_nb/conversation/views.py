@@ -70,7 +70,7 @@ from casual_mcp_nb.display.view import (
     View,
     columns,
     fraction,
-    pretty,
+    readable,
     unfolded,
 )
 from casual_mcp_nb.display.words import SUMMARY, first
@@ -129,11 +129,10 @@ def transcript_view(turn: Turn, limits: DisplayLimits, now: float | None = None)
 
 def answer_view(turn: Turn, limits: DisplayLimits) -> View:
     """Show only the answer so far, or the reason why there is none."""
-    return View(
-        "answer",
-        "",
-        (answer_section(turn, turn.steps, limits),) if len(turn.trace) else (Line(_NOT_STARTED),),
-    )
+    block: Block = Line(_NOT_STARTED)
+    if len(turn.trace):
+        block = answer_section(turn, turn.steps, limits)
+    return View("answer", "", (block,))
 
 
 def turn_mark(turn: Turn) -> Status:
@@ -156,19 +155,17 @@ def turn_blocks(turn: Turn, limits: DisplayLimits, detail: TurnDetail) -> tuple[
             figures_line(turn),
             added_section(turn, limits),
         )
-    return (
+    blocks: list[Block] = [
         answer_section(turn, steps, limits),
         figures_line(turn, detail.now),
         *_task_lines(turn, limits),
         *_app_lines(turn),
         *_payloads(turn, images),
         *step_sections(turn, steps, limits, detail, images),
-        *(
-            []
-            if turn.running
-            else [_details(turn, limits, images, whole=detail.requests != "whole")]
-        ),
-    )
+    ]
+    if not turn.running:
+        blocks.append(_details(turn, limits, images, whole=detail.requests != "whole"))
+    return tuple(blocks)
 
 
 def _task_lines(turn: Turn, limits: DisplayLimits) -> list[Line]:
@@ -177,36 +174,27 @@ def _task_lines(turn: Turn, limits: DisplayLimits) -> list[Line]:
     """
     if not turn.trace.all_of(TaskStarted):
         return []
-    tasks = [
-        (call, call.task)
-        for call in turn.tool_calls
-        if call.task is not None and not call.task.in_call
-    ]
-    return [
-        Line(
-            task_status(task),
-            (str(call.tool), "waits for your answer" if task.asking else first(task.text, SUMMARY)),
-        )
-        for call, task in tasks[: limits.rows]
-    ]
+    lines: list[Line] = []
+    for call in turn.tool_calls:
+        task = call.task
+        if task is None or task.in_call:
+            continue
+        state = "waits for your answer" if task.asking else first(task.text, SUMMARY)
+        lines.append(Line(task_status(task), (str(call.tool), state)))
+    return lines[: limits.rows]
 
 
 def _app_lines(turn: Turn) -> list[Line]:
     """Show the last calls that apps made: they are of no step, and come after the card is drawn."""
     calls = turn.app_calls
-    lines = [
-        Line(status_of(call), (" ".join(span.text for span in call_spans(call)),))
-        for call in calls[-_APP_CALLS:]
-    ]
-    earlier = len(calls) - len(lines)
-    return [
-        *(
-            [Line(None, (f"{words.count(earlier, 'earlier call')} from the app",))]
-            if earlier
-            else []
-        ),
-        *lines,
-    ]
+    lines: list[Line] = []
+    earlier = len(calls) - _APP_CALLS
+    if earlier > 0:
+        lines.append(Line(None, (f"{words.count(earlier, 'earlier call')} from the app",)))
+    for call in calls[-_APP_CALLS:]:
+        text = " ".join(span.text for span in call_spans(call))
+        lines.append(Line(status_of(call), (text,)))
+    return lines
 
 
 def added_section(turn: Turn, limits: DisplayLimits) -> Section:
@@ -220,16 +208,13 @@ def added_section(turn: Turn, limits: DisplayLimits) -> Section:
 
 def _payloads(turn: Turn, images: ImageBudget) -> list[Section]:
     """Show the payloads that notebook functions returned for the person, each under its tool."""
-    sections = [
-        each
-        for call in turn.tool_calls
-        for each in payload_sections(tool_words(call), call.previews, images.spend)
-    ]
+    sections: list[Section] = []
+    for call in turn.tool_calls:
+        sections += payload_sections(tool_words(call), call.previews, images.spend)
     more = len(sections) - _MAX_PAYLOADS
-    return [
-        *sections[:_MAX_PAYLOADS],
-        *([Section("", (TextBlock(f"{more:,} more payloads"),))] if more > 0 else []),
-    ]
+    if more > 0:
+        sections[_MAX_PAYLOADS:] = [Section("", (TextBlock(f"{more:,} more payloads"),))]
+    return sections
 
 
 def answer_section(
@@ -240,7 +225,11 @@ def answer_section(
     If it is missing or incomplete, a line before it explains why and suggests a remedy.
     """
     last = steps[-1] if steps else None
-    text = last.text if last and not last.tool_calls else turn.answer if turn.added else ""
+    text = ""
+    if last and not last.tool_calls:
+        text = last.text
+    elif turn.added:
+        text = turn.answer
     blocks: list[Block] = []
     mark = instead_of_answer(turn, last, text)
     if mark is not None:
@@ -268,29 +257,23 @@ def instead_of_answer(turn: Turn, last: Step | None, text: str) -> Status | None
 
 def doing(turn: Turn, step: Step | None) -> Status:
     """Describe the current activity of a running turn, or the event that it waits for."""
-    calls = (
-        [call for call in with_nested(step.tool_calls) if call.status == "running"] if step else []
-    )
+    calls = []
+    if step:
+        calls = [call for call in with_nested(step.tool_calls) if call.status == "running"]
     match next(iter(turn.person_waits.open_questions), None):
         case ApprovalAsked(call_id=call_id):
             names = [tool_words(call) for call in calls if call.id == call_id]
-            return Status(
-                f"Waiting for you to allow {words.listed(names, 1) or 'a call'} …", "busy"
-            )
+            what = words.listed(names, 1) or "a call"
+            return Status(f"Waiting for you to allow {what} …", "busy")
         case QuestionAsked(kind="step"):
-            return Status(f"Waiting for you, before step {step.index + 2 if step else 1} …", "busy")
+            number = step.index + 2 if step else 1
+            return Status(f"Waiting for you, before step {number} …", "busy")
         case QuestionAsked(server=server, kind=kind):
-            return Status(
-                f"Waiting for you: server {first(server or '', _NAME)} {_QUESTIONS[kind]} …", "busy"
-            )
-    return Status(
-        (
-            f"Running {words.listed(map(tool_words, calls), 2)} …"
-            if calls
-            else "Waiting for the model …"
-        ),
-        "quiet",
-    )
+            name = first(server or "", _NAME)
+            return Status(f"Waiting for you: server {name} {_QUESTIONS[kind]} …", "busy")
+    if calls:
+        return Status(f"Running {words.listed(map(tool_words, calls), 2)} …", "quiet")
+    return Status("Waiting for the model …", "quiet")
 
 
 def figures_line(turn: Turn, now: float | None = None) -> Line:
@@ -301,26 +284,29 @@ def figures_line(turn: Turn, now: float | None = None) -> Line:
     stats, calls = turn.stats, list(with_nested(turn.tool_calls))
     searches = sum(call.search is not None for call in calls)
     failed = sum(call.status in ("error", "timeout") for call in calls)
-    seconds = (
-        turn.person_waits.taken(0.0, now) if now is not None and turn.running else turn.seconds
-    )
+    seconds = turn.seconds
+    if now is not None and turn.running:
+        seconds = turn.person_waits.taken(0.0, now)
     edited = (
         bool(turn.request_edits)
         or any(edit.call_id is None for edit in turn.edits)
         or any(call.edited for call in calls)
     )
     counts = {"step": len(stats.steps), "search": searches, "call": len(calls) - searches}
-    recorded = turn.started.recorded
-    figures = [
-        *(words.count(number, unit) for unit, number in counts.items() if number),
-        f"{recorded:,} taken over" if recorded else "",
-        f"{failed:,} failed" if failed else "",
-        _token_words(stats),
-        str(stats.cost) if stats.cost else "",
-        words.seconds(seconds) if not turn.added else "",
-        "edited by hand" if edited else "",
-        words.count(len(turn.notices), "notice") if turn.notices else "",
-    ]
+    figures = [words.count(number, unit) for unit, number in counts.items() if number]
+    if turn.started.recorded:
+        figures.append(f"{turn.started.recorded:,} taken over")
+    if failed:
+        figures.append(f"{failed:,} failed")
+    figures.append(_token_words(stats))
+    if stats.cost:
+        figures.append(str(stats.cost))
+    if not turn.added:
+        figures.append(words.seconds(seconds))
+    if edited:
+        figures.append("edited by hand")
+    if turn.notices:
+        figures.append(words.count(len(turn.notices), "notice"))
     return Line(turn_mark(turn), tuple(filter(None, figures)), data=(("part", "figures"),))
 
 
@@ -329,7 +315,9 @@ def _token_words(stats: ChatStats) -> str:
     if not stats.sent_tokens:
         return ""
     taken = f"{words.tokens(stats.sent_tokens, stats.parts.origin)} in"
-    other = words.difference(stats.sent_tokens, stats.undeferred_tokens) if stats.discovery else ""
+    if not stats.discovery:
+        return taken
+    other = words.difference(stats.sent_tokens, stats.undeferred_tokens)
     return f"{taken}, {other} than with every tool loaded" if other else taken
 
 
@@ -347,9 +335,9 @@ def _details(turn: Turn, limits: DisplayLimits, images: ImageBudget, whole: bool
     output = stats.tokens.completion_tokens
     if output is not None:
         rows.append(("Output", words.tokens(output, stats.tokens.origin)))
-    blocks: list[Block] = [
-        KeyValues((*rows, *(deferral_rows(stats) if stats.discovery and stats.steps else ())))
-    ]
+    if stats.discovery and stats.steps:
+        rows += deferral_rows(stats)
+    blocks: list[Block] = [KeyValues(tuple(rows))]
     if whole:
         blocks.insert(0, Section("Prompt", prompt_blocks(turn, images), data=(("part", "prompt"),)))
     if whole and stats.steps:
@@ -369,24 +357,19 @@ def prompt_blocks(turn: Turn, images: ImageBudget, limit: int | None = None) -> 
     """Show the person's message with its attachments and images, and its text before it was edited
     by hand.
     """
-    users = [text_of(message.content) for message in turn.prompt_messages if message.role == "user"]
+    messages = turn.prompt_messages
+    users = [text_of(message.content) for message in messages if message.role == "user"]
     # What was attached is a message before the person's own.
     attached = [
         Section("Attached", (TextBlock(text, limit=limit),), fold="closed", brief=True)
         for text in users[:-1]
     ]
-    before = [
-        TextBlock(edit.before, label="Before it was edited by hand")
-        for edit in turn.edits
-        if edit.call_id is None
-    ][:1]
-    prompt = TextBlock(turn.prompt, label="Edited by hand" if before else "", limit=limit)
-    return (
-        prompt,
-        *attached,
-        *before,
-        *picture_blocks(pictures_of(turn.prompt_messages), "the prompt", images),
-    )
+    edit = next((edit for edit in turn.edits if edit.call_id is None), None)
+    label = "Edited by hand" if edit else ""
+    blocks: list[Block] = [TextBlock(turn.prompt, label=label, limit=limit), *attached]
+    if edit:
+        blocks.append(TextBlock(edit.before, label="Before it was edited by hand"))
+    return (*blocks, *picture_blocks(pictures_of(messages), "the prompt", images))
 
 
 def _tool_words(turn: Turn) -> str:
@@ -394,7 +377,9 @@ def _tool_words(turn: Turn) -> str:
     offered = searches[-1].offered if searches else started.loaded
     loaded = f"{words.count(offered, 'tool')} loaded"
     new = offered - started.loaded
-    return f"{loaded} ({started.loaded:,} at start, {new:,} found by search)" if new > 0 else loaded
+    if new <= 0:
+        return loaded
+    return f"{loaded} ({started.loaded:,} at start, {new:,} found by search)"
 
 
 def model_words(name: str | None, provider: str | None = None) -> str:
@@ -439,35 +424,27 @@ def stats_view(stats: ChatStats, limits: DisplayLimits) -> View:
 
 def _token_facts(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
     tokens = stats.tokens
-    facts: list[tuple[str, Cell]] = [
-        ("Model calls", words.number(stats.llm_calls)),
-        *(
-            (label, words.tokens(value, tokens.origin))
-            for label, value in (
-                ("Input", tokens.prompt_tokens),
-                ("Read from the cache", tokens.cached_tokens),
-                ("Written to the cache", tokens.cache_write_tokens or None),
-                ("Output", tokens.completion_tokens),
-                ("Total", tokens.total_tokens),
-            )
-            if value is not None
-        ),
-    ]
+    facts: list[tuple[str, Cell]] = [("Model calls", words.number(stats.llm_calls))]
+    counts = {
+        "Input": tokens.prompt_tokens,
+        "Read from the cache": tokens.cached_tokens,
+        "Written to the cache": tokens.cache_write_tokens or None,
+        "Output": tokens.completion_tokens,
+        "Total": tokens.total_tokens,
+    }
+    for label, value in counts.items():
+        if value is not None:
+            facts.append((label, words.tokens(value, tokens.origin)))
     if stats.reused_tokens:
         share = words.percent(stats.reused_tokens / max(stats.sent_tokens, 1))
-        facts.append(
-            (
-                "Repeated from the previous request",
-                f"{words.tokens(stats.reused_tokens, 'estimated')} ({share} of the input)",
-            )
-        )
+        text = f"{words.tokens(stats.reused_tokens, 'estimated')} ({share} of the input)"
+        facts.append(("Repeated from the previous request", text))
     facts += [("Not read from the cache", miss) for miss in _misses(stats)]
     # Where no call reported any, as with the offline planner, every figure is an estimate and
     # marked as such.
     if tokens.unknown_calls and tokens.prompt_tokens is not None:
-        facts.append(
-            ("Note", f"{words.count(tokens.unknown_calls, 'model call')} reported no token count")
-        )
+        without = f"{words.count(tokens.unknown_calls, 'model call')} reported no token count"
+        facts.append(("Note", without))
     return (*facts, *_cost(stats.cost))
 
 
@@ -485,19 +462,17 @@ def _misses(stats: ChatStats) -> tuple[str, ...]:
 def _cost(cost: Cost | None) -> tuple[tuple[str, Cell], ...]:
     if cost is None:
         return ()
-    missing = f"{words.count(cost.unknown_calls, 'model call')} without a price or a token count"
     facts: list[tuple[str, Cell]] = [("Cost", str(cost))]
     if cost.hosted:
         facts.append(("Hosted tools, included", str(Cost(cost.hosted, cost.currency))))
     if cost.unknown_calls:
+        missing = (
+            f"{words.count(cost.unknown_calls, 'model call')} without a price or a token count"
+        )
         facts.append(("Not in the cost", missing))
     if cost.unknown_hosted:
-        facts.append(
-            (
-                "Not in the cost",
-                f"{words.count(cost.unknown_hosted, 'call')} of hosted tools without a price",
-            )
-        )
+        missing = f"{words.count(cost.unknown_hosted, 'call')} of hosted tools without a price"
+        facts.append(("Not in the cost", missing))
     return tuple(facts)
 
 
@@ -520,17 +495,19 @@ def _discovery_facts(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
     discovery = stats.discovery
     if discovery is None:
         return (("Searches", "discovery was off" if stats.llm_calls else "no turns yet"),)
-    tools = (
-        f", {words.count(discovery.tools_discovered, 'tool')} found"
-        if discovery.search_calls
-        else ""
-    )
-    searches = ("Searches", f"{words.number(discovery.search_calls)}{tools}")
-    return (searches, *(deferral_rows(stats)[1:] if stats.steps else ()))
+    searches = words.number(discovery.search_calls)
+    if discovery.search_calls:
+        searches = f"{searches}, {words.count(discovery.tools_discovered, 'tool')} found"
+    facts: list[tuple[str, Cell]] = [("Searches", searches)]
+    if stats.steps:
+        facts += deferral_rows(stats)[1:]
+    return tuple(facts)
 
 
 def _skill_facts(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
-    return (("Skills read", words.listed(stats.skills, _SKILLS)),) if stats.skills else ()
+    if not stats.skills:
+        return ()
+    return (("Skills read", words.listed(stats.skills, _SKILLS)),)
 
 
 def _search_outcomes(
@@ -563,10 +540,11 @@ def _by_tool(calls: ToolCallStats) -> dict[str, int]:
     }
     names: dict[str, int] = {}
     for name, count in calls.by_tool.items():
-        prefix = next((prefix for prefix in prefixes if name.startswith(prefix)), "")
-        names[f"{prefixes[prefix]}:{name.removeprefix(prefix)}" if prefix else _server(name)] = (
-            count
-        )
+        prefix = next((prefix for prefix in prefixes if name.startswith(prefix)), None)
+        shown = _server(name)
+        if prefix is not None:
+            shown = f"{prefixes[prefix]}:{name.removeprefix(prefix)}"
+        names[shown] = count
     return names
 
 
@@ -606,17 +584,12 @@ def conversation_view(conversation: Conversation, limits: DisplayLimits) -> View
         Section("Tokens by part", (make_up_table(stats.parts),)),
         Section("Tokens by step", (step_table(stats.steps, limits),)),
     )
-    blocks: list[Block] = [
-        *_repairs(conversation),
-        *([TextBlock(f"{words.count(earlier, 'earlier turn')} not shown")] if earlier else []),
-        *(_turn(number, turn, limits, len(visible)) for number, turn in visible),
-        Section(
-            "Tokens",
-            tokens,
-            note=words.tokens(stats.sent_tokens, stats.parts.origin),
-            fold="closed",
-        ),
-    ]
+    blocks: list[Block] = [*_repairs(conversation)]
+    if earlier:
+        blocks.append(TextBlock(f"{words.count(earlier, 'earlier turn')} not shown"))
+    blocks += [_turn(number, turn, limits, len(visible)) for number, turn in visible]
+    note = words.tokens(stats.sent_tokens, stats.parts.origin)
+    blocks.append(Section("Tokens", tokens, note=note, fold="closed"))
     return View("conversation", "Conversation", tuple(blocks), note=_note(conversation))
 
 
@@ -643,22 +616,17 @@ def _turn(number: int, turn: Turn, limits: DisplayLimits, turns: int) -> Section
     share = max(80, min(limits.text, 8 * limits.text // turns))
     steps = turn.steps
     few = DisplayLimits(max(2, limits.rows // turns), limits.cell, share // 2, limits.document, 0)
-    lines = step_sections(turn, steps, few, TurnDetail(), ImageBudget(0))
+    if turn.added:
+        details = added_section(turn, few)
+    else:
+        lines = step_sections(turn, steps, few, TurnDetail(), ImageBudget(0))
+        note = words.count(len(steps), "step")
+        details = Section("Steps", tuple(lines), note=note, fold="closed", brief=True)
     blocks = (
         _prompt(turn, limits, share),
         answer_section(turn, steps, limits, share),
         figures_line(turn),
-        (
-            added_section(turn, few)
-            if turn.added
-            else Section(
-                "Steps",
-                tuple(lines),
-                note=words.count(len(steps), "step"),
-                fold="closed",
-                brief=True,
-            )
-        ),
+        details,
     )
     return Section(f"Turn {number}", blocks, look="turn", data=(("key", f"turn-{number}"),))
 
@@ -700,23 +668,20 @@ def stored_view(stored: StoredConversations, limits: DisplayLimits) -> View:
         )
         for each in visible
     )
-    table = Table(
-        columns("Id", "Title", "Changed", "Turns #", "Tokens #", "Cost #"),
-        rows,
-        max(len(stored), stored.total) - len(rows),
-    )
-    problem = (TextBlock(stored.problem),) if stored.problem else ()
-    note = words.count(max(len(stored), stored.total), "conversation")
-    return View(
-        "stored-conversations",
-        "Saved conversations",
-        (*problem, table if rows else TextBlock("None.")),
-        note=note,
-    )
+    total = max(len(stored), stored.total)
+    titles = columns("Id", "Title", "Changed", "Turns #", "Tokens #", "Cost #")
+    blocks: list[Block] = []
+    if stored.problem:
+        blocks.append(TextBlock(stored.problem))
+    blocks.append(Table(titles, rows, total - len(rows)) if rows else TextBlock("None."))
+    note = words.count(total, "conversation")
+    return View("stored-conversations", "Saved conversations", tuple(blocks), note=note)
 
 
 def _title_of(stored: StoredConversation) -> str:
-    marks = ["archived"] if stored.status == "archived" else []
+    marks: list[str] = []
+    if stored.status == "archived":
+        marks.append("archived")
     if stored.damaged:
         marks.append(f"damaged: {', '.join(stored.damaged)}")
     return f"{stored.title} ({'; '.join(marks)})" if marks else stored.title
@@ -727,11 +692,9 @@ def stored_conversation_view(stored: StoredConversation, limits: DisplayLimits) 
     view, origin = stored_view(StoredConversations((stored,)), limits), stored.head.forked_from
     if origin is None:
         return view
-    position = (
-        f"turn {origin.turn + 1:,}"
-        if origin.step is None
-        else f"step {origin.step + 1:,} of turn {origin.turn + 1:,}"
-    )
+    position = f"turn {origin.turn + 1:,}"
+    if origin.step is not None:
+        position = f"step {origin.step + 1:,} of {position}"
     return replace(view, blocks=(*view.blocks, TextBlock(f"Forked from {origin.id}, {position}.")))
 
 
@@ -747,14 +710,14 @@ def plan_view(plan: PlannedCalls, limits: DisplayLimits) -> View:
     """Show the planned calls with their arguments and problems, and results once they were run."""
     turn, images = plan.turn, ImageBudget(limits.images)
     waiting = [each for each in plan if each.call is None]
-    figures = [
-        f"{words.count(len(plan), 'call')} planned",
-        f"{len(plan) - len(waiting):,} run" if len(waiting) < len(plan) else "",
-        words.count(len(turn.searches), "search") if turn.searches else "",
-        words.tokens(turn.stats.sent_tokens, turn.stats.parts.origin),
-        words.seconds(turn.seconds),
-    ]
-    blocks: list[Block] = [Line(None, tuple(filter(None, figures)))]
+    figures = [f"{words.count(len(plan), 'call')} planned"]
+    if len(waiting) < len(plan):
+        figures.append(f"{len(plan) - len(waiting):,} run")
+    if turn.searches:
+        figures.append(words.count(len(turn.searches), "search"))
+    figures.append(words.tokens(turn.stats.sent_tokens, turn.stats.parts.origin))
+    figures.append(words.seconds(turn.seconds))
+    blocks: list[Block] = [Line(None, tuple(figures))]
     if plan.answer:
         blocks.append(TextBlock(plan.answer, limit=limits.text, prose=True))
     for number, call in enumerate(plan[: limits.rows]):
@@ -777,21 +740,16 @@ def planned_call_view(call: PlannedCall, limits: DisplayLimits) -> View:
 def calls_view(calls: ToolCalls, limits: DisplayLimits) -> View:
     """Show calls that were run from a plan."""
     images = ImageBudget(limits.images)
-    sections = [
+    blocks: list[Block] = [
         call_section(call, False, limits.text, images, key=f"call-{number}", fold=len(calls) > 1)
         for number, call in enumerate(calls[: limits.rows])
     ]
-    more = (
-        (TextBlock(f"{words.count(len(calls) - limits.rows, 'call')} more"),)
-        if len(calls) > limits.rows
-        else ()
-    )
-    return View(
-        "calls",
-        "Calls",
-        (*sections, *more) or (TextBlock("None."),),
-        note=words.count(len(calls), "call"),
-    )
+    note = words.count(len(calls), "call")
+    if len(calls) > limits.rows:
+        blocks.append(TextBlock(f"{words.count(len(calls) - limits.rows, 'call')} more"))
+    if not blocks:
+        blocks.append(TextBlock("None."))
+    return View("calls", "Calls", tuple(blocks), note=note)
 
 
 def _name(call: PlannedCall) -> str:
@@ -801,22 +759,21 @@ def _name(call: PlannedCall) -> str:
 def _planned_section(
     call: PlannedCall, number: str, limits: DisplayLimits, images: ImageBudget
 ) -> Section:
-    title = Phrase((*((Span(number, "number"),) if number else ()), Span(_name(call), "code")))
+    title = Phrase((Span(_name(call), "code"),))
+    if number:
+        title = Phrase((Span(number, "number"), *title.spans))
     data = (("key", f"planned-{number}"),)
     if call.call is not None:
         ran = call_section(call.call, False, limits.text, images)
         return Section(
             title, ran.blocks, status_of(call.call), ran.note, ran.fold, look="call", data=data
         )
-    arguments = call.arguments if isinstance(call.arguments, str) else pretty(call.arguments)
-    problems = [Line(Status(f"✗ {problem}", "bad")) for problem in call.problems]
-    blocks: tuple[Block, ...] = (
-        TextBlock(arguments, label="Arguments", code=True, limit=limits.text),
-        *problems,
-    )
-    return Section(
-        title, blocks, _SKIPPED if call.skipped else _PLANNED, fold="open", look="call", data=data
-    )
+    blocks: list[Block] = [
+        TextBlock(readable(call.arguments), label="Arguments", code=True, limit=limits.text)
+    ]
+    blocks += [Line(Status(f"✗ {problem}", "bad")) for problem in call.problems]
+    mark = _SKIPPED if call.skipped else _PLANNED
+    return Section(title, tuple(blocks), mark, fold="open", look="call", data=data)
 
 
 def written_program_view(cell: WrittenProgram, limits: DisplayLimits) -> View:
@@ -826,13 +783,9 @@ def written_program_view(cell: WrittenProgram, limits: DisplayLimits) -> View:
     marks: dict[int, Tone] = {}
     rows = []
     for call in cell.calls:
-        tone: Tone = (
-            "bad"
-            if call.tool.risk is Risk.DESTRUCTIVE or not call.included
-            else "busy"
-            if call.reason
-            else "quiet"
-        )
+        tone: Tone = "busy" if call.reason else "quiet"
+        if call.tool.risk is Risk.DESTRUCTIVE or not call.included:
+            tone = "bad"
         if tone != "quiet" and marks.get(call.line) != "bad":
             marks[call.line] = tone
         name, tokens = Name(str(call.tool.tool_name)), f"≈ {call.tool.tokens:,}"
@@ -867,43 +820,22 @@ def written_program_view(cell: WrittenProgram, limits: DisplayLimits) -> View:
     stats = cell.stats
     requests = words.count(stats.llm_calls, "request")
     written = f"written with {requests}, ≈ {stats.sent_tokens:,} tokens in"
-    blocks.append(
-        Line(
-            _ending(cell),
-            (
-                *_calls_words(cell.call_counts),
-                f"{written}, {stats.cost}" if stats.cost else written,
-            ),
-        )
-    )
+    if stats.cost:
+        written = f"{written}, {stats.cost}"
+    blocks.append(Line(_ending(cell), (*_calls_words(cell.call_counts), written)))
     if cell.state == "not run":
-        blocks.append(
-            Line(
-                None,
-                (
-                    (
-                        "insert() puts it into a new cell, where nothing is asked. run() asks as"
-                        " the table says."
-                    ),
-                ),
-            )
-        )
+        hint = "insert() puts it into a new cell, where nothing is asked. run() asks as the table says."
+        blocks.append(Line(None, (hint,)))
     return View("written", "Written cell", tuple(blocks), note=cell.task)
 
 
 def _asks(call: WrittenCall) -> str:
     if not call.included:
         return "off: will be refused"
-    destructive = (
-        "destructive, "
-        if call.tool.risk is Risk.DESTRUCTIVE and call.reason != "destructive"
-        else ""
-    )
-    return (
-        f"{destructive}asks first: {call.reason}"
-        if call.reason
-        else f"{destructive}runs without asking"
-    )
+    words_for = f"asks first: {call.reason}" if call.reason else "runs without asking"
+    if call.tool.risk is Risk.DESTRUCTIVE and call.reason != "destructive":
+        words_for = f"destructive, {words_for}"
+    return words_for
 
 
 def _ending(cell: WrittenProgram) -> Status:
@@ -918,6 +850,8 @@ def _ending(cell: WrittenProgram) -> Status:
 
 
 def _calls_words(counts: Mapping[CallStatus, int]) -> tuple[str, ...]:
-    others = ", ".join(f"{count:,} {status}" for status, count in counts.items() if status != "ok")
+    if not counts:
+        return ()
     total = words.count(sum(counts.values()), "call")
-    return (f"{total}: {others}" if others else total,) if counts else ()
+    others = ", ".join(f"{count:,} {status}" for status, count in counts.items() if status != "ok")
+    return (f"{total}: {others}",) if others else (total,)

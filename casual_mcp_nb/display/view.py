@@ -429,5 +429,10 @@ def pretty(value: object, indent: int | None = 2) -> str:
         return "This cannot be shown as JSON."
 
 
+def readable(value: object, indent: int | None = 2) -> str:
+    """Format a value for people to read: a text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else pretty(value, indent)
+
+
 def _either(options: list[str]) -> str:
     return " or ".join(dict.fromkeys(options)) or "any"

@@ -141,12 +141,17 @@ def ending(reason: str | None) -> str:
     return "stopped to call tools" if reason in _CALLED else f"ended with {reason}"
 
 
+def joined(*texts: str | None, by: str = ", ") -> str:
+    """Join the texts that are not empty."""
+    return by.join(filter(None, texts))
+
+
 def listed(items: Iterable[str], most: int) -> str:
     """Join the first items with commas, and count the others."""
     items = list(items)
-    return ", ".join(
-        items if len(items) <= most else [*items[:most], f"{len(items) - most:,} more"]
-    )
+    if len(items) > most:
+        items[most:] = [f"{len(items) - most:,} more"]
+    return ", ".join(items)
 
 
 def quoted(text: str) -> str:
