@@ -44,6 +44,10 @@ a result.
 """
 
 
+_NOT_ASKED = Permission("", allowed=False)  # type: ignore[arg-type]
+"""Of a call that did not get as far as a decision."""
+
+
 @record(frozen=True)
 class AuditRecord(Displayable):
     """One tool call. `at` is in seconds since 1970.
@@ -64,23 +68,23 @@ class AuditRecord(Displayable):
 
     def as_dict(self) -> dict[str, Any]:
         """Convert the record to plain values, for JSON."""
-        row = {
+        permission = self.permission or _NOT_ASKED
+        return {
             "time": datetime.fromtimestamp(self.at, UTC).isoformat(timespec="milliseconds"),
             "server": self.tool.server,
             "tool": self.tool.tool,
             "caller": self.caller,
             "outcome": self.status,
             "seconds": None if self.seconds is None else round(self.seconds, 3),
-            "allowed": False,
-            "decided_by": None,
+            "allowed": permission.allowed,
+            "decided_by": permission.by or None,
+            "scope": permission.scope,
+            "policy": permission.policy,
+            "reason": permission.reason,
+            "definition": permission.definition,
+            "arguments_size": self.arguments_size,
+            "result_size": self.result_size,
         }
-        texts = dict.fromkeys(("scope", "policy", "reason", "definition"), "")
-        permission = self.permission
-        if permission is not None:
-            row |= {"allowed": permission.allowed, "decided_by": permission.by}
-            texts = {name: getattr(permission, name) for name in texts}
-        sizes = {"arguments_size": self.arguments_size, "result_size": self.result_size}
-        return row | texts | sizes
 
 
 @dataclass(frozen=True)

@@ -79,8 +79,10 @@ class EmbeddedTexts:
 
     def cosines(self, query: str) -> NDArray[np.float64] | None:
         """Compute how close each text is to a query, or None if the function fails."""
-        vector = self._of([query]) if self._vectors is not None and query != self._failed else None
-        if vector is None or self._vectors is None:
+        if self._vectors is None:
+            return None
+        vector = self._of([query]) if query != self._failed else None
+        if vector is None:
             self._failed = query
             return None
         if vector.shape[1] != self._vectors.shape[1]:
@@ -152,15 +154,11 @@ class EmbeddingScorer:
             if cosines is None:
                 return None
             middle, best = float(cosines.mean()), float(cosines.max())
-            near = (
-                np.clip((cosines.astype(np.float64) - middle) / max(best - middle, 1e-9), 0.0, 1.0)
-                ** 2
-            )
-            places = (
-                np.argsort(-near, kind="stable")[:MAX_NEAREST]
-                if best - middle > 1e-9
-                else np.zeros(0, np.intp)
-            )
+            spread = best - middle
+            near = np.clip((cosines.astype(np.float64) - middle) / max(spread, 1e-9), 0.0, 1.0) ** 2
+            places = np.zeros(0, np.intp)
+            if spread > 1e-9:
+                places = np.argsort(-near, kind="stable")[:MAX_NEAREST]
             self.keep(query, (places, np.round(near[places], 4)))
         return self._nearest[query]
 
@@ -169,31 +167,24 @@ class EmbeddingScorer:
         empty if unknown.
         """
         tool_terms = spelled(embedded_text(tool))
-        query_words = [
-            word for term, word in spelled(readable(query)).items() if term not in tool_terms
-        ][:_MAX_WORDS_COMPARED]
+        query_terms = spelled(readable(query)).items()
+        query_words = [word for term, word in query_terms if term not in tool_terms]
+        del query_words[_MAX_WORDS_COMPARED:]
         tool_words = list(tool_terms.values())[:_MAX_WORDS_COMPARED]
-        rows = (
-            self.vectors.word_vectors([*query_words, *tool_words])
-            if query_words and tool_words
-            else None
-        )
+        if not query_words or not tool_words:
+            return ""
+        rows = self.vectors.word_vectors([*query_words, *tool_words])
         if rows is None:
             return ""
-        unit = rows / np.maximum(
-            np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True), 1e-9
-        )
+        lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
+        unit = rows / np.maximum(lengths, 1e-9)
         cosines = unit[: len(query_words)] @ unit[len(query_words) :].T
-        pairs = sorted(
-            (
-                (float(row.max()), word, tool_words[int(row.argmax())])
-                for word, row in zip(query_words, cosines, strict=True)
-            ),
-            reverse=True,
-        )
-        return ", ".join(
-            f"{word} ≈ {other}" for cosine, word, other in pairs[:_MAX_PAIRS] if cosine >= _NEAR
-        )
+        pairs: list[tuple[float, str, str]] = []
+        for word, row in zip(query_words, cosines, strict=True):
+            if row.max() >= _NEAR:
+                pairs.append((float(row.max()), word, tool_words[int(row.argmax())]))
+        nearest = sorted(pairs, reverse=True)[:_MAX_PAIRS]
+        return ", ".join(f"{word} ≈ {other}" for _, word, other in nearest)
 
     def keep(self, query: str, nearest: Nearest) -> None:
         """Store a query's nearest tools from another source."""
@@ -337,20 +328,18 @@ class Ranker:
             if document in self.deprecated and document not in called:
                 score *= DEPRECATED
             if kind is not None:
-                score *= 1.0 if document in called else COPY ** seen[kind]
+                if document not in called:
+                    score *= COPY ** seen[kind]
                 seen[kind] += 1
             final.append((document, score))
-        return (
-            sorted(final, key=lambda pair: (-pair[1], pair[0]))
-            if seen or self.deprecated
-            else final
-        )
+        if seen or self.deprecated:
+            final.sort(key=lambda pair: (-pair[1], pair[0]))
+        return final
 
 
 def _is_deprecated(tool: ToolSpec) -> bool:
-    return any(
-        _CALLED_DEPRECATED.search(text[:_STATED]) for text in (tool.description, tool.title or "")
-    )
+    texts = (tool.description[:_STATED], (tool.title or "")[:_STATED])
+    return any(map(_CALLED_DEPRECATED.search, texts))
 
 
 def _copies(bm25: FieldedBM25) -> dict[int, int]:
@@ -432,11 +421,12 @@ def portable(
 
 
 def _numbered(related: dict[str, tuple[str, ...]], vocabulary: Any) -> dict[str, list[int]]:
-    numbers = {
-        term: [vocabulary[other] for other in others if other in vocabulary]
-        for term, others in related.items()
-    }
-    return {term: others for term, others in numbers.items() if others}
+    numbers: dict[str, list[int]] = {}
+    for term, others in related.items():
+        known = [vocabulary[other] for other in others if other in vocabulary]
+        if known:
+            numbers[term] = known
+    return numbers
 
 
 _SHOWN = 60
@@ -467,20 +457,14 @@ class ScoreExplainer:
         They add up to the score before any demotion of duplicates and deprecated tools.
         """
         parts = [*self._terms(), *self._name(), *self._clause()]
-        parts += [
-            *self._server(sum(part.share for part in parts)),
-            *self._meaning(),
-            *self._called(),
-        ]
+        parts += self._server(sum(part.share for part in parts))
+        parts += [*self._meaning(), *self._called()]
         return tuple(part for part in parts if part.share)
 
     def missing(self) -> tuple[str, ...]:
         """List the query terms that the tool does not match, even by a synonym."""
-        return tuple(
-            term
-            for term in self._scored.weights
-            if not self._scorer.lookup.best(term, self._document)[1]
-        )
+        best = self._scorer.lookup.best
+        return tuple(term for term in self._scored.weights if not best(term, self._document)[1])
 
     def spelling(self, query: str) -> dict[str, str]:
         """Map each term to its whole word: the query's, or the tool's where only the tool has the
@@ -502,16 +486,10 @@ class ScoreExplainer:
                 rows.append((field, counts[term], norm, field.weight * counts[term] / norm))
         total = sum(row[3] for row in rows)
         idf = self._bm25.idf[term]
+        # A word of the query itself needs no other term that it stands for.
+        spoken = query_term if query_term != term else ""
         for field, count, norm, part in rows:
-            yield TermScore(
-                term,
-                field.name,
-                count,
-                idf,
-                worth * part / total,
-                norm,
-                query_term if query_term != term else "",
-            )
+            yield TermScore(term, field.name, count, idf, worth * part / total, norm, spoken)
 
     def _name(self) -> Iterator[TermScore]:
         bm25 = self._bm25
@@ -523,20 +501,15 @@ class ScoreExplainer:
 
     def _server(self, own: float) -> Iterator[TermScore]:
         if self._scored.servers is not None:
-            yield TermScore(
-                "the server's topic",
-                "server",
-                1,
-                0.0,
-                own * float(self._scored.servers[self._document]),
-            )
+            share = own * float(self._scored.servers[self._document])
+            yield TermScore("the server's topic", "server", 1, 0.0, share)
 
     def _clause(self) -> Iterator[TermScore]:
-        fits = [
-            (self._worth(clause.weights) / clause.best, clause) for clause in self._scored.clauses
-        ]
-        if fits:
-            fit, clause = max(fits, key=lambda pair: pair[0])
+        clauses = self._scored.clauses
+        if clauses:
+            fits = [self._worth(clause.weights) / clause.best for clause in clauses]
+            fit = max(fits)
+            clause = clauses[fits.index(fit)]
             share = CLAUSE * self._scored.best * fit**CLAUSE_POWER
             yield TermScore(_clause_words(clause), "part of the request", 1, 0.0, share)
 
@@ -547,9 +520,10 @@ class ScoreExplainer:
         )
 
     def _meaning(self) -> Iterator[TermScore]:
-        if self._scored.meaning is not None and (
-            share := float(self._scored.meaning[self._document])
-        ):
+        if self._scored.meaning is None:
+            return
+        share = float(self._scored.meaning[self._document])
+        if share:
             yield TermScore("meaning", self._nearest_words() or "embedding", 1, 0.0, share)
 
     def _called(self) -> Iterator[TermScore]:
@@ -575,15 +549,13 @@ class Engine:
         self._places = {tool.tool_name: index for index, tool in enumerate(self._tools)}
         corpus = [texts(tool) for tool in self._tools]
         bm25 = FieldedBM25(corpus)
-        self._ranking = Ranker(
-            bm25, {number for number, tool in enumerate(self._tools) if _is_deprecated(tool)}
-        )
+        deprecated = {number for number, tool in enumerate(self._tools) if _is_deprecated(tool)}
+        self._ranking = Ranker(bm25, deprecated)
         self._names = ExactNames(self._tools)
-        self.meaning = (
-            EmbeddingScorer(vectors([embedded_text(tool) for tool in self._tools]))
-            if vectors
-            else None
-        )
+        self.meaning: EmbeddingScorer | None = None
+        if vectors:
+            lines = [embedded_text(tool) for tool in self._tools]
+            self.meaning = EmbeddingScorer(vectors(lines))
         self._servers = {
             server: number for number, server in enumerate(sorted({tool.server for tool in tools}))
         }
@@ -605,11 +577,10 @@ class Engine:
         Returns 1 for a query without words.
         """
         query_terms = set(terms(readable(query)))
-        return (
-            sum(term in self._scorer.bm25.vocabulary for term in query_terms) / len(query_terms)
-            if query_terms
-            else 1.0
-        )
+        if not query_terms:
+            return 1.0
+        known = query_terms & self._scorer.bm25.vocabulary.keys()
+        return len(known) / len(query_terms)
 
     def portable(self) -> dict[str, Any]:
         """Convert the index to plain values, without the embedding."""
@@ -620,11 +591,11 @@ class Engine:
     ) -> list[tuple[ToolSpec, float]]:
         """Rank the best tools with their scores, best first."""
         scored = self._score(query, server)
-        scores = scored.scores if only is None or only == server else scored.scores * self._of(only)
-        return [
-            (self._tools[document], score)
-            for document, score in self._ranking.ranked(scores, count, scored.called)
-        ]
+        scores = scored.scores
+        if only is not None and only != server:
+            scores = scores * self._of(only)
+        ranked = self._ranking.ranked(scores, count, scored.called)
+        return [(self._tools[document], score) for document, score in ranked]
 
     def explain(self, query: str, tool: ToolSpec, cut: int, server: str | None) -> Explanation:
         """Explain a tool's score. Takes the same arguments as `ToolSearchIndex.explain`."""
@@ -652,11 +623,8 @@ class Engine:
         )
         shares = parts.all()
         if document in self._ranking.deprecated and document not in scored.called:
-            shares += (
-                TermScore(
-                    "its server calls it deprecated", "description", 1, 0.0, raw * (DEPRECATED - 1)
-                ),
-            )
+            demoted = raw * (DEPRECATED - 1)
+            shares += (TermScore("its server calls it deprecated", "description", 1, 0.0, demoted),)
             raw *= DEPRECATED
         if score != raw:
             better = next(other for other, _ in ranked if self._ranking.same(other, document))
@@ -682,7 +650,9 @@ class Engine:
         Empty where only words count.
         """
         nearest = self.meaning.nearest(query[:MAX_QUERY]) if self.meaning else None
-        pairs = zip(*(values.tolist() for values in nearest), strict=True) if nearest else ()
+        if nearest is None:
+            return {}
+        pairs = zip(nearest[0].tolist(), nearest[1].tolist(), strict=True)
         return {self._tools[document].wire_name: value for document, value in pairs if value}
 
     def recall(self, query: str, nearest: Mapping[str, float]) -> None:
@@ -703,20 +673,17 @@ class Engine:
         nearest = self.meaning.nearest(query[:MAX_QUERY]) if self.meaning else None
         last = self._last
         if last is None or last[0] != (query, server) or last[1] is not nearest:
-            self._last = last = (
-                (query, server),
-                nearest,
-                self._scored(query[:MAX_QUERY], server, nearest),
-            )
+            scored = self._scored(query[:MAX_QUERY], server, nearest)
+            self._last = last = ((query, server), nearest, scored)
         return last[2]
 
     def _scored(self, query: str, server: str | None, nearest: Nearest | None) -> Scored:
-        meaning = np.zeros(len(self._tools)) if nearest is not None and nearest[1].any() else None
-        if meaning is not None and nearest is not None:
+        meaning = None
+        if nearest is not None and nearest[1].any():
+            meaning = np.zeros(len(self._tools))
             meaning[nearest[0]] = nearest[1]
-        return self._scorer.score(
-            query, None if server is None else self._of(server), self._names.called(query), meaning
-        )
+        allowed = None if server is None else self._of(server)
+        return self._scorer.score(query, allowed, self._names.called(query), meaning)
 
     def _of(self, server: str) -> Floats:
         allowed: Floats = np.where(self._server_of == self._servers.get(server, -1), 1.0, 0.0)

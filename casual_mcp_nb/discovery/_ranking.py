@@ -282,9 +282,7 @@ class Lookup:
         The term itself comes first.
         """
         idf = self.idf
-        others = dict.fromkeys(
-            (other for other in topics().get(term, ()) if other in idf), SAME_TOPIC
-        )
+        others = {other: SAME_TOPIC for other in topics().get(term, ()) if other in idf}
         others.update((other, RELATED) for other in synonyms().get(term, ()) if other in idf)
         if term not in idf:
             return list((others | dict.fromkeys(self._alike(term), RELATED)).items())
@@ -358,7 +356,9 @@ class ServerRanker:
             self._count,
         )
         best = float(fit.max())
-        part: Floats = (fit * (SERVER / best) if best > 0 else fit)[self._server_of]
+        if best > 0:
+            fit = fit * (SERVER / best)
+        part: Floats = fit[self._server_of]
         return part
 
     def _entries(self, term: str) -> Entries:
@@ -446,9 +446,9 @@ class Scorer:
             scored.servers = self._servers.evidence(weights)
             scored.scores = scored.scores * (1 + scored.servers)
         if meaning is not None:
-            scored.meaning = (
-                meaning * (MEANING * scored.best or 1.0) * (1.0 if allowed is None else allowed)
-            )
+            scored.meaning = meaning * (MEANING * scored.best or 1.0)
+            if allowed is not None:
+                scored.meaning *= allowed
             scored.scores = scored.scores + scored.meaning
         scored.called = {document for document in called if allowed is None or allowed[document]}
         if scored.called:
@@ -459,9 +459,8 @@ class Scorer:
     def _add_clauses(self, scored: Scored, parts: Sequence[str], allowed: Floats | None) -> None:
         fit = np.zeros_like(scored.scores)
         clauses = []
-        for weights, part in {
-            tuple(sorted(_weights(part).items())): part for part in parts
-        }.items():
+        distinct = {tuple(sorted(_weights(part).items())): part for part in parts}
+        for weights, part in distinct.items():
             scores = self.lookup.sum(dict(weights))
             if allowed is not None:
                 scores *= allowed

@@ -119,15 +119,15 @@ class ActiveTools:
 
     def room(self, tools: Iterable[ToolSpec]) -> list[ToolSpec]:
         """List the tools for which there is room, in order."""
-        sizes = {
-            tool.tool_name: tool.tokens for tool in self._deferred if tool.tool_name in self.active
-        }
-        count, tokens = len(self.active), sum(sizes.values())
+        active = [tool for tool in self._deferred if tool.tool_name in self.active]
+        count = len(self.active)
+        tokens = sum(tool.tokens for tool in active)
         fitting = []
         for tool in tools:
             if count < self.max_active and (tokens + tool.tokens <= self.max_tokens or not count):
                 fitting.append(tool)
-                count, tokens = count + 1, tokens + tool.tokens
+                count += 1
+                tokens += tool.tokens
         return fitting
 
     def by_names(self, args: object) -> tuple[list[ToolSpec], list[str]]:
@@ -160,9 +160,8 @@ class BrowseToolkitTool:
         text = (
             "See what tools you can load: of a category, for a query, or all categories in short."
         )
-        return synthetic_spec(
-            self.name, f"{text} {_CATEGORIES}{self._categories}", _BROWSED
-        ).definition
+        text = f"{text} {_CATEGORIES}{self._categories}"
+        return synthetic_spec(self.name, text, _BROWSED).definition
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
         """List categories or tools for `category`, `query` and `page`, all optional: at most fifty
@@ -184,11 +183,11 @@ class BrowseToolkitTool:
 
     def _all(self, page: int) -> str:
         groups = self._shelf.finder.by_server
-        categories = [(name, groups[name]) for name in sorted(groups)] + list(
-            self._shelf.tagged.items()
-        )
+        categories = [(name, groups[name]) for name in sorted(groups)]
+        categories += self._shelf.tagged.items()
+        lines = [self._category_line(*category) for category in _on_page(categories, page)]
         head = f"{len(categories)} categories; give one of them as category to see its tools."
-        return _page(head, categories, page, lambda category: self._category_line(*category))
+        return _page(head, lines, page, len(categories))
 
     def _category_line(self, name: str, tools: Sequence[ToolSpec]) -> str:
         about = beginning(self._instructions.get(name, ""), _LINE) or summary(tools, _LINE)
@@ -196,13 +195,16 @@ class BrowseToolkitTool:
 
     def _tools(self, category: str, page: int) -> str:
         name, tools = self._category(category)
-        # Tools of a tag can have the same name on several servers.
-        known_as = (lambda tool: tool.wire_name) if name in self._shelf.tagged else plain_name
         head = (
             f"{counted(len(tools))} of {plain(name, 200)}; load those that you need with"
             f" {LOAD_TOOLS}."
         )
-        return _page(head, tools, page, lambda tool: self._line(tool, known_as(tool)))
+        # Tools of a tag can have the same name on several servers.
+        is_tag = name in self._shelf.tagged
+        lines: list[str] = []
+        for tool in _on_page(tools, page):
+            lines.append(self._line(tool, tool.wire_name if is_tag else plain_name(tool)))
+        return _page(head, lines, page, len(tools))
 
     def _category(self, category: str) -> tuple[str, Sequence[ToolSpec]]:
         """Find a category's name and tools."""
@@ -217,9 +219,8 @@ class BrowseToolkitTool:
         finder = self._shelf.finder
         name, within = self._category(category) if category else ("", ())
         if name in self._shelf.tagged:
-            matches = [tool for tool in finder.matches(query, _MAX_MATCHES) if tool in within][
-                :_MATCHES
-            ]
+            matches = [tool for tool in finder.matches(query, _MAX_MATCHES) if tool in within]
+            del matches[_MATCHES:]
         else:
             matches = finder.matches(query, _MATCHES, name or None)
         if not matches:
@@ -232,13 +233,11 @@ class BrowseToolkitTool:
             f" {LOAD_TOOLS}."
         )
         head = " ".join([head, *finder.language_note(query)])
-        return _page(head, matches, 1, lambda tool: self._line(tool, tool.wire_name))
+        return _page(head, [self._line(tool, tool.wire_name) for tool in matches])
 
     def _line(self, tool: ToolSpec, name: str) -> str:
-        return (
-            f"- {name}{' (loaded)' if tool.tool_name in self._shelf.usable else ''}:"
-            f" {summary([tool], _LINE)}"
-        )
+        loaded = " (loaded)" if tool.tool_name in self._shelf.usable else ""
+        return f"- {name}{loaded}: {summary([tool], _LINE)}"
 
 
 class LoadToolsTool:
@@ -277,28 +276,21 @@ class LoadToolsTool:
         wanted = [tool for tool in tools if tool not in beyond]
         if not wanted:
             return SyntheticToolResult(f"Error: {one_line(' '.join(notes), _MAX_NOTES)}", [])
+        presented = shelf.presented & shelf.usable
         content, inside = compose(
-            wanted,
-            shelf.usable,
-            notes,
-            delivery=shelf.delivery,
-            presented=shelf.presented & shelf.usable,
-        )
-        rows = tuple(
-            SearchRow(tool.tool_name, None, tool.tool_name not in shelf.usable) for tool in inside
+            wanted, shelf.usable, notes, delivery=shelf.delivery, presented=presented
         )
         new = [tool for tool in inside if tool.tool_name not in shelf.usable]
+        rows = tuple(SearchRow(tool.tool_name, None, tool in new) for tool in inside)
         shelf.active.update((tool.tool_name, None) for tool in new)
         shelf.presented.update(tool.tool_name for tool in inside)
         return SyntheticToolResult(content, new, rows)
 
     def _limit_note(self, count: int, fitting: int) -> str:
         shelf = self._shelf
-        limit = (
-            f"{shelf.max_active}"
-            if fitting == shelf.max_active
-            else f"{shelf.max_tokens:,} tokens of definitions"
-        )
+        limit = f"{shelf.max_tokens:,} tokens of definitions"
+        if fitting == shelf.max_active:
+            limit = f"{shelf.max_active}"
         active = ", ".join(one_line(str(name), 80) for name in shelf.active)
         return (
             f"{counted(count)} not loaded: at most {limit} can be loaded at a time. "
@@ -331,19 +323,16 @@ class UnloadToolsTool:
         except UsageError as error:
             return SyntheticToolResult(f"Error: {error}", [], None)
         gone = [tool for tool in tools if tool.tool_name in shelf.active]
-        notes += [
-            _still_active(tool, tool.tool_name in shelf.always)
-            for tool in tools
-            if tool not in gone
-        ][:_ALIKE]
+        for tool in [tool for tool in tools if tool not in gone][:_ALIKE]:
+            why = "is always there" if tool.tool_name in shelf.always else "was not loaded"
+            notes.append(f"{one_line(str(tool.tool_name), 80)} {why}.")
         note = one_line(" ".join(notes), _MAX_NOTES)
         if not gone:
             return SyntheticToolResult(f"Error: nothing was unloaded. {note}", [], None)
         for tool in gone:
             del shelf.active[tool.tool_name]
-        return SyntheticToolResult(
-            marked(f"Unloaded {counted(len(gone))}. {note}".rstrip(), gone), [], (), tuple(gone)
-        )
+        content = marked(f"Unloaded {counted(len(gone))}. {note}".rstrip(), gone)
+        return SyntheticToolResult(content, [], (), tuple(gone))
 
 
 def browse_tools(
@@ -408,23 +397,25 @@ def to_unload(content: str) -> list[str]:
     empty if there was.
     """
     full = _FULL.search(content)
-    return full[1].split(", ") if full and full[1] != "none" else []
+    if not full or full[1] == "none":
+        return []
+    return full[1].split(", ")
 
 
-def _page(head: str, items: Sequence[Item], page: int, line: Callable[[Item], str]) -> str:
-    pages = max(1, -(-len(items) // _PAGE))
-    page = min(max(page, 1), pages)
-    more = [f"Page {page} of {pages}."] if pages > 1 else []
-    return "\n".join(
-        [
-            head,
-            *(line(item).rstrip(": ") for item in items[(page - 1) * _PAGE : page * _PAGE]),
-            *more,
-        ]
-    )
+def _on_page(items: Sequence[Item], page: int) -> Sequence[Item]:
+    """Take the items of a page, which is the nearest one if there is no such page."""
+    page = min(max(page, 1), _pages(len(items)))
+    return items[(page - 1) * _PAGE : page * _PAGE]
 
 
-def _still_active(tool: ToolSpec, always: bool) -> str:
-    return (
-        f"{one_line(str(tool.tool_name), 80)} {'is always there' if always else 'was not loaded'}."
-    )
+def _pages(count: int) -> int:
+    return max(1, -(-count // _PAGE))
+
+
+def _page(head: str, lines: Iterable[str], page: int = 1, count: int = 0) -> str:
+    """Write a page of the lines for `count` items."""
+    text = [head, *(line.rstrip(": ") for line in lines)]
+    pages = _pages(count)
+    if pages > 1:
+        text.append(f"Page {min(max(page, 1), pages)} of {pages}.")
+    return "\n".join(text)

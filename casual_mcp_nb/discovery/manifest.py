@@ -22,7 +22,7 @@ from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.base.tool import ToolName, ToolSpec, by_server
 from casual_mcp_nb.conversation.event import CALL_TOOL, RUN_CODE
 from casual_mcp_nb.conversation.step import loaded_in
-from casual_mcp_nb.discovery.signatures import function_text, parameters_of
+from casual_mcp_nb.discovery.signatures import described_parameters, function_text
 from casual_mcp_nb.discovery.text import one_line
 
 MAX_MARKED = 10
@@ -147,10 +147,8 @@ def servers_in(text: str) -> dict[str, int]:
     """Parse the servers in a text from `generate_manifest` or `list_servers`, with their tool
     counts.
     """
-    return {
-        name: int(count)
-        for name, count in _SERVER_LINE.findall(text) or _SERVER_IN_A_LINE.findall(text)
-    }
+    rows = _SERVER_LINE.findall(text) or _SERVER_IN_A_LINE.findall(text)
+    return {name: int(count) for name, count in rows}
 
 
 def manifest_budget(definition_tokens: int, max_tokens: int) -> int:
@@ -164,9 +162,9 @@ def manifest_budget(definition_tokens: int, max_tokens: int) -> int:
 
 def plain_name(tool: ToolSpec) -> str:
     """Choose the bare name, or the wire name if the bare one could be misread."""
-    return (
-        tool.name if len(tool.name) <= 64 and _PLAIN_NAME.fullmatch(tool.name) else tool.wire_name
-    )
+    if len(tool.name) <= 64 and _PLAIN_NAME.fullmatch(tool.name):
+        return tool.name
+    return tool.wire_name
 
 
 def plain(text: str, limit: int) -> str:
@@ -182,9 +180,8 @@ def summary(tools: Iterable[ToolSpec], limit: int) -> str:
     """
     sentences: dict[str, None] = {}
     for tool in tools:
-        sentences[
-            " ".join(_SENTENCE_END.split(tool.description.strip()[:400], maxsplit=1)[0].split())
-        ] = None
+        sentence = _SENTENCE_END.split(tool.description.strip()[:400], maxsplit=1)[0]
+        sentences[" ".join(sentence.split())] = None
         if sum(map(len, sentences)) > limit:
             break
     return plain(" ".join(filter(None, sentences)), limit)
@@ -195,10 +192,8 @@ def beginning(instructions: str, limit: int) -> str:
     markup.
     """
     lines = instructions[: limit * 20].splitlines()
-    return plain(
-        " ".join(line.strip(_EDGES) for line in lines if not line.lstrip().startswith(("#", "<"))),
-        limit,
-    ).strip()
+    texts = [line.strip(_EDGES) for line in lines if not line.lstrip().startswith(("#", "<"))]
+    return plain(" ".join(texts), limit).strip()
 
 
 def counted(number: int, unit: str = "tool") -> str:
@@ -216,10 +211,10 @@ class _ServerSummary:
         self._instructions = instructions
 
     def lines(self, detail: _Detail) -> str:
-        shown = detail.names if self.count > detail.all_names else self.count
-        names = ", ".join(self._names[:shown]) + (
-            f", ... and {self.count - shown} more" if self.count > shown else ""
-        )
+        names = ", ".join(self._names)
+        if self.count > detail.all_names:
+            left = self.count - detail.names
+            names = f"{', '.join(self._names[: detail.names])}, ... and {left} more"
         line = f"- {self.name} ({counted(self.count)}): {names}"
         summary = plain(self._summary, detail.summary) if detail.summary else ""
         return f"{line}\n  {summary}" if summary else line
@@ -251,18 +246,16 @@ def _one_line_of(servers: Sequence[_ServerSummary], max_tokens: int, hint: str) 
         named = sorted(f"{server.name} ({server.count})" for server in largest[:shown])
         left = largest[shown:]
         if left:
-            more = (
-                f"... and {counted(len(left), 'more server')}"
-                if named
-                else counted(len(left), "server")
-            )
+            more = counted(len(left), "server")
+            if named:
+                more = f"... and {counted(len(left), 'more server')}"
             named.append(f"{more} ({counted(sum(server.count for server in left))}){hint}")
         return ", ".join(named)
 
-    fitting = bisect_right(
-        range(1, len(servers) + 1), max_tokens, key=lambda shown: estimate_tokens(text(shown))
-    )
-    return text(fitting)
+    def tokens(shown: int) -> int:
+        return estimate_tokens(text(shown))
+
+    return text(bisect_right(range(1, len(servers) + 1), max_tokens, key=tokens))
 
 
 MAX_ANSWER = 12_000
@@ -315,7 +308,8 @@ def compose(
     others = _sibling_lines(siblings or {})
     blocks: list[str] = []
     used = len(note) + len(others)
-    presented = loaded if presented is None else presented
+    if presented is None:
+        presented = loaded
     inside: list[ToolSpec] = []
     too_large: list[ToolSpec] = []
     tokens = 0
@@ -327,13 +321,10 @@ def compose(
             if len(too_large) == _MAX_TOO_LARGE:
                 break
             continue
-        card = _card(tool, tool.tool_name in presented, tool in filled, delivery)
+        block = _card(tool, tool.tool_name in presented, tool in filled, delivery)
         # A name is enough where the definition comes another way.
-        block = (
-            card
-            if used + len(card) <= _MAX_CARDS or delivery in ("bridge", "code")
-            else _marker(tool)
-        )
+        if used + len(block) > _MAX_CARDS and delivery not in ("bridge", "code"):
+            block = _marker(tool)
         if blocks and used + len(block) > MAX_ANSWER - 500:
             break
         blocks.append(block)
@@ -341,20 +332,14 @@ def compose(
         used += len(block) + 2
         tokens += size
     left_out = len(tools) - len(inside) - len(too_large)
-    more = (
-        f"{left_out} more are not loaded. Search with a query or with tool_names for those you"
-        " need."
-        if left_out
-        else ""
-    )
-    parts = [
-        _header(inside, loaded, delivery),
-        note,
-        *blocks,
-        _too_large(too_large, max_tokens),
-        more,
-        others,
-    ]
+    more = ""
+    if left_out:
+        more = (
+            f"{left_out} more are not loaded. Search with a query or with tool_names for those you"
+            " need."
+        )
+    head = _header(inside, loaded, delivery)
+    parts = [head, note, *blocks, _too_large(too_large, max_tokens), more, others]
     return "\n\n".join(filter(None, parts)), tuple(inside)
 
 
@@ -403,7 +388,9 @@ def _sibling_names(siblings: Siblings, room: int) -> str:
             break
         names.append(name)
     left = siblings.total - len(names)
-    return ", ".join([*names, f"{'... and ' if names else ''}{left} more"] if left else names)
+    if left:
+        names.append(f"... and {left} more" if names else f"{left} more")
+    return ", ".join(names)
 
 
 def _marker(tool: ToolSpec) -> str:
@@ -411,21 +398,21 @@ def _marker(tool: ToolSpec) -> str:
 
 
 def _header(tools: Sequence[ToolSpec], loaded: Set[ToolName], delivery: Delivery) -> str:
-    count = "1 tool" if len(tools) == 1 else f"{len(tools)} tools"
+    count = counted(len(tools))
+    them = "it" if len(tools) == 1 else "them"
     call = "call it by its name." if len(tools) == 1 else "call them by their names."
     if delivery == "bridge":
-        call = (
-            f"call {'it' if len(tools) == 1 else 'them'} through {CALL_TOOL}, in your next answer."
-        )
+        call = f"call {them} through {CALL_TOOL}, in your next answer."
     if delivery == "code":
-        call = f"call {'it' if len(tools) == 1 else 'them'} in programs of {RUN_CODE}."
+        call = f"call {them} in programs of {RUN_CODE}."
     old = sum(tool.tool_name in loaded for tool in tools)
     new = len(tools) - old
     if not old:
         return f"Found {count}. {'It is' if new == 1 else 'They are'} loaded now; {call}"
     if not new:
         return f"Found {count}, already loaded; {call}"
-    now, before = ("is" if new == 1 else "are"), ("was" if old == 1 else "were")
+    now = "is" if new == 1 else "are"
+    before = "was" if old == 1 else "were"
     return f"Found {count}: {new} {now} loaded now, {old} {before} already loaded; {call}"
 
 
@@ -436,22 +423,15 @@ def _card(tool: ToolSpec, already_loaded: bool, filled: bool, delivery: Delivery
         return f"{_marker(tool)}\nAlready loaded."
     why = " (the best match's server; this tool does not match by itself)" if filled else ""
     server = one_line(tool.server, 200)
+    schema = ""
+    if delivery == "bridge":
+        schema = _schema_line(tool)
+    elif delivery == "code":
+        schema = _function_lines(tool)
+    head = [_marker(tool)]
     # With its schema, a card has all that a call needs, and the name tells the server already.
-    schema = (
-        _schema_line(tool)
-        if delivery == "bridge"
-        else _function_lines(tool)
-        if delivery == "code"
-        else ""
-    )
-    head = [
-        _marker(tool),
-        *(
-            []
-            if schema and not why and tool.wire_name.startswith(server)
-            else [f"Server: {server}{why}"]
-        ),
-    ]
+    if not schema or why or not tool.wire_name.startswith(server):
+        head.append(f"Server: {server}{why}")
     lines = _description(tool.description, _MAX_WHOLE_DESCRIPTION if schema else _MAX_DESCRIPTION)
     return "\n".join([*head, *lines, schema or f"Parameters: {_parameters(tool.input_schema)}"])
 
@@ -491,14 +471,10 @@ def _function_lines(tool: ToolSpec) -> str:
     Empty if it is too long for a card.
     """
     text = function_text(tool)
-    texts = {
-        name: " ".join(part.without_null().description.split())
-        for name, (_, part, _) in parameters_of(tool).items()
-    }
-    described = [
-        f"  {one_line(f'{name}: {text}', _MAX_PARAMETER)}" for name, text in texts.items() if text
-    ]
-    return "\n".join((*described[:_MAX_PARAMETERS], text)) if text else ""
+    if not text:
+        return ""
+    described = described_parameters(tool)[:_MAX_PARAMETERS]
+    return "\n".join([*(f"  {one_line(each, _MAX_PARAMETER)}" for each in described), text])
 
 
 def function_card(tool: ToolSpec) -> str:
@@ -506,16 +482,8 @@ def function_card(tool: ToolSpec) -> str:
     its function.
     """
     lines = _description(tool.description, _MAX_DESCRIPTION)
-    return "\n".join(
-        filter(
-            None,
-            (
-                f"# {tool.wire_name}",
-                *lines,
-                _function_lines(tool) or _parameters(tool.input_schema),
-            ),
-        )
-    )
+    parameters = _function_lines(tool) or _parameters(tool.input_schema)
+    return "\n".join(filter(None, (f"# {tool.wire_name}", *lines, parameters)))
 
 
 def definitions_in(content: str) -> list[dict[str, Any]]:
@@ -528,11 +496,9 @@ def definitions_in(content: str) -> list[dict[str, Any]]:
     for block in content.split("\n\n"):
         lines = block.split("\n")
         names = loaded_in(f"\n\n{lines[0]}")
-        schema = (
-            parse_arguments(lines[-1].removeprefix(_SCHEMA))
-            if lines[-1].startswith(_SCHEMA)
-            else ""
-        )
+        schema: object = None
+        if lines[-1].startswith(_SCHEMA):
+            schema = parse_arguments(lines[-1].removeprefix(_SCHEMA))
         if names and isinstance(schema, dict):
             description = "\n".join(line[2:] for line in lines if line.startswith("  "))
             definitions.append({"name": names[0], "description": description, "parameters": schema})
@@ -565,7 +531,8 @@ def _parameters(schema: Mapping[str, Any]) -> str:
 
 
 def _parameter(name: str, schema: SchemaReader, required: bool) -> str:
-    return f"{one_line(name, 64)} ({one_line(_type(schema), 80)}{', required' if required else ''})"
+    needed = ", required" if required else ""
+    return f"{one_line(name, 64)} ({one_line(_type(schema), 80)}{needed})"
 
 
 def _type(schema: SchemaReader, depth: int = 2) -> str:

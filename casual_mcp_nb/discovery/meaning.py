@@ -93,9 +93,8 @@ class VectorTable:
     def __init__(self, places: Mapping[bytes, int] | None = None, rows: Rows | None = None) -> None:
         self.places = places or {}
         self.rows = np.zeros((0, 0), np.int8) if rows is None else rows
-        self._lengths = np.concatenate(
-            [self._norms(part) for part in self._parts()] or [np.zeros(0, np.float32)]
-        )
+        norms = [self._norms(part) for part in self._parts()]
+        self._lengths = np.concatenate([np.zeros(0, np.float32), *norms])
 
     def __len__(self) -> int:
         return len(self.places)
@@ -107,16 +106,14 @@ class VectorTable:
             return self
         added = np.array(list(new.values()))
         rows = np.concatenate([self.rows, added]) if len(self) else added
-        return VectorTable(
-            {**self.places, **{key: len(self) + n for n, key in enumerate(new)}}, rows
-        )
+        places = {key: number for number, key in enumerate(new, len(self))}
+        return VectorTable({**self.places, **places}, rows)
 
     def cosines(self, row: Rows) -> NDArray[np.float32]:
         """Compute a vector's cosine with each row."""
         query = row.astype(np.float32)
-        dots = np.concatenate(
-            [part.astype(np.float32) @ query for part in self._parts()] or [np.zeros(0, np.float32)]
-        )
+        parts = [part.astype(np.float32) @ query for part in self._parts()]
+        dots = np.concatenate([np.zeros(0, np.float32), *parts])
         cosines: Any = dots / (self._lengths * (float(np.linalg.norm(query)) or 1.0))
         return np.asarray(cosines, dtype=np.float32)
 
@@ -186,7 +183,9 @@ class VectorFile:
             return rows
 
         now = int(time.time() * 1_000)
-        return self._run(select) or {} if keys and self.path.exists() else {}
+        if not keys or not self.path.exists():
+            return {}
+        return self._run(select) or {}
 
     def write(self, space: bytes, rows: Mapping[bytes, Rows]) -> None:
         """Add vectors."""
@@ -211,9 +210,11 @@ class VectorFile:
 
     def forget(self, space: bytes) -> None:
         """Delete a model's vectors."""
-        self._run(
-            lambda connection: connection.execute("DELETE FROM vectors WHERE space = ?", (space,))
-        )
+
+        def delete(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM vectors WHERE space = ?", (space,))
+
+        self._run(delete)
 
     def _run(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
         for attempt in range(2):
@@ -291,7 +292,10 @@ def local_folder(config: EmbeddingConfig, folder: Path | None = None) -> Path | 
     """
     name = config.local or ""
     path = Path(name).expanduser()
-    for each in (path, *([folder / path] if folder and not path.is_absolute() else [])):
+    places = [path]
+    if folder and not path.is_absolute():
+        places.append(folder / path)
+    for each in places:
         if each.is_dir():
             return each.resolve()
     if not path.is_absolute() and 0 < len(path.parts) <= 2 and not name.startswith((".", "~")):
@@ -329,11 +333,9 @@ def load_local(config: EmbeddingConfig, folder: Path | None = None) -> Embedding
         encode, static = _encoder(path)
     except ImportError as error:
         package = error.name or "model2vec"
-        how = (
-            install("meaning")
-            if package in ("model2vec", "tokenizers", "safetensors")
-            else f"Run: pip install {package}"
-        )
+        how = f"Run: pip install {package}"
+        if package in ("model2vec", "tokenizers", "safetensors"):
+            how = install("meaning")
         raise MissingDependencyError(
             f"The embedding model {shown(name)} needs the package {package}.", hint=how
         ) from None
@@ -370,12 +372,12 @@ def _encoder(path: Path) -> tuple[Callable[..., Any], bool]:
         model = SentenceTransformer(
             str(path), local_files_only=True, model_kwargs={"use_safetensors": True}
         )
-        return (
-            lambda texts, query: (model.encode_query if query else model.encode_document)(
-                texts, show_progress_bar=False
-            ),
-            False,
-        )
+
+        def transform(texts: list[str], query: bool) -> Any:
+            encode = model.encode_query if query else model.encode_document
+            return encode(texts, show_progress_bar=False)
+
+        return transform, False
     if any(path.rglob("*.onnx")):
         from fastembed import TextEmbedding
 
@@ -386,14 +388,20 @@ def _encoder(path: Path) -> tuple[Callable[..., Any], bool]:
             (name for name in names if name.rsplit("/", 1)[-1].casefold() in folder), path.name
         )
         onnx = TextEmbedding(name, specific_model_path=str(path))
-        return (
-            lambda texts, query: list((onnx.query_embed if query else onnx.passage_embed)(texts)),
-            False,
-        )
+
+        def embed(texts: list[str], query: bool) -> Any:
+            run = onnx.query_embed if query else onnx.passage_embed
+            return list(run(texts))
+
+        return embed, False
     from model2vec import StaticModel
 
     static = StaticModel.from_pretrained(path)
-    return lambda texts, query: static.encode(texts, show_progress_bar=False), True
+
+    def encode(texts: list[str], query: bool) -> Any:
+        return static.encode(texts, show_progress_bar=False)
+
+    return encode, True
 
 
 class Meaning:
@@ -419,7 +427,7 @@ class Meaning:
         *,
         file: VectorFile | None = None,
         timeout: float = 2.0,
-        changed: Callable[[], object] = lambda: None,
+        changed: Callable[[], object] = bool,
     ) -> None:
         self.label = label
         self.timeout = timeout
@@ -468,10 +476,8 @@ class Meaning:
         """Get the problem to report to the person, or empty if there is none or it was reported
         before.
         """
-        new, self._told = (
-            self.problem if self.problem != self._told else "",
-            self.problem or self._told,
-        )
+        new = self.problem if self.problem != self._told else ""
+        self._told = self.problem or self._told
         return new
 
     def start(self, texts: Mapping[bytes, str]) -> None:
@@ -481,7 +487,7 @@ class Meaning:
         self._texts.update(texts)
         if new:
             self._wanted.update(new)
-            if (self._task is None or self._task.done()) and time.monotonic() >= self._retry_at:
+            if not _unfinished(self._task) and time.monotonic() >= self._retry_at:
                 self._waited = False
                 self._task = asyncio.create_task(self._embed_wanted())
 
@@ -503,16 +509,16 @@ class Meaning:
         if texts.places() is None:
             self.start(texts.keys)
         # Only the first searches wait: with many tools, it takes long.
-        first = self._task is not None and not self._task.done() and not self._waited
+        first = not self._waited and bool(_unfinished(self._task))
         with suppress(TimeoutError):
             # What another session has computed is there as soon as the model is loaded.
             async with asyncio.timeout(_LOAD_SECONDS if first else 0):
                 await self._read.wait()
         try:
             async with asyncio.timeout(self.timeout):
-                if first and self._task is not None and not self._task.done():
+                if first and (tasks := _unfinished(self._task)):
                     try:
-                        await asyncio.wait({self._task})
+                        await asyncio.wait(tasks)
                     finally:
                         self._waited = True
                 if (
@@ -535,11 +541,7 @@ class Meaning:
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(self.timeout):
-                while tasks := {
-                    task
-                    for task in (*self._starting, self._task)
-                    if task is not None and not task.done()
-                }:
+                while tasks := _unfinished(*self._starting, self._task):
                     await asyncio.wait(tasks)
         return len(self._texts) - len(self._wanted), len(self._texts)
 
@@ -553,8 +555,8 @@ class Meaning:
         """
         texts = await self._over(tools)
         self.start(texts.keys)
-        while self._task is not None and not self._task.done():
-            await asyncio.wait({self._task})
+        while tasks := _unfinished(self._task):
+            await asyncio.wait(tasks)
         model, places, wanted = self._model, texts.places(), list(dict.fromkeys(queries))
         if model is None or places is None:
             return None
@@ -562,13 +564,8 @@ class Meaning:
         try:
             for start in range(0, len(wanted), self._batch):
                 some = wanted[start : start + self._batch]
-                rows |= zip(
-                    some,
-                    quantized(
-                        await model.embed([text[:_MAX_TEXT] for text in some], True), len(some)
-                    ),
-                    strict=True,
-                )
+                vectors = await model.embed([text[:_MAX_TEXT] for text in some], True)
+                rows |= zip(some, quantized(vectors, len(some)), strict=True)
         except Exception as error:
             self._fail(_short(error), _asked_until(error))
             return None
@@ -581,7 +578,9 @@ class Meaning:
     def word_vectors(self, words: list[str]) -> Rows | None:
         """Compute the vectors for some words, or None if the model cannot do that immediately."""
         encode = self._model.encode if self._model else None
-        return quantized(encode(words), len(words)) if encode and words else None
+        if encode is None or not words:
+            return None
+        return quantized(encode(words), len(words))
 
     def retry(self) -> None:
         """Try a failed model again at the next search."""
@@ -589,18 +588,17 @@ class Meaning:
 
     async def close(self) -> None:
         """End the background work."""
-        tasks = [
-            task
-            for task in (*self._starting, self._task, *self._asking.values())
-            if task is not None and not task.done()
-        ]
+        tasks = _unfinished(*self._starting, self._task, *self._asking.values())
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=1.0)
 
     async def _over(self, tools: Sequence[ToolSpec]) -> TextVectors:
-        return await asyncio.to_thread(lambda: self.over([embedded_text(tool) for tool in tools]))
+        def over() -> TextVectors:
+            return self.over([embedded_text(tool) for tool in tools])
+
+        return await asyncio.to_thread(over)
 
     async def _embed_wanted(self) -> None:
         try:
@@ -612,7 +610,7 @@ class Meaning:
                 keys = {_key(space, text): key for key, text in self._wanted.items()}
                 await self._add(await asyncio.to_thread(self._file.read, keys))
             self._read.set()
-            batches = _Batches(self._wanted, lambda: self._batch)
+            batches = _Batches(self._wanted)
             rows: dict[bytes, Rows] = {}
             try:
                 async with asyncio.TaskGroup() as group:
@@ -634,7 +632,7 @@ class Meaning:
     async def _embed_batches(
         self, model: EmbeddingModel, space: bytes, batches: _Batches, rows: dict[bytes, Rows]
     ) -> None:
-        while batch := batches.next():
+        while batch := batches.next(self._batch):
             vectors = await self._request(model, [text[:_MAX_TEXT] for text in batch.values()])
             if rows and vectors.shape[1] != len(next(iter(rows.values()))):
                 raise ValueError("the vectors differ in length")
@@ -670,9 +668,9 @@ class Meaning:
 
     async def _add(self, rows: Mapping[bytes, Rows]) -> None:
         """Add computed vectors to the table."""
-        lengths = {len(row) for row in rows.values()} | (
-            {self._table.rows.shape[1]} if len(self._table) else set()
-        )
+        lengths = {len(row) for row in rows.values()}
+        if len(self._table):
+            lengths.add(self._table.rows.shape[1])
         if len(lengths) > 1:
             # Those in the file are of another model by the same name, or cut: everything is
             # computed again.
@@ -694,24 +692,20 @@ class Meaning:
                 return
             space = _digest(model.space)
             key = _key(space, f"query {query}")
-            stored = (
-                await asyncio.to_thread(self._file.read, {key: key})
-                if self._file and model.space
-                else {}
-            )
+            stored: Mapping[bytes, Rows] = {}
+            if self._file and model.space:
+                stored = await asyncio.to_thread(self._file.read, {key: key})
             if len(stored.get(key, ())) == table.rows.shape[1]:
                 self._keep(query, stored[key])
                 return
-            probe = (
-                min(self._texts.items(), key=lambda item: len(item[1])) if model.remote else None
-            )
-            sent = [query, probe[1][:_MAX_TEXT]] if probe else [query]
+            sent, probe = [query], b""
+            if model.remote:
+                probe = min(self._texts, key=lambda text: len(self._texts[text]))
+                sent.append(self._texts[probe][:_MAX_TEXT])
             rows = quantized(await model.embed(sent, True), len(sent))
             if table is not self._table:
                 return
-            if rows.shape[1] != table.rows.shape[1] or (
-                probe and _differs(table, probe[0], rows[1])
-            ):
+            if rows.shape[1] != table.rows.shape[1] or (probe and _differs(table, probe, rows[1])):
                 await self._begin_again()
                 return
             self._keep(query, rows[0])
@@ -750,7 +744,7 @@ class Meaning:
             " by words."
         )
         self.changed()
-        if self._task is None or self._task.done():
+        if not _unfinished(self._task):
             self.start(self._texts)
 
     def _fail(self, reason: str, until: float | None = None) -> None:
@@ -788,9 +782,9 @@ class TextVectors:
         if self._table is not self._meaning.table:
             self._table = table = self._meaning.table
             rows = [table.places[key] for key in self._order if key in table.places]
-            self._places = (
-                np.array(rows, dtype=np.intp) if rows and len(rows) == len(self._order) else None
-            )
+            self._places = None
+            if rows and len(rows) == len(self._order):
+                self._places = np.array(rows, dtype=np.intp)
         return self._places
 
     def word_vectors(self, words: list[str]) -> Rows | None:
@@ -823,20 +817,24 @@ class KnownVectors:
 class _Batches:
     """The texts to embed, in batches of similar length."""
 
-    def __init__(self, texts: Mapping[bytes, str], size: Callable[[], int]) -> None:
+    def __init__(self, texts: Mapping[bytes, str]) -> None:
         self._left = deque(sorted(texts.items(), key=lambda item: len(item[1])))
-        self._size = size
 
-    def next(self) -> dict[bytes, str]:
-        return dict(self._left.popleft() for _ in range(min(self._size(), len(self._left))))
+    def next(self, size: int) -> dict[bytes, str]:
+        return dict(self._left.popleft() for _ in range(min(size, len(self._left))))
+
+
+def _unfinished(*tasks: asyncio.Task[None] | None) -> set[asyncio.Task[None]]:
+    """Choose the tasks that still run."""
+    return {task for task in tasks if task is not None and not task.done()}
 
 
 def _differs(table: VectorTable, key: bytes, row: Rows) -> bool:
     at = table.places.get(key)
-    return (
-        at is not None
-        and float(VectorTable({b"": 0}, table.rows[at : at + 1]).cosines(row)[0]) < _SAME
-    )
+    if at is None:
+        return False
+    stored = VectorTable({b"": 0}, table.rows[at : at + 1])
+    return float(stored.cosines(row)[0]) < _SAME
 
 
 def _digest(text: str) -> bytes:
@@ -852,6 +850,5 @@ def _short(error: BaseException) -> str:
         error = error.exceptions[0]
     if isinstance(error, CasualMcpError):
         return str(error).rstrip(".")
-    return (
-        f"the embedding failed ({error if isinstance(error, ValueError) else type(error).__name__})"
-    )
+    what = error if isinstance(error, ValueError) else type(error).__name__
+    return f"the embedding failed ({what})"

@@ -76,9 +76,8 @@ def read_arguments(args: object) -> SearchArguments:
         len(names[MAX_NAMES:]),
     )
     if arguments == SearchArguments():
-        unknown = [
-            shown(str(key)) for key in given if key not in ("query", "server_name", "tool_names")
-        ][:5]
+        known = ("query", "server_name", "tool_names")
+        unknown = [shown(str(key)) for key in given if key not in known][:5]
         also = f" There is no argument {' or '.join(unknown)}." if unknown else ""
         raise UsageError(
             f"Give at least one of query, server_name and tool_names.{also}",
@@ -102,9 +101,8 @@ def read_names(args: object) -> tuple[tuple[str, ...], int]:
 
     A UsageError tells the model.
     """
-    names = list(
-        dict.fromkeys(_names(_first_given(args, ("names", "tool_names", "tools", "name")), "names"))
-    )
+    given = _first_given(args, ("names", "tool_names", "tools", "name"))
+    names = list(dict.fromkeys(_names(given, "names")))
     if not names:
         raise UsageError("Give names.", hint='For example: {"names": ["get_current_time"]}.')
     return tuple(names[:MAX_NAMES]), len(names[MAX_NAMES:])
@@ -247,11 +245,9 @@ class Finder:
 
         if self._given_index is not None:
             return self._given_index()
-        return ToolSearchIndex(
-            (*self._deferred, *map(skill_spec, self._skills.values()))
-            if self._skills
-            else self._deferred
-        )
+        if not self._skills:
+            return ToolSearchIndex(self._deferred)
+        return ToolSearchIndex((*self._deferred, *map(skill_spec, self._skills.values())))
 
     @cached_property
     def _names(self) -> ToolNames:
@@ -281,21 +277,18 @@ class Finder:
                 return FoundTools(notes=self.language_note(query), skills=skills)
         if hits:
             # None of them is a tool that could be loaded.
-            loaded = loaded | self._skills.keys() if self._skills else loaded
+            if self._skills:
+                loaded = loaded | self._skills.keys()
             called = self._index.called(query) if unused else ()
-            back = {
-                hit.tool: hit.score
-                for hit in hits
-                if hit.tool.tool_name in unused and hit.tool not in called
-            }
+            back: dict[ToolSpec, float] = {}
+            for hit in hits:
+                if hit.tool.tool_name in unused and hit.tool not in called:
+                    back[hit.tool] = hit.score
             room = max(1, self._limit - len(skills))
             fresh = [hit for hit in hits if hit.tool not in back][:room]
             tools: dict[ToolSpec, float | None] = {hit.tool: hit.score for hit in fresh}
-            filled = tuple(
-                islice(
-                    self._other_tools(hits[0].tool.server, tools, loaded), max(0, room - len(tools))
-                )
-            )
+            others = self._other_tools(hits[0].tool.server, tools, loaded)
+            filled = tuple(islice(others, max(0, room - len(tools))))
             tools.update(dict.fromkeys(filled))
             instead = {hit.tool: hit.score for hit in hits[: self._limit] if hit.tool in back}
             if not tools:
@@ -311,9 +304,8 @@ class Finder:
             f"Try other words, in {self.language}, or give server_name alone to load all tools of a"
             " server:"
         )
-        return FoundTools(
-            notes=[f"No tools found matching {shown(query)}{where}. {hint} {self._server_list()}."]
-        )
+        note = f"No tools found matching {shown(query)}{where}. {hint} {self._server_list()}."
+        return FoundTools(notes=[note])
 
     @property
     def language(self) -> str:
@@ -380,11 +372,9 @@ class Finder:
         skills: list[Skill] = []
         for name in request.names:
             if self._skills and (named := find_skills(self._skills.values(), name)):
-                skills += [
-                    skill
-                    for skill in named
-                    if skill not in skills and server in (None, skill.server)
-                ]
+                for skill in named:
+                    if skill not in skills and server in (None, skill.server):
+                        skills.append(skill)
                 continue
             tools = self._names.find(name, server)
             owners = [tool.tool_name for tool in tools]
@@ -419,18 +409,19 @@ class Finder:
             if elsewhere:
                 return f"{text}; it is a tool of server {_listing(elsewhere)}."
         matches = self._names.like(name, server)
-        return f"{text}. {did_you_mean(matches, ())}" if matches else f"{text}."
+        if matches:
+            return f"{text}. {did_you_mean(matches, ())}"
+        return f"{text}."
 
     def server(self, name: str) -> str:
         """Resolve the server that the model named. A UsageError lists the valid ones."""
         servers = dict.fromkeys([*self._servers, *(tool.server for tool in self._always)])
         if name in servers:
             return name
-        folded = [
-            server
-            for server in servers
-            if name.casefold() in (server.casefold(), one_line(server, 200).casefold())
-        ]
+        folded: list[str] = []
+        for server in servers:
+            if name.casefold() in (server.casefold(), one_line(server, 200).casefold()):
+                folded.append(server)
         if len(folded) == 1:
             return folded[0]
         matches = closest(name, self._servers)
@@ -452,13 +443,16 @@ class Finder:
 
 def _loaded_note(tools: Iterable[ToolSpec]) -> list[str]:
     names = _listing(tool.wire_name for tool in tools)
-    return [f"Loaded before and matching too: {names}."] if names else []
+    if not names:
+        return []
+    return [f"Loaded before and matching too: {names}."]
 
 
 def _listing(names: Iterable[str], limit: int = 30) -> str:
     names = list(names)
+    texts = [one_line(name, 80) for name in names[:limit]]
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(one_line(name, 80) for name in names[:limit]) + more
+    return f"{', '.join(texts)}{more}"
 
 
 class ToolNames:
@@ -585,10 +579,8 @@ class SearchToolsTool:
             )
         except UsageError as error:
             return SyntheticToolResult(f"Error: {error}", [])
-        skills, named = (
-            skill_cards(result.skills),
-            tuple(ToolName(skill.server, skill.name) for skill in result.skills),
-        )
+        skills = skill_cards(result.skills)
+        named = tuple(ToolName(skill.server, skill.name) for skill in result.skills)
         if not result.tools:
             notes = one_line(" ".join(result.notes), 2_000)
             return SyntheticToolResult("\n\n".join(filter(None, [notes, skills])), [], skills=named)
@@ -607,30 +599,23 @@ class SearchToolsTool:
         returned = (*inside, *result.stepped_back)
         ranked = [tool for tool in returned if scores[tool]]
         words = dict(zip(ranked, words_found(wanted.query, ranked), strict=True))
-        rows = tuple(
-            SearchRow(
-                tool.tool_name,
-                scores[tool],
-                tool.tool_name not in self._loaded,
-                tool in result.filled,
-                words.get(tool, ()),
-            )
-            for tool in returned
-        )
+        rows: list[SearchRow] = []
+        for tool in returned:
+            is_new, is_filled = tool.tool_name not in self._loaded, tool in result.filled
+            found_words = words.get(tool, ())
+            rows.append(SearchRow(tool.tool_name, scores[tool], is_new, is_filled, found_words))
         self._loaded.update(tool.tool_name for tool in new)
         self._presented.update(tool.tool_name for tool in inside)
-        content = f"{content}\n\n{skills}" if skills else content
-        return SyntheticToolResult(
-            content, new, rows, ranked_by=self._finder.ranked_by(wanted.query), skills=named
-        )
+        if skills:
+            content = f"{content}\n\n{skills}"
+        ranked_by = self._finder.ranked_by(wanted.query)
+        return SyntheticToolResult(content, new, tuple(rows), ranked_by=ranked_by, skills=named)
 
     @cached_property
     def _manifest(self) -> str:
-        return (
-            generate_manifest(self._deferred)
-            if self._given_manifest is None
-            else self._given_manifest
-        )
+        if self._given_manifest is None:
+            return generate_manifest(self._deferred)
+        return self._given_manifest
 
 
 _MAX_SHARE = 0.5
@@ -709,10 +694,8 @@ class ToolSearchIndex:
         Waits for a session's embedding model, but not long.
         """
         meaning = self._engine.meaning if self._engine else None
-        if (
-            meaning is not None
-            and (prepare := getattr(meaning.vectors, "prepare", None)) is not None
-        ):
+        prepare = getattr(meaning.vectors, "prepare", None) if meaning else None
+        if prepare is not None:
             await prepare(query)
 
     def nearest_in_meaning(self, query: str) -> dict[str, float]:
@@ -780,9 +763,8 @@ class ToolSearchIndex:
         parts add up to the score.
         """
         if self._engine is None or not self._engine.has(tool.tool_name):
-            raise UnknownNameError(
-                "tool", str(tool.tool_name), [str(each.tool_name) for each in self.tools]
-            )
+            known = [str(each.tool_name) for each in self.tools]
+            raise UnknownNameError("tool", str(tool.tool_name), known)
         return self._engine.explain(query, tool, max_results, server)
 
     def find(self, query: str, max_results: int = 5, server: str | None = None) -> SearchResults:
@@ -794,9 +776,9 @@ class ToolSearchIndex:
         same errors.
         """
         hits = tuple(self.search(query, max_results, server))
-        searched = (
-            len(self) if server is None else sum(tool.server == server for tool in self.tools)
-        )
+        searched = len(self)
+        if server is not None:
+            searched = sum(tool.server == server for tool in self.tools)
 
         def why_not(name: str) -> Explanation:
             return self.explain(query, self._catalog.resolve(name), max_results, server)
@@ -806,9 +788,8 @@ class ToolSearchIndex:
     @cached_property
     def languages(self) -> tuple[str, ...]:
         """The descriptions' languages, the most frequent first, or empty where they do not show."""
-        return languages(
-            tool.description for tool in self.tools[:: -(-len(self.tools) // _SAMPLE) or 1]
-        )
+        step = -(-len(self.tools) // _SAMPLE) or 1
+        return languages(tool.description for tool in self.tools[::step])
 
     @cached_property
     def by_server(self) -> Mapping[str, Sequence[ToolSpec]]:
@@ -824,11 +805,10 @@ def _engine(
     tools: Sequence[ToolSpec], embed: Callable[[list[str]], Any] | Meaning | None
 ) -> Engine:
     from casual_mcp_nb.discovery._engine import EmbeddedTexts, Engine
+    from casual_mcp_nb.discovery.meaning import Meaning
 
     if embed is None:
         return Engine(tools, None)
-    from casual_mcp_nb.discovery.meaning import Meaning
-
-    return Engine(
-        tools, embed.over if isinstance(embed, Meaning) else partial(EmbeddedTexts, embed)
-    )
+    if isinstance(embed, Meaning):
+        return Engine(tools, embed.over)
+    return Engine(tools, partial(EmbeddedTexts, embed))

@@ -52,7 +52,10 @@ def identifier(name: str) -> str:
     # A name that begins with an underscore would be private, and two of them are mangled in a
     # class.
     word = re.sub(r"^_+", "", word) or "unnamed"
-    word = word if word.isidentifier() else f"n{word}" if f"n{word}".isidentifier() else "unnamed"
+    if not word.isidentifier():
+        word = f"n{word}"
+    if not word.isidentifier():
+        word = "unnamed"
     return f"{word}_" if keyword.iskeyword(word) else word
 
 
@@ -89,17 +92,21 @@ class TypeWriter:
         if depth > MAX_DEPTH:
             return self._named("Any")
         reference = reader.reference or id(reader.schema)
-        reader = reader.resolved() if reader.reference is not None else reader
-        if literals := self._literals(reader.choices):
+        if reader.reference is not None:
+            reader = reader.resolved()
+        literals = self._literals(reader.choices)
+        if literals:
             return literals
         if reader.options:
             return self._union(
                 self.write(option, f"{name}{number or ''}", depth + 1)
                 for number, option in enumerate(reader.options)
             )
-        types = reader.types or (
-            ("object",) if reader.properties else ("array",) if reader.items else ()
-        )
+        types = reader.types
+        if not types and reader.properties:
+            types = ("object",)
+        elif not types and reader.items:
+            types = ("array",)
         if not types:
             return self._named("Any")
         return self._union(self._of_type(kind, reader, name, depth, reference) for kind in types)
@@ -108,24 +115,20 @@ class TypeWriter:
         self, kind: str, reader: SchemaReader, name: str, depth: int, reference: str | int
     ) -> str:
         if kind == "array":
-            items = (
-                self.write(reader.items, f"{name}Item", depth + 1)
-                if reader.items
-                else self._named("Any")
-            )
+            items = self._named("Any")
+            if reader.items:
+                items = self.write(reader.items, f"{name}Item", depth + 1)
             return f"{self._named('list')}[{items}]"
         if kind == "object" and reader.properties and len(reader.properties) <= MAX_FIELDS:
             return self._typed_dict(reader, name, depth, reference)
         if kind == "object":
             more = reader.schema.get("additionalProperties")
             reader = SchemaReader(more, reader.root)
-            values = (
-                self.write(reader, f"{name}Value", depth + 1)
-                if reader.schema
-                else self._named("Any")
-            )
+            values = self._named("Any")
+            if reader.schema:
+                values = self.write(reader, f"{name}Value", depth + 1)
             return f"{self._named('dict')}[{self._named('str')}, {values}]"
-        return self._named(_SCALARS[kind]) if kind in _SCALARS else self._named("Any")
+        return self._named(_SCALARS.get(kind, "Any"))
 
     def _typed_dict(self, reader: SchemaReader, name: str, depth: int, reference: str | int) -> str:
         key = reference, id(reader.root)
@@ -137,30 +140,19 @@ class TypeWriter:
         self.names[key] = name, (reader.schema, reader.root)
         self.dicts[name] = ""
         outside = TypeWriter(self.taken, frozenset(), self.dicts, self.names)
-        fields = {
-            part_name: (
-                outside.write(part, name + camel(part_name), depth + 1),
-                part_name in reader.required,
-            )
-            for part_name, part in reader.properties.items()
-        }
-        if all(
-            key.isidentifier() and not keyword.iskeyword(key) and not key.startswith("__")
-            for key in fields
-        ):
-            lines = [
-                f"    {key}: {kind if needed else f'NotRequired[{kind}]'}"
-                for key, (kind, needed) in fields.items()
-            ]
+        fields: dict[str, str] = {}
+        for part_name, part in reader.properties.items():
+            kind = outside.write(part, name + camel(part_name), depth + 1)
+            if part_name not in reader.required:
+                kind = f"NotRequired[{kind}]"
+            fields[part_name] = kind
+        if all(map(_can_be_a_field, fields)):
+            lines = [f"    {key}: {kind}" for key, kind in fields.items()]
             self.dicts[name] = "\n".join((f"class {name}(TypedDict):", *lines))
         else:
-            lines = [
-                f"        {key!r}: {kind if needed else f'NotRequired[{kind}]'},"
-                for key, (kind, needed) in fields.items()
-            ]
-            self.dicts[name] = "\n".join(
-                (f"{name} = TypedDict(", f"    {name!r},", "    {", *lines, "    },", ")")
-            )
+            lines = [f"        {key!r}: {kind}," for key, kind in fields.items()]
+            head = (f"{name} = TypedDict(", f"    {name!r},", "    {")
+            self.dicts[name] = "\n".join((*head, *lines, "    },", ")"))
         return name
 
     def _literals(self, choices: Sequence[Any]) -> str:
@@ -169,9 +161,8 @@ class TypeWriter:
             return ""
         texts = list(dict.fromkeys(ascii(each) for each in choices))
         if len(texts) > MAX_LITERALS or any(len(text) > MAX_LITERAL_LENGTH for text in texts):
-            return self._union(
-                self._named(type(each).__name__ if each is not None else "None") for each in choices
-            )
+            kinds = ["None" if each is None else type(each).__name__ for each in choices]
+            return self._union(map(self._named, kinds))
         return f"{self._named('Literal')}[{', '.join(texts)}]"
 
     def _union(self, types: Iterable[str]) -> str:
@@ -186,6 +177,11 @@ class TypeWriter:
         if name not in self.hidden:
             return name
         return f"_typing.{name}" if name in ("Any", "Literal") else f"_builtins.{name}"
+
+
+def _can_be_a_field(name: str) -> bool:
+    """Check whether a name can be a field in a class, where two underscores would be mangled."""
+    return name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("__")
 
 
 class _Text:
@@ -228,18 +224,16 @@ def signature_of(
     """
     types = types or TypeWriter()
     name = camel(tool.name)
-    parameters = [
-        inspect.Parameter(
-            python_name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if required else _default(part),
-            annotation=_Text(types.write(part, name + camel(real))),
+    parameters: list[inspect.Parameter] = []
+    for python_name, (real, part, required) in parameters_of(tool).items():
+        default = inspect.Parameter.empty if required else _default(part)
+        annotation = _Text(types.write(part, name + camel(real)))
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(
+            inspect.Parameter(python_name, kind, default=default, annotation=annotation)
         )
-        for python_name, (real, part, required) in parameters_of(tool).items()
-    ]
-    return inspect.Signature(
-        parameters, return_annotation=_Text(_result_type(tool, result, types, f"{name}Result"))
-    )
+    returned = _Text(_result_type(tool, result, types, f"{name}Result"))
+    return inspect.Signature(parameters, return_annotation=returned)
 
 
 def _default(reader: SchemaReader) -> object:
@@ -249,20 +243,18 @@ def _default(reader: SchemaReader) -> object:
         or isinstance(value, str | bool | int)
         or (isinstance(value, float) and math.isfinite(value))
     )
-    return (
-        _Text(ascii(value)) if plain and len(ascii(value)) <= MAX_LITERAL_LENGTH else _Text("...")
-    )
+    if plain and len(ascii(value)) <= MAX_LITERAL_LENGTH:
+        return _Text(ascii(value))
+    return _Text("...")
 
 
 def _result_type(tool: ToolSpec, learned: SchemaReader | None, types: TypeWriter, name: str) -> str:
     if tool.output_schema is None:
-        return (
-            types.write(learned, name)
-            if learned is not None
-            else types.write(SchemaReader({}), name)
-        )
+        return types.write(learned or SchemaReader({}), name)
     reader = SchemaReader(tool.output_schema)
-    return types.write(reader.properties["result"] if _is_wrapped(tool) else reader, name)
+    if _is_wrapped(tool):
+        reader = reader.properties["result"]
+    return types.write(reader, name)
 
 
 def _is_wrapped(tool: ToolSpec) -> bool:
@@ -290,13 +282,20 @@ def function_text(tool: ToolSpec) -> str:
 def docstring_of(tool: ToolSpec) -> str:
     """Write the docstring of a tool's function: the server's description, and the parameters'."""
     lines = [tool.description.strip() or f"Call {tool.name}."]
-    described = {
-        name: " ".join(part.without_null().description.split())
-        for name, (_, part, _) in parameters_of(tool).items()
-    }
-    if any(described.values()):
-        lines += ["", "Args:", *(f"    {name}: {text}" for name, text in described.items() if text)]
+    described = described_parameters(tool)
+    if described:
+        lines += ["", "Args:", *(f"    {text}" for text in described)]
     return "\n".join(lines)
+
+
+def described_parameters(tool: ToolSpec) -> list[str]:
+    """Describe the parameters of a tool's function that have a description, in a line each."""
+    lines: list[str] = []
+    for name, (_, part, _) in parameters_of(tool).items():
+        text = " ".join(part.without_null().description.split())
+        if text:
+            lines.append(f"{name}: {text}")
+    return lines
 
 
 def value_of_call(tool: ToolSpec, call: ToolCall) -> Any:
@@ -314,8 +313,10 @@ def value_of_call(tool: ToolSpec, call: ToolCall) -> Any:
 
     texts = [part.text for part in call.content if part.kind == "text"]
     text = "\n".join(texts) if texts else call.result
-    # Sentences with commas can look like a table.
-    return parse(text)[1] if text.lstrip()[:1] in ("{", "[") else text
+    if text.lstrip()[:1] not in ("{", "["):
+        # Sentences with commas can look like a table.
+        return text
+    return parse(text)[1]
 
 
 def learned_schema(values: Iterable[Any]) -> SchemaReader | None:
@@ -353,7 +354,9 @@ def _merged(schemas: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if "" in by_type:
         return {}
     parts = [_merged_alike(kind, alike) for kind, alike in by_type.items()]
-    return parts[0] if len(parts) == 1 else {"anyOf": parts} if parts else {}
+    if len(parts) == 1:
+        return parts[0]
+    return {"anyOf": parts} if parts else {}
 
 
 def _merged_alike(kind: str, schemas: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -403,9 +406,8 @@ def _definition_of(line: str, about: str) -> dict[str, Any]:
         if default is None:
             required.append(parameter.arg)
     schema = {"type": "object", "properties": properties, "required": required}
-    description = "\n".join(
-        each for each in about.split("\n") if each.partition(":")[0] not in properties
-    )
+    lines = [line for line in about.split("\n") if line.partition(":")[0] not in properties]
+    description = "\n".join(lines)
     return {"name": function.name, "description": description, "parameters": schema}
 
 
@@ -414,20 +416,15 @@ def _schema_of_type(node: ast.AST | None) -> dict[str, Any]:
     match node:
         case ast.Constant(value=None):
             return {"type": "null"}
+        case ast.Name(id="Any"):
+            return {}
+        case ast.Name(id="list"):
+            return {"type": "array"}
         case ast.Name(id=name):
-            return (
-                {}
-                if name == "Any"
-                else {"type": kinds.get(name, "array" if name == "list" else "object")}
-            )
+            return {"type": kinds.get(name, "object")}
         case ast.Subscript(value=ast.Name(id="Literal"), slice=choices):
-            return {
-                "enum": (
-                    list(ast.literal_eval(choices))
-                    if isinstance(choices, ast.Tuple)
-                    else [ast.literal_eval(choices)]
-                )
-            }
+            values = ast.literal_eval(choices)
+            return {"enum": list(values) if isinstance(choices, ast.Tuple) else [values]}
         case ast.Subscript(value=ast.Name(id="list"), slice=item):
             return {"type": "array", "items": _schema_of_type(item)}
         case ast.Subscript(value=ast.Name(id="dict")):

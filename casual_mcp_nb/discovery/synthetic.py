@@ -60,20 +60,22 @@ def synthetic_spec(
     """Describe a synthetic tool like other tools: its `definition` goes to the model, and belongs
     to the caller.
     """
-    more = {"required": list(required)} if required else {}
-    schema = {
+    schema: dict[str, Any] = {
         "type": "object",
         "properties": {each: {**fields} for each, fields in properties.items()},
-        **more,
     }
+    if required:
+        schema["required"] = list(required)
     return ToolSpec(SYNTHETIC, name, description, schema, wire_name=name)
 
 
 def called_through(delivery: Delivery) -> str:
     """Write how the tools are called that a search loads, to follow `call them`."""
-    return {"bridge": f" through {CALL_TOOL}", "code": f" in programs of {RUN_CODE}"}.get(
-        delivery, ""
-    )
+    if delivery == "bridge":
+        return f" through {CALL_TOOL}"
+    if delivery == "code":
+        return f" in programs of {RUN_CODE}"
+    return ""
 
 
 class _Result(NamedTuple):
@@ -109,12 +111,8 @@ class SyntheticToolResult(_Result):
     ) -> Self:
         """Create a result."""
         result = super().__new__(cls, content, newly_loaded_tools)
-        result.rows, result.unloaded, result.ranked_by, result.skills = (
-            rows,
-            unloaded,
-            ranked_by,
-            skills,
-        )
+        result.rows, result.unloaded = rows, unloaded
+        result.ranked_by, result.skills = ranked_by, skills
         return result
 
 
@@ -217,14 +215,13 @@ def used_in(messages: Iterable[ChatMessage], catalog: Catalog) -> set[ToolName]:
     """Find the available tools that a conversation has called."""
     used: set[ToolName] = set()
     for message in messages:
-        for call in (message.role == "assistant" and message.tool_calls) or ():
+        calls = message.tool_calls if message.role == "assistant" else None
+        for call in calls or ():
             name = call.function.name
-            bridged = name == CALL_TOOL
-            tool = (
-                catalog.get(read_call(name, call.function.arguments).name)
-                if bridged
-                else catalog.by_wire_name.get(name)
-            )
+            if name == CALL_TOOL:
+                tool = catalog.get(read_call(name, call.function.arguments).name)
+            else:
+                tool = catalog.by_wire_name.get(name)
             if tool is not None:
                 used.add(tool.tool_name)
     return used
@@ -260,16 +257,11 @@ def permitted_skills(
     skills: Iterable[Skill], modes: Mapping[str, Mode], tool_set: ToolSetConfig | None
 ) -> tuple[Skill, ...]:
     """Choose the skills of servers that are not off and of which a toolset includes any tool."""
-    servers = (
-        None
-        if tool_set is None
-        else {name for name, spec in tool_set.servers.items() if spec not in (False, ())}
-    )
-    return tuple(
-        skill
-        for skill in skills
-        if modes.get(skill.server) != "off" and (servers is None or skill.server in servers)
-    )
+    permitted = [skill for skill in skills if modes.get(skill.server) != "off"]
+    if tool_set is not None:
+        servers = {name for name, spec in tool_set.servers.items() if spec not in (False, ())}
+        permitted = [skill for skill in permitted if skill.server in servers]
+    return tuple(permitted)
 
 
 def skill_spec(skill: Skill) -> ToolSpec:
@@ -323,16 +315,15 @@ def list_skills(skills: Iterable[Skill], max_tokens: int, *, summaries: bool = F
         while fitting and estimate_tokens("\n".join([*lines, *parts[:fitting]])) > max_tokens:
             fitting -= max(1, fitting // 4)
         left += len(parts) - fitting
-        if fitting:
-            lines += (
-                parts[:fitting]
-                if summaries
-                else [f"  {plain(server, 200)}: {', '.join(parts[:fitting])}"]
-            )
+        if fitting and summaries:
+            lines += parts[:fitting]
+        elif fitting:
+            lines.append(f"  {plain(server, 200)}: {', '.join(parts[:fitting])}")
     if not owned:
         return ""
-    more = [f"  ... and {left} more"] if left else []
-    return "\n".join([f"{_LIST} (read with {READ_SKILL}):", *lines, *more])
+    if left:
+        lines.append(f"  ... and {left} more")
+    return "\n".join([f"{_LIST} (read with {READ_SKILL}):", *lines])
 
 
 def skills_in(text: str) -> tuple[Skill, ...]:
@@ -368,18 +359,12 @@ class ReadSkillTool:
         text = (
             "Read a skill, which is a server's instructions for one kind of task, or a file of it."
         )
-        return synthetic_spec(
-            self.name,
-            f"{text}\n{self._listing}" if self._listing else text,
-            {
-                "skill": {"type": "string", "description": "Its name, as server:skill"},
-                "file": {
-                    "type": "string",
-                    "description": f"One of its other files; default {SKILL_FILE}",
-                },
-            },
-            "skill",
-        ).definition
+        if self._listing:
+            text = f"{text}\n{self._listing}"
+        file = {"type": "string", "description": f"One of its other files; default {SKILL_FILE}"}
+        skill = {"type": "string", "description": "Its name, as server:skill"}
+        properties = {"skill": skill, "file": file}
+        return synthetic_spec(self.name, text, properties, "skill").definition
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
         """Build an error that explains how to use the tool."""
@@ -407,9 +392,8 @@ class ReadSkillTool:
             )
         if not matches:
             names = [f"{skill.server}:{skill.name}" for skill in self.skills]
-            raise UnknownNameError(
-                "skill", name, names, hint=did_you_mean(closest(name, names), names)
-            )
+            hint = did_you_mean(closest(name, names), names)
+            raise UnknownNameError("skill", name, names, hint=hint)
         return matches[0], path[:1_000]
 
 
@@ -423,23 +407,24 @@ def contents_text(contents: SkillContents) -> str:
     """Format a file of a skill for a model: where it comes from, its text, and the names of the
     other files.
     """
-    checked = (
-        "its digest was checked"
-        if contents.checked
-        else "the server lists no digest, so it was not checked"
-    )
+    checked = "the server lists no digest, so it was not checked"
     if contents.changed:
         checked = "the server has changed it, with its digest, since it was first listed"
+    elif contents.checked:
+        checked = "its digest was checked"
     head = (
         f"{shown(contents.path)} of skill {contents.name}, from server {shown(contents.server)}"
         f" ({checked}):"
     )
-    text = contents.text if contents.data is None else f"[a binary file of {contents.size:,} bytes]"
+    text = contents.text
+    if contents.data is not None:
+        text = f"[a binary file of {contents.size:,} bytes]"
+    text = f"{head}\n\n{text}"
     names = [plain(path, 200) for path in contents.others[:_MAX_OTHERS]]
     left = len(contents.others) - len(names)
-    more = f", ... and {left} more" if left else ""
-    others = f"{_OTHERS}{', '.join(names)}{more}" if names else ""
-    return f"{head}\n\n{text}{others}"
+    if left:
+        names.append(f"... and {left} more")
+    return f"{text}{_OTHERS}{', '.join(names)}" if names else text
 
 
 def instructions_in(result: str) -> str:

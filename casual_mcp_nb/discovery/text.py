@@ -87,9 +87,7 @@ def _cut(chunk: str) -> tuple[str, ...]:
             else [word.lower() for word in _WORD.findall(chunk)]
         )
         return tuple([stem(word) for word in words if word not in _STOP_WORDS])
-    words = [
-        part.casefold() for word in _LETTERS.findall(_folded(chunk)) for part in _CASE.split(word)
-    ]
+    words = _folded_words(chunk)
     return tuple(
         chain.from_iterable(
             _pairs(word) if _UNSPACED.search(word) else _term(word) for word in words
@@ -108,13 +106,18 @@ def _term(word: str) -> list[str]:
     return [] if word in _STOP_WORDS else [stem(word)]
 
 
+def _folded_words(chunk: str) -> list[str]:
+    """Split text that is not ASCII into words, folded."""
+    parts = chain.from_iterable(map(_CASE.split, _LETTERS.findall(_folded(chunk))))
+    return [part.casefold() for part in parts]
+
+
 def _folded(text: str) -> str:
-    apart = unicodedata.normalize("NFD", unicodedata.normalize("NFKC", text))
-    letters = (
-        letter
-        for letter in apart
-        if letter in _VOICED or not unicodedata.category(letter).startswith("M")
-    )
+    decomposed = unicodedata.normalize("NFD", unicodedata.normalize("NFKC", text))
+    letters: list[str] = []
+    for letter in decomposed:
+        if letter in _VOICED or not unicodedata.category(letter).startswith("M"):
+            letters.append(letter)
     return unicodedata.normalize("NFC", "".join(letters))
 
 
@@ -160,7 +163,8 @@ def _singular(word: str) -> str:
 
 
 def _single_end(word: str) -> str:
-    return word[:-1] if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "lsz" else word
+    is_double = len(word) > 3 and word[-1] == word[-2] and word[-1] not in "lsz"
+    return word[:-1] if is_double else word
 
 
 @cache
@@ -221,12 +225,10 @@ def spelled(text: str) -> dict[str, str]:
 def _words(chunk: str) -> list[str]:
     if chunk.isascii():
         return [word.lower() for word in _WORD.findall(chunk)]
-    words = [
-        part.casefold() for word in _LETTERS.findall(_folded(chunk)) for part in _CASE.split(word)
-    ]
-    return list(
-        chain.from_iterable(_pairs(word) if _UNSPACED.search(word) else [word] for word in words)
-    )
+    parts: list[str] = []
+    for word in _folded_words(chunk):
+        parts += _pairs(word) if _UNSPACED.search(word) else [word]
+    return parts
 
 
 _EXTENSIONS = frozenset(_vocabulary.EXTENSIONS.split())
@@ -307,7 +309,9 @@ def _kind(value: str) -> str:
     stem_, dot, extension = last.rpartition(".")
     if dot and stem_ and extension.lower() in _EXTENSIONS:
         return f"file {extension}" if folders else f"{stem_} file {extension}"
-    return "path" if len(folders) > 1 and (value[0] in "/\\~" or value[1:2] == ":") else ""
+    if len(folders) > 1 and (value[0] in "/\\~" or value[1:2] == ":"):
+        return "path"
+    return ""
 
 
 _BREAK = re.compile(
@@ -409,17 +413,14 @@ def evidence(text: str) -> dict[str, int]:
         language, letters = next((pair for pair in scripts if pair[1]), ("", 0))
         if letters:
             scores[language] = 1 + letters // _LETTERS_A_WORD
-        scores.update(
-            {
-                language: _LETTER
-                for language, letters in _LETTERS_OF.items()
-                if not set(letters).isdisjoint(text)
-            }
-        )
+        for language, only_its in _LETTERS_OF.items():
+            if not set(only_its).isdisjoint(text):
+                scores[language] += _LETTER
     words = set(_PLAIN_WORD.findall(text))
-    scores.update(
-        {language: len(words & common) for language, common in _COMMON.items() if words & common}
-    )
+    for language, common in _COMMON.items():
+        if words & common:
+            scores[language] += len(words & common)
+    return dict(scores)
     return dict(scores)
 
 
@@ -444,7 +445,9 @@ def is_foreign(text: str, expected: Iterable[str]) -> bool:
 def _clear(text: str) -> str:
     """Identify a text's language, or empty if several fit equally well."""
     best = Counter(evidence(text)).most_common(2)
-    return best[0][0] if best and (len(best) == 1 or best[0][1] > best[1][1]) else ""
+    if not best or (len(best) > 1 and best[0][1] == best[1][1]):
+        return ""
+    return best[0][0]
 
 
 class IndexField(NamedTuple):
@@ -519,16 +522,8 @@ def _described(part: SchemaReader) -> str:
     description = part.description[:_MAX_PARAMETER_DESCRIPTION]
     if not part.choices:
         return description
-    return " ".join(
-        [
-            description,
-            *(
-                choice[:_MAX_NAME]
-                for choice in part.choices[:_MAX_CHOICES]
-                if isinstance(choice, str)
-            ),
-        ]
-    )
+    choices = [each for each in part.choices[:_MAX_CHOICES] if isinstance(each, str)]
+    return " ".join([description, *(choice[:_MAX_NAME] for choice in choices)])
 
 
 def _parameters(schema: SchemaReader, depth: int = 0) -> Iterator[tuple[str, SchemaReader]]:

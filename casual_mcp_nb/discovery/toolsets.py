@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from casual_mcp_nb.base.config import ExcludeSpec, ToolSetConfig
 from casual_mcp_nb.base.status import ServerStatus
-from casual_mcp_nb.base.tool import ToolSpec, by_server
+from casual_mcp_nb.base.tool import ToolName, ToolSpec, by_server
 from casual_mcp_nb.conversation.event import Notice
 from casual_mcp_nb.errors import ToolSetError, UnknownNameError, closest, did_you_mean, shown
 
@@ -26,11 +26,9 @@ def filter_tools(tools: Iterable[ToolSpec], tool_set: ToolSetConfig | None) -> t
     if tool_set is None:
         return tools
     owned = by_server(tools)
-    included = {
-        tool.tool_name
-        for server, spec in tool_set.servers.items()
-        for tool in _included(owned.get(server, ()), spec)
-    }
+    included: set[ToolName] = set()
+    for server, spec in tool_set.servers.items():
+        included.update(tool.tool_name for tool in _included(owned.get(server, ()), spec))
     return tuple(tool for tool in tools if tool.tool_name in included)
 
 
@@ -57,10 +55,8 @@ def check_tool_set(
             problems += _unknown_tools(server, owned.get(server, ()), spec)
     if problems:
         which = f"Toolset {shown(name)}" if name else "The toolset"
-        raise ToolSetError(
-            f"{which} does not match the servers:\n"
-            + "\n".join(f"- {problem}" for problem in problems)
-        )
+        lines = "\n".join(f"- {problem}" for problem in problems)
+        raise ToolSetError(f"{which} does not match the servers:\n{lines}")
 
 
 def unknown_servers(tool_set: ToolSetConfig, servers: Collection[str]) -> dict[str, str]:
@@ -78,16 +74,11 @@ def missing_servers(
     """Build a notice for each server whose tools are missing because it is not connected, with the
     reason.
     """
-    wanted = (
-        servers
-        if tool_set is None
-        else [server for server, spec in tool_set.servers.items() if spec is not False]
-    )
-    return tuple(
-        _missing(servers[server])
-        for server in wanted
-        if server in servers and not _listed(servers[server])
-    )
+    wanted = list(servers)
+    if tool_set is not None:
+        wanted = [server for server, spec in tool_set.servers.items() if spec is not False]
+    known = [servers[server] for server in wanted if server in servers]
+    return tuple(_missing(status) for status in known if not _listed(status))
 
 
 def resolve_tool_set(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 
-from casual_mcp_nb.base.search import Explanation, SearchHit, SearchResults, TermScore, ordinal
+from casual_mcp_nb.base.search import Explanation, SearchResults, TermScore, ordinal
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import (
     Bar,
@@ -61,28 +62,31 @@ def search_view(results: SearchResults, limits: DisplayLimits) -> View:
         text = (
             "No tool matches. Search compares words, so use the language of the tool descriptions."
         )
-        text = f"{text} {results.note}" if results.note else text
+        if results.note:
+            text = f"{text} {results.note}"
         return View("search", "Search", (TextBlock(text),), note=note)
     best = max(hit.score for hit in results.hits)
     short = len(results) <= min(_EXPLAINED, limits.rows)
-    reasons = [hit.explain() for hit in results.hits] if short else []
-    rows = tuple(
-        _hit_row(hit, best, reasons[number] if reasons else None)
-        for number, hit in enumerate(results.hits[: limits.rows])
-    )
-    titles = columns("Tool", "Match", *(("Why",) if short else ()), "Description")
-    folds = [
-        Section(
-            f"Why {reason.tool.tool_name} is {ordinal(reason.rank or 0)}",
-            _reasons(reason),
-            fold="closed",
-            brief=True,
-        )
-        for reason in reasons
-    ]
-    why = (Section("Why this order", tuple(folds), fold="closed", brief=True),) if folds else ()
-    table = Table(titles, rows, len(results) - len(rows))
-    return View("search", "Search", (TextBlock(_count(results)), table, *why), note=note)
+    rows: list[tuple[Cell, ...]] = []
+    folds: list[Section] = []
+    for hit in results.hits[: limits.rows]:
+        row: list[Cell] = [
+            Name(str(hit.tool.tool_name)),
+            Bar(words.score(hit.score), fraction(hit.score, best)),
+            first(hit.tool.description, SUMMARY),
+        ]
+        if short:
+            reason = hit.explain()
+            row.insert(2, _matched(reason))
+            title = f"Why {reason.tool.tool_name} is {ordinal(reason.rank or 0)}"
+            folds.append(Section(title, _reasons(reason), fold="closed", brief=True))
+        rows.append(tuple(row))
+    titles = ("Tool", "Match", "Why", "Description") if short else ("Tool", "Match", "Description")
+    table = Table(columns(*titles), tuple(rows), len(results) - len(rows))
+    blocks: list[Block] = [TextBlock(_count(results)), table]
+    if folds:
+        blocks.append(Section("Why this order", tuple(folds), fold="closed", brief=True))
+    return View("search", "Search", tuple(blocks), note=note)
 
 
 def explanation_view(explanation: Explanation, limits: DisplayLimits) -> View:
@@ -91,63 +95,39 @@ def explanation_view(explanation: Explanation, limits: DisplayLimits) -> View:
         (("Search", words.quoted(explanation.query)), ("Result", explanation.verdict))
     )
     note = f"score {words.score(explanation.score)}" if explanation.rank else ""
-    return View(
-        "explanation",
-        f"Why {explanation.tool.tool_name}",
-        (about, *_reasons(explanation)),
-        note=note,
-    )
+    title = f"Why {explanation.tool.tool_name}"
+    return View("explanation", title, (about, *_reasons(explanation)), note=note)
 
 
 def _count(results: SearchResults) -> str:
-    matches = (
-        f"{len(results):,} {'match' if len(results) == 1 else 'matches'} of"
-        f" {words.count(results.searched, 'tool')}"
-    )
+    matches = "match" if len(results) == 1 else "matches"
     text = (
-        f"Showing {matches}, ranked by {results.ranked_by}. The model gets the top {results.cut:,}."
+        f"Showing {len(results):,} {matches} of {words.count(results.searched, 'tool')}, ranked by"
+        f" {results.ranked_by}. The model gets the top {results.cut:,}."
     )
     return f"{text} {results.note}" if results.note else text
 
 
-def _hit_row(hit: SearchHit, best: float, reason: Explanation | None) -> tuple[Cell, ...]:
-    return (
-        Name(str(hit.tool.tool_name)),
-        Bar(words.score(hit.score), fraction(hit.score, best)),
-        *((_matched(reason),) if reason else ()),
-        first(hit.tool.description, SUMMARY),
-    )
-
-
 def _matched(explanation: Explanation) -> str:
     """List the search words that a tool has. Where it has none, the related words."""
-    terms = [share for shares in _by_word(explanation).values() for share in shares]
+    terms = list(chain.from_iterable(_by_word(explanation).values()))
     own = [share for share in terms if not share.query_term] or terms
     return words.listed(dict.fromkeys(_word(explanation, share) for share in own), _WORDS)
 
 
 def _reasons(explanation: Explanation) -> tuple[Block, ...]:
-    missing = KeyValues(
-        (
-            (
-                "Words with no match",
-                ", ".join(map(words.quoted, map(explanation.word, explanation.missing))),
-            ),
-        )
-    )
-    misses = (missing,) if explanation.missing else ()
+    misses: tuple[Block, ...] = ()
+    if explanation.missing:
+        missing = ", ".join(map(words.quoted, map(explanation.word, explanation.missing)))
+        misses = (KeyValues((("Words with no match", missing),)),)
     if not explanation.shares:
         return misses
     score = explanation.score
     others = [share for share in explanation.shares if not _is_word(share)]
-    rows: list[tuple[Cell, ...]] = [
-        (
-            name,
-            f"in {', '.join(_fields(shares))}",
-            _part(sum(share.share for share in shares), score),
-        )
-        for name, shares in _by_word(explanation).items()
-    ]
+    rows: list[tuple[Cell, ...]] = []
+    for name, shares in _by_word(explanation).items():
+        part = _part(sum(share.share for share in shares), score)
+        rows.append((name, f"in {', '.join(_fields(shares))}", part))
     rows += [(*_other_part(share), _part(share.share, score)) for share in others]
     rows.append(("Score", "", words.score(score)))
     return (
@@ -172,11 +152,9 @@ def _is_word(share: TermScore) -> bool:
 
 def _word(explanation: Explanation, share: TermScore) -> str:
     word = words.quoted(explanation.word(share.term))
-    return (
-        f"{word} (related to {words.quoted(explanation.word(share.query_term))})"
-        if share.query_term
-        else word
-    )
+    if share.query_term:
+        word = f"{word} (related to {words.quoted(explanation.word(share.query_term))})"
+    return word
 
 
 def _fields(shares: Iterable[TermScore]) -> list[str]:
@@ -187,17 +165,17 @@ def _other_part(share: TermScore) -> tuple[str, str]:
     title, meaning = _PARTS.get(share.term, _CLAUSE)
     if share.term == "meaning" and share.field != "embedding":
         meaning = f"nearest words: {share.field}"
-    return (
-        f"{title}: {share.term.removeprefix('clause ')}" if title == _CLAUSE[0] else title
-    ), meaning
+    if title == _CLAUSE[0]:
+        title = f"{title}: {share.term.removeprefix('clause ')}"
+    return title, meaning
 
 
 def _part(share: float, score: float) -> Bar:
     part = fraction(share, score)
-    return Bar(
-        words.score(share) if part is None else f"{words.score(share)} ({words.percent(part)})",
-        part,
-    )
+    text = words.score(share)
+    if part is not None:
+        text = f"{text} ({words.percent(part)})"
+    return Bar(text, part)
 
 
 def _formula(explanation: Explanation) -> Section:
@@ -209,14 +187,9 @@ def _formula(explanation: Explanation) -> Section:
 
 
 def _formula_row(explanation: Explanation, share: TermScore) -> tuple[Cell, ...]:
-    is_word = _is_word(share)
-    term = (
-        (Name(share.term), _FIELDS.get(share.field, share.field)) if is_word else ("", share.field)
-    )
-    name = _word(explanation, share) if is_word else _other_part(share)[0]
-    figures = (
-        (words.number(share.frequency), f"{share.idf:.2f}", f"{share.length_norm:.2f}")
-        if is_word
-        else ("", "", "")
-    )
-    return (name, *term, *figures, f"{share.share:.2f}")
+    adds = f"{share.share:.2f}"
+    if not _is_word(share):
+        return (_other_part(share)[0], "", share.field, "", "", "", adds)
+    field = _FIELDS.get(share.field, share.field)
+    figures = (words.number(share.frequency), f"{share.idf:.2f}", f"{share.length_norm:.2f}")
+    return (_word(explanation, share), Name(share.term), field, *figures, adds)

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from casual_mcp_nb.base.schema import SchemaReader
@@ -143,43 +144,39 @@ class Parameter(NamedTuple):
         if self.kind == "unit" and isinstance(value, str):
             value = re.sub(r"^degrees?\s+", "", value)
         if self.schema.choices:
-            word = str(value)
-            folded = word.casefold().lstrip("°")
-            texts = [choice for choice in self.schema.choices if isinstance(choice, str)]
-            for choice in texts:
-                if folded == choice.casefold() or (
-                    terms(folded) and terms(folded) == terms(choice)
-                ):
-                    return choice
-            starts = [choice for choice in texts if choice.casefold().startswith(folded)]
-            return (
-                starts[0]
-                if len(starts) == 1 and (len(folded) > 2 or word[:1].isupper() or word[:1] == "°")
-                else None
-            )
+            return self._chosen(str(value))
         if self.kind == "sql" and not (isinstance(value, str) and _SQL_START.match(value)):
             return None
         if self.type == "string":
             return json.dumps(value) if isinstance(value, dict | list) else str(value)
         return None if isinstance(value, str) else value
 
+    def _chosen(self, word: str) -> str | None:
+        """Find the choice that a word means: a choice's whole name, or the beginning of only one."""
+        folded = word.casefold().lstrip("°")
+        texts = [choice for choice in self.schema.choices if isinstance(choice, str)]
+        for choice in texts:
+            alike = terms(folded) and terms(folded) == terms(choice)
+            if alike or folded == choice.casefold():
+                return choice
+        starts = [choice for choice in texts if choice.casefold().startswith(folded)]
+        is_short = len(folded) <= 2 and not word[:1].isupper() and word[:1] != "°"
+        return None if is_short or len(starts) != 1 else starts[0]
+
     def _number(self, value: Any) -> int | float | None:
         try:
-            value = number(value) if isinstance(value, str) else value
+            if isinstance(value, str):
+                value = number(value)
         except (ValueError, OverflowError):
             return None
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or (self.type == "integer" and value != int(value))
-        ):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        if self.type == "integer" and value != int(value):
             return None
         least, most = self.schema.number("minimum"), self.schema.number("maximum")
-        return (
-            None
-            if (least is not None and value < least) or (most is not None and value > most)
-            else value
-        )
+        if least is not None and value < least:
+            return None
+        return None if most is not None and value > most else value
 
 
 def parameters_of(schema: Mapping[str, Any]) -> list[Parameter]:
@@ -194,18 +191,12 @@ def parameters_of(schema: Mapping[str, Any]) -> list[Parameter]:
 
 def _parameter(name: str, schema: SchemaReader, required: bool) -> Parameter:
     words = {word.casefold() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)}
-    kind, direction = (
-        _type(schema),
-        "source" if words & _SOURCE else "target" if words & _TARGET else "",
-    )
-    return Parameter(
-        name,
-        required,
-        schema,
-        kind,
-        _kind(words, schema) if kind in ("string", "array") else "",
-        direction,
-    )
+    direction = "target" if words & _TARGET else ""
+    if words & _SOURCE:
+        direction = "source"
+    type_ = _type(schema)
+    kind = _kind(words, schema) if type_ in ("string", "array") else ""
+    return Parameter(name, required, schema, type_, kind, direction)
 
 
 def _type(schema: SchemaReader) -> str:
@@ -215,15 +206,16 @@ def _type(schema: SchemaReader) -> str:
 
 def _kind(words: set[str], schema: SchemaReader) -> str:
     description = schema.description[:_MAX_TEXT]
-    by_format = [_BY_FORMAT[schema.text("format")]] if schema.text("format") in _BY_FORMAT else []
-    by_name = [kind for kind, names in _BY_NAME.items() if words & set(names.split())]
-    by_description = [
-        kind for kind, pattern in _BY_DESCRIPTION.items() if re.search(pattern, description)
-    ]
-    # SQL is written in capitals where it is meant; other parameters, such as `query`, are known by
-    # their name first.
-    by_sql = [kind for kind in by_description if kind == "sql"]
-    return next(iter([*by_format, *by_sql, *by_name, *by_description]), "")
+    kinds = [kind for kind, names in _BY_NAME.items() if words & set(names.split())]
+    for kind, pattern in _BY_DESCRIPTION.items():
+        if re.search(pattern, description):
+            kinds.append(kind)
+            if kind == "sql":
+                # SQL is written in capitals where it is meant; other parameters, such as `query`,
+                # are known by their name first.
+                kinds.insert(0, kind)
+    by_format = _BY_FORMAT.get(schema.text("format"))
+    return by_format or next(iter(kinds), "")
 
 
 class Filling:
@@ -254,31 +246,22 @@ class Filling:
         self._fill(parameters, self._named)
         self._pair(parameters)
         self._fill(parameters, self._values)
-        self._fill(
-            [
-                one
-                for one in parameters
-                if one.kind == "filter" or (one.required and one.kind == "")
-            ],
-            self._proper_names,
-        )
+        names = [
+            one for one in parameters if one.kind == "filter" or (one.required and one.kind == "")
+        ]
+        self._fill(names, self._proper_names)
         self.typed = len(self.arguments)
         self.arguments = {**(implied or {}), **self.arguments}
         # Plain words come last, and only if a call is impossible without them.
         for parameter in parameters:
-            if (
-                parameter.required
-                and parameter.name not in self.arguments
-                and not self._words(parameter)
-            ):
+            lacking = parameter.required and parameter.name not in self.arguments
+            if lacking and not self._words(parameter):
                 self.missing.append(parameter.name)
 
     def covers(self, start: int, end: int, *, loosely: bool = False) -> bool:
         """Check whether this span was used as a value, or `loosely` as plain words."""
-        return any(
-            start < stop and begin < end
-            for begin, stop in [*self._spans, *(self.loose.values() if loosely else ())]
-        )
+        spans = [*self._spans, *self.loose.values()] if loosely else self._spans
+        return any(start < stop and begin < end for begin, stop in spans)
 
     def drop(self, name: str) -> None:
         """Remove an argument that is plain words."""
@@ -291,8 +274,11 @@ class Filling:
         find: Callable[[Parameter], Iterator[tuple[Any, Span]]],
     ) -> None:
         for parameter in parameters:
-            if parameter.name not in self.arguments:
-                any(self._put(parameter, value, span) for value, span in find(parameter))
+            if parameter.name in self.arguments:
+                continue
+            for value, span in find(parameter):
+                if self._put(parameter, value, span):
+                    break
 
     def _put(self, parameter: Parameter, value: Any, span: Span) -> bool:
         """Use a span as an argument, if the parameter accepts the value."""
@@ -301,17 +287,17 @@ class Filling:
             return False
         self.arguments[parameter.name] = value
         self._spans.append(span)
-        self.chosen += [span] if parameter.schema.choices else []
-        used = [
-            mention for mention in self._free if mention.end > span[0] and mention.start < span[1]
-        ]
-        # Another parameter still needs a unit's number.
-        units = [
-            replace(one, kind="number", unit="")
-            for one in used
-            if one.kind == "quantity" and parameter.kind == "unit"
-        ]
-        self._free = [*units, *(mention for mention in self._free if mention not in used)]
+        if parameter.schema.choices:
+            self.chosen.append(span)
+        left: list[Mention] = []
+        numbers: list[Mention] = []
+        for mention in self._free:
+            if mention.end <= span[0] or mention.start >= span[1]:
+                left.append(mention)
+            elif mention.kind == "quantity" and parameter.kind == "unit":
+                # Another parameter still needs a unit's number.
+                numbers.append(replace(mention, kind="number", unit=""))
+        self._free = numbers + left
         return True
 
     def _named(self, parameter: Parameter) -> Iterator[tuple[Any, Span]]:
@@ -326,34 +312,29 @@ class Filling:
 
     def _pair(self, parameters: Sequence[Parameter]) -> None:
         """Use two values for two parameters: from and to, start and end."""
-        for source in (
-            one for one in parameters if one.direction == "source" and one.kinds[0] != "quoted"
-        ):
+        for source in parameters:
+            if source.direction != "source" or source.kinds[0] == "quoted":
+                continue
             targets = [
                 one for one in parameters if one.direction == "target" and one.kinds == source.kinds
             ]
-            if targets and not {source.name, targets[0].name} & self.arguments.keys():
-                ends = self._ends(
-                    [mention for mention in self._free if mention.kind in source.kinds]
-                )
-                for parameter, mention in zip((source, targets[0]), ends, strict=True):
-                    if mention is not None:
-                        self._put(parameter, *_value(mention, parameter))
+            if not targets or {source.name, targets[0].name} & self.arguments.keys():
+                continue
+            ends = self._ends([mention for mention in self._free if mention.kind in source.kinds])
+            for parameter, mention in zip((source, targets[0]), ends, strict=True):
+                if mention is not None:
+                    self._put(parameter, *_value(mention, parameter))
 
     def _ends(self, mentions: Sequence[Mention]) -> tuple[Mention | None, Mention | None]:
         """Find the mention that is the source, and the one that is the target."""
         times = [mention for mention in self._free if mention.kind == "time"]
-        zones = [
-            (abs(one.start - time.end), one)
-            for one in mentions
-            if one.kind == "zone"
-            for time in times
-        ]
+        zones = [one for one in mentions if one.kind == "zone"]
         first = next(
             (one for one in mentions if one.kind == "quantity" or one.marker in _FROM_WORDS), None
         )
-        # A time's zone is the one beside it.
-        first = first or min(zones, key=lambda zone: zone[0], default=(0, None))[1]
+        if first is None and times and zones:
+            # A time's zone is the one beside it.
+            first = min(zones, key=lambda zone: min(abs(zone.start - one.end) for one in times))
         others = [mention for mention in mentions if mention is not first]
         # A second quantity is another thing to convert, not the target.
         others = [mention for mention in others if mention.kind != "quantity"] or others
@@ -367,14 +348,9 @@ class Filling:
         first.
         """
         if parameter.schema.choices:
-            words = [
-                match
-                for match in re.finditer(r"[^\W\d_]\w*", self._text)
-                if parameter.required or terms(match[0])
-            ]
-            yield from (
-                (match[0], match.span()) for match in words if match.span() not in self.chosen
-            )
+            for match in re.finditer(r"[^\W\d_]\w*", self._text):
+                if (parameter.required or terms(match[0])) and match.span() not in self.chosen:
+                    yield match[0], match.span()
         elif parameter.type == "boolean":
             words_by_term = {word.terms[0]: word for word in content_words(self._text)}
             parts = terms(parameter.name)
@@ -385,15 +361,12 @@ class Filling:
             yield from self._lists(parameter)
         else:
             kinds = [kind for kind in parameter.kinds if kind != "quoted" or parameter.required]
-            for mention in sorted(
-                self._free,
-                key=lambda one: kinds.index(one.kind) if one.kind in kinds else len(kinds),
-            ):
-                if (
-                    mention.kind in kinds
-                    if parameter.type not in _NUMBERS
-                    else self._counts(parameter, mention)
-                ):
+            for mention in sorted(self._free, key=partial(_place_in, kinds)):
+                if parameter.type in _NUMBERS:
+                    fits = self._counts(parameter, mention)
+                else:
+                    fits = mention.kind in kinds
+                if fits:
                     yield _value(mention, parameter)
             if parameter.type == "string":
                 yield from self._beside_its_name(parameter)
@@ -401,30 +374,30 @@ class Filling:
     def _counts(self, parameter: Parameter, mention: Mention) -> bool:
         """Check whether a mention is the number that a parameter needs."""
         if mention.kind == "quantity":
-            unit, described = set(terms(mention.unit)), parameter.schema.description[:_MAX_TEXT]
-            named = mention.unit.casefold() in parameter.name.casefold().split("_")
-            return named or (
-                bool(unit) and (unit <= set(terms(parameter.name)) or unit <= set(terms(described)))
-            )
-        amount = parameter.name in _AMOUNTS and mention.marker not in (*_FROM_WORDS, *_TO_WORDS)
+            if mention.unit.casefold() in parameter.name.casefold().split("_"):
+                return True
+            unit = set(terms(mention.unit))
+            described = set(terms(parameter.schema.description[:_MAX_TEXT]))
+            return bool(unit) and (unit <= set(terms(parameter.name)) or unit <= described)
+        if mention.kind != "number":
+            return False
+        if parameter.required:
+            return True
+        if parameter.name in _AMOUNTS and mention.marker not in (*_FROM_WORDS, *_TO_WORDS):
+            return True
         beside = self._text[max(0, mention.start - 30) : mention.end + 30]
         spoken = rf"\b{re.escape(parameter.name.replace('_', ' '))}\b"
-        return mention.kind == "number" and (
-            amount or parameter.required or re.search(spoken, beside, re.I) is not None
-        )
+        return re.search(spoken, beside, re.I) is not None
 
     def _lists(self, parameter: Parameter) -> Iterator[tuple[Any, Span]]:
         items, least = parameter.schema.items, parameter.schema.number("minItems") or 1
-        kinds = (
-            ("number",) if items and _type(items.without_null()) in _NUMBERS else parameter.kinds
-        )
+        kinds = parameter.kinds
+        if items and _type(items.without_null()) in _NUMBERS:
+            kinds = ("number",)
         for mention in self._free:
-            if (
-                mention.kind == "json"
-                and isinstance(mention.value, list)
-                and len(mention.value) >= least
-            ):
-                yield mention.value, (mention.start, mention.end)
+            value = mention.value
+            if mention.kind == "json" and isinstance(value, list) and len(value) >= least:
+                yield value, (mention.start, mention.end)
         mentions = [mention for mention in self._free if mention.kind in kinds]
         if parameter.required and len(mentions) >= least:
             yield [one.value for one in mentions], (mentions[0].start, mentions[-1].end)
@@ -433,9 +406,9 @@ class Filling:
         """Yield the values next to the parameter's name: `the table orders`, `the orders table`,
         `folder notes`.
         """
-        names = [parameter.name.replace("_", " ")] + (
-            ["folder", "directory", "file"] if parameter.kind == "path" else []
-        )
+        names = [parameter.name.replace("_", " ")]
+        if parameter.kind == "path":
+            names += ["folder", "directory", "file"]
         value = r"([\w][\w.@/-]{0,99})"
         for name in map(re.escape, names):
             for pattern in (
@@ -451,21 +424,16 @@ class Filling:
 
         For a filter, also the word before a choice: `the open orders`.
         """
-        match = (
-            _PROPER_NAME.search(self._text)
-            if parameter.type == "string" and not parameter.schema.choices
-            else None
-        )
+        match = None
+        if parameter.type == "string" and not parameter.schema.choices:
+            match = _PROPER_NAME.search(self._text)
         if match and not self.covers(*match.span(1)):
-            end = next(
-                (
-                    one.end
-                    for one in self._free
-                    if one.kind == "zone" and one.start == match.start(1)
-                ),
-                match.end(1),
-            )
-            yield self._text[match.start(1) : end].strip(), (match.start(1), end)
+            start, end = match.span(1)
+            for one in self._free:
+                if one.kind == "zone" and one.start == start:
+                    end = one.end
+                    break
+            yield self._text[start:end].strip(), (start, end)
         for start, _ in self.chosen if parameter.kind == "filter" else ():
             if (match := _QUALIFIER.search(self._text[:start])) and content_words(match[1]):
                 yield match[1], match.span(1)
@@ -480,22 +448,26 @@ class Filling:
         ):
             return False
         markers = list(re.finditer(_REST_MARKER if orders else r":\s+", self._text))
-        match = (
-            markers[-1 if parameter.kind == "search" else 0]
-            if markers
-            else orders and re.match(r"\W*\w+", self._text)
-        )
-        following = self._text[match.end() :].strip().rstrip(" ?.!") if match else ""
-        start = self._text.find(following, match.end()) if match else 0
-        if (
-            not following
-            or self.covers(start, start + len(following), loosely=True)
-            or not content_words(following)
-        ):
+        match: re.Match[str] | None = None
+        if markers:
+            match = markers[-1 if parameter.kind == "search" else 0]
+        elif orders:
+            match = re.match(r"\W*\w+", self._text)
+        if match is None:
+            return False
+        following = self._text[match.end() :].strip().rstrip(" ?.!")
+        start = self._text.find(following, match.end())
+        if not following or not content_words(following):
+            return False
+        if self.covers(start, start + len(following), loosely=True):
             return False
         self.arguments[parameter.name] = following
         self.loose[parameter.name] = (start, start + len(following))
         return True
+
+
+def _place_in(kinds: Sequence[str], mention: Mention) -> int:
+    return kinds.index(mention.kind) if mention.kind in kinds else len(kinds)
 
 
 def _value(mention: Mention, parameter: Parameter) -> tuple[Any, Span]:

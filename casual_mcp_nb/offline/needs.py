@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
-from itertools import count, islice, pairwise
+from itertools import islice, pairwise
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from casual_mcp_nb.base.time_zones import zones_by_name
@@ -110,21 +111,18 @@ def find_mentions(text: str) -> list[Mention]:
     taken = bytearray(len(text))
     for kind, find in _FINDERS.items():
         for start, end, value in find(text):
-            if value is not None and len(mentions) < MAX_MENTIONS and not any(taken[start:end]):
-                taken[start:end] = b"\1" * (end - start)
-                before = _MARKER.search(text[max(0, start - _NEAR) : start])
-                value, unit = value if kind == "quantity" else (value, "")
-                mentions.append(
-                    Mention(kind, value, start, end, before[1].casefold() if before else "", unit)
-                )
+            if value is None or len(mentions) == MAX_MENTIONS or any(taken[start:end]):
+                continue
+            taken[start:end] = b"\1" * (end - start)
+            before = _MARKER.search(text[max(0, start - _NEAR) : start])
+            marker = before[1].casefold() if before else ""
+            value, unit = value if kind == "quantity" else (value, "")
+            mentions.append(Mention(kind, value, start, end, marker, unit))
     kinds = [mention.kind for mention in mentions]
     converts = kinds.count("unit") > 1 or "quantity" in kinds or "convert" in text.casefold()
-    wanted = (
-        mention
-        for mention in mentions
-        if mention.kind != "unit" or (converts and "date" not in kinds)
-    )
-    return sorted(wanted, key=lambda mention: mention.start)
+    if "date" in kinds or not converts:
+        mentions = [mention for mention in mentions if mention.kind != "unit"]
+    return sorted(mentions, key=attrgetter("start"))
 
 
 def find_expressions(text: str) -> Iterator[tuple[int, int, str]]:
@@ -132,13 +130,13 @@ def find_expressions(text: str) -> Iterator[tuple[int, int, str]]:
     for run in _RUN.finditer(text):
         tokens = [token.span() for token in _TOKENS.finditer(text, run.start(), run.end())]
         # The longest part that can be evaluated, then what follows it.
-        parts = (
-            (first[0], last[1])
-            for number, first in enumerate(tokens)
-            for last in reversed(tokens[number + 1 :])
-        )
+        parts: list[tuple[int, int]] = []
+        for number, first in enumerate(tokens):
+            parts += [(first[0], last[1]) for last in reversed(tokens[number + 1 :])]
+            if len(parts) >= _MAX_TRIES:
+                break
         taken = 0
-        for start, end in islice(parts, _MAX_TRIES):
+        for start, end in parts[:_MAX_TRIES]:
             if start >= taken and (expression := _calculation(text[start:end])):
                 yield start, end, expression
                 taken = end
@@ -162,15 +160,21 @@ def _calculation(text: str) -> str | None:
     return ast.unparse(tree) if isinstance(tree.body, ast.BinOp | ast.Call) else None
 
 
-def _matches(
-    pattern: re.Pattern[str], read: Callable[[re.Match[str]], Any] = lambda match: match[0]
-) -> Callable[[str], Iterator[tuple[int, int, Any]]]:
-    return lambda text: (
-        (match.start(), match.end(), read(match)) for match in pattern.finditer(text)
-    )
+Found = Iterator[tuple[int, int, Any]]
+"""Values in a text: start, end and the value, or None for none."""
 
 
-def _json(text: str) -> Iterator[tuple[int, int, Any]]:
+def _matches(pattern: re.Pattern[str], read: Callable[[str], Any] = str) -> Callable[[str], Found]:
+    """Find a pattern's matches, and `read` the last group of each, or the whole."""
+
+    def find(text: str) -> Found:
+        for match in pattern.finditer(text):
+            yield match.start(), match.end(), read(match[match.lastindex or 0])
+
+    return find
+
+
+def _json(text: str) -> Found:
     for match in islice(re.finditer(r"[{\[]", text), 50):
         try:
             value, end = json.JSONDecoder().raw_decode(text, match.start())
@@ -182,20 +186,23 @@ def _json(text: str) -> Iterator[tuple[int, int, Any]]:
             yield match.start(), end, value
 
 
-def _iso_date(match: re.Match[str]) -> str | None:
+def _iso_date(text: str) -> str | None:
     """Convert a date to ISO 8601. Without a year, it is the next such day."""
-    if re.match(r"\d{4}-", match[0]):
-        return match[0].replace(" ", "T")
-    day, month, *year = re.findall(r"\d+|[A-Za-z]{3,}", match[0])
+    if re.match(r"\d{4}-", text):
+        return text.replace(" ", "T")
+    day, month, *year = re.findall(r"\d+|[A-Za-z]{3,}", text)
     if day.isalpha():
         day, month = month, day
-    names, today = [name[:3] for name in _MONTHS], date.today()
+    names = [name[:3] for name in _MONTHS]
+    today = date.today()
     try:
         number_of_month = names.index(month[:3].title()) + 1 if month.isalpha() else int(month)
-        written = date(int(year[0]) if year else today.year, number_of_month, int(day))
-        return (
-            written if year or written >= today else written.replace(year=today.year + 1)
-        ).isoformat()
+        if year:
+            return date(int(year[0]), number_of_month, int(day)).isoformat()
+        written = date(today.year, number_of_month, int(day))
+        if written < today:
+            written = written.replace(year=today.year + 1)
+        return written.isoformat()
     except ValueError:
         return None
 
@@ -204,21 +211,30 @@ def _time(match: re.Match[str]) -> str | None:
     hour, minute, second, half, word = match.groups()
     if word:
         return "12:00" if word.casefold() == "noon" else "00:00"
-    value = int(hour) % 12 + 12 * (half in "pP") if half else int(hour)
+    value = int(hour)
+    if half:
+        value = value % 12 + 12 * (half in "pP")
     return f"{value:02}:{minute or '00'}{second or ''}" if value < 24 else None
 
 
-def _quantities(text: str) -> Iterator[tuple[int, int, Any]]:
+def _quantities(text: str) -> Found:
     """Yield quantities, and month names as numbers."""
     for match in _QUANTITY.finditer(text):
         amount = 1 if match[1].casefold() in ("a", "an", "one") else number(match[1])
         yield match.start(), match.end(), (amount, match[2].strip())
-    yield from _matches(_WHOLE_MONTH, lambda match: (_MONTHS.index(match[0]) + 1, "month"))(text)
+    for match in _WHOLE_MONTH.finditer(text):
+        yield match.start(), match.end(), (_MONTHS.index(match[0]) + 1, "month")
 
 
-def _path(match: re.Match[str]) -> str | None:
-    is_unit = re.fullmatch(_UNIT_WORDS, match[0], re.I)
-    return None if is_unit or match[0].casefold() in {"and/or", *zones_by_name()} else match[0]
+def _times(text: str) -> Found:
+    for match in _TIME.finditer(text):
+        yield match.start(), match.end(), _time(match)
+
+
+def _path(text: str) -> str | None:
+    if text.casefold() in {"and/or", *zones_by_name()} or re.fullmatch(_UNIT_WORDS, text, re.I):
+        return None
+    return text
 
 
 @cache
@@ -230,26 +246,41 @@ def _place_pattern() -> re.Pattern[str]:
     return re.compile(rf"(?<![\w/])(?:(?=[A-Z]){after})(?i:{names})(?!\w)")
 
 
+def _sql(text: str) -> str:
+    return text.rstrip(" ?.!;")
+
+
+def _glob(text: str) -> str:
+    return text if "*" in text else f"*{text}"
+
+
+def _zones(text: str) -> Found:
+    for match in _place_pattern().finditer(text):
+        yield match.start(), match.end(), zones_by_name()[match[0].casefold()]
+
+
+def _base(name: str) -> int:
+    return _BASES[name.casefold()]
+
+
 # The order decides which kind a span gets.
-_FINDERS: dict[str, Callable[[str], Iterator[tuple[int, int, Any]]]] = {
+_FINDERS: dict[str, Callable[[str], Found]] = {
     "json": _json,
-    "quoted": _matches(QUOTED, lambda match: match[match.lastindex or 0]),
+    "quoted": _matches(QUOTED),
     "encoded": _matches(_BASE64),
     "url": _matches(_URL),
     "email": _matches(_EMAIL),
-    "sql": _matches(_SQL, lambda match: match[0].rstrip(" ?.!;")),
+    "sql": _matches(_SQL, _sql),
     "date": _matches(_DATE, _iso_date),
-    "time": _matches(_TIME, _time),
-    "glob": _matches(_GLOB, lambda match: match[0] if "*" in match[0] else f"*{match[0]}"),
+    "time": _times,
+    "glob": _matches(_GLOB, _glob),
     "path": _matches(_PATH, _path),
-    "zone": lambda text: _matches(
-        _place_pattern(), lambda match: zones_by_name()[match[0].casefold()]
-    )(text),
+    "zone": _zones,
     "expression": find_expressions,
     "quantity": _quantities,
     "unit": _matches(_UNIT),
-    "base": _matches(_BASE, lambda match: _BASES[match[0].casefold()]),
-    "number": _matches(_NUMBER, lambda match: number(match[0])),
+    "base": _matches(_BASE, _base),
+    "number": _matches(_NUMBER, number),
 }
 
 
@@ -282,15 +313,24 @@ _OF_COMPUTER = rf"(?:\s(?:{_COMPUTER})\b){{0,8}}"
 
 
 def _quadratic(match: re.Match[str]) -> str:
-    signed = [
-        "0" if group is None else group.replace(" ", "").lstrip("+") for group in match.groups()
-    ]
-    a, b, c = (f"{text}1" if text in ("", "-") else text for text in signed)
+    coefficients: list[str] = []
+    for group in match.groups():
+        text = "0" if group is None else group.replace(" ", "").lstrip("+")
+        coefficients.append(f"{text}1" if text in ("", "-") else text)
+    a, b, c = coefficients
     return f"the quadratic equation with a={a}, b={b}, c={c}"
 
 
+def _in_digits(match: re.Match[str]) -> str:
+    return _NUMBERS[match[0].casefold()]
+
+
+def _week(match: re.Match[str]) -> str:
+    return f"week number of a date, text={match[1] or 'today'}"
+
+
 _PHRASES: dict[str, str | Callable[[re.Match[str]], str]] = {
-    rf"\b(?:{'|'.join(_NUMBERS)})\b": lambda match: _NUMBERS[match[0].casefold()],
+    rf"\b(?:{'|'.join(_NUMBERS)})\b": _in_digits,
     _QUADRATIC: _quadratic,
     # Calculations.
     rf"\b(?:the )?square root of {_N}": r"sqrt(\1)",
@@ -330,8 +370,8 @@ _PHRASES: dict[str, str | Callable[[re.Match[str]], str]] = {
         r"add duration time=today, \1"
     ),
     r"\bweekday\b|\ba (?:mon|tues|wednes|thurs|fri|satur|sun)day\b": "day of week",
-    r"\b(?:which|what) week (?:number )?(?:of the year )?is (?:(?:it|this)\b(?: today| now)?|(\w[\w-]*))": lambda match: (
-        f"week number of a date, text={match[1] or 'today'}"
+    r"\b(?:which|what) week (?:number )?(?:of the year )?is (?:(?:it|this)\b(?: today| now)?|(\w[\w-]*))": (
+        _week
     ),
     # Files, texts and tables.
     rf"\breplace {_STAND_IN} (?:with|by) {_STAND_IN} in {_STAND_IN}": (
@@ -366,14 +406,19 @@ _COMPILED = [(re.compile(pattern, re.I), instead) for pattern, instead in _PHRAS
 def reword(text: str) -> str:
     """Rewrite a request's phrases as tools word them. Quotations stay as they are."""
     text = re.sub(_STAND_IN, " ", text)
-    quotations, stand_ins = (
-        [match[0] for match in QUOTED.finditer(text)],
-        map(chr, count(_FIRST_STAND_IN)),
-    )
-    text = QUOTED.sub(lambda _: next(stand_ins), text)
+    quotations: list[str] = []
+
+    def put_away(quotation: re.Match[str]) -> str:
+        quotations.append(quotation[0])
+        return chr(_FIRST_STAND_IN + len(quotations) - 1)
+
+    def put_back(stand_in: re.Match[str]) -> str:
+        return quotations[ord(stand_in[0]) - _FIRST_STAND_IN]
+
+    text = QUOTED.sub(put_away, text)
     for pattern, instead in _COMPILED:
         text = pattern.sub(instead, text)
-    return re.sub(_STAND_IN, lambda match: quotations[ord(match[0]) - _FIRST_STAND_IN], text)
+    return re.sub(_STAND_IN, put_back, text)
 
 
 MAX_NEEDS = 6
@@ -407,10 +452,11 @@ _IMPLIED = {
 }
 _WORD = re.compile(r"[^\W\d_]\w*(?:['\u2019][a-z]+)?")
 # Words that say nothing about a tool, in addition to the search's stop words.
-_EMPTY = (
+_EMPTY_WORDS = (
     "contents does each enough every exactly hey kind left made much now one say says sort still"
     " thanks value"
 )
+_EMPTY = frozenset(_EMPTY_WORDS.split())
 
 
 _REMARK = re.compile(
@@ -439,11 +485,12 @@ class Word(NamedTuple):
 
 def content_words(text: str) -> list[Word]:
     """Extract a text's meaningful words, in order."""
-    words = [
-        Word(match[0].casefold(), tuple(terms(match[0])), match.start(), match.end())
-        for match in _WORD.finditer(text)
-    ]
-    return [word for word in words if word.terms and word.text not in _EMPTY.split()]
+    words: list[Word] = []
+    for match in _WORD.finditer(text):
+        word = Word(match[0].casefold(), tuple(terms(match[0])), match.start(), match.end())
+        if word.terms and word.text not in _EMPTY:
+            words.append(word)
+    return words
 
 
 class Need:
@@ -515,21 +562,21 @@ def spelled(need: Need) -> Need | None:
     """Spell a need's only calculation as an operation and its numbers, for tools that do one each:
     `add 2, 3`.
     """
-    nodes = [
-        node
-        for one in need.mentions
-        if one.kind == "expression"
-        for node in ast.walk(ast.parse(one.value))
-    ]
-    values = [str(node.value) for node in nodes if isinstance(node, ast.Constant)]
-    names = [node.id if isinstance(node, ast.Name) else type(node).__name__ for node in nodes]
-    names = [_OPERATIONS.get(name, name) for name in names if name in _OPERATIONS or name.islower()]
-    words = "".join(
-        need.text[: one.start] + need.text[one.end :]
-        for one in need.mentions
-        if one.kind == "expression"
-    )
-    return Need(f"{names[0]} {', '.join(values)} {words}") if len(names) == 1 else None
+    expressions = [one for one in need.mentions if one.kind == "expression"]
+    values: list[str] = []
+    names: list[str] = []
+    words = ""
+    for one in expressions:
+        words += need.text[: one.start] + need.text[one.end :]
+        for node in ast.walk(ast.parse(one.value)):
+            name = node.id if isinstance(node, ast.Name) else type(node).__name__
+            if isinstance(node, ast.Constant):
+                values.append(str(node.value))
+            if name in _OPERATIONS or name.islower():
+                names.append(_OPERATIONS.get(name, name))
+    if len(names) != 1:
+        return None
+    return Need(f"{names[0]} {', '.join(values)} {words}")
 
 
 def needs_of(text: str) -> list[Need]:

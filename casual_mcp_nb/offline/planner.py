@@ -11,10 +11,10 @@ import ast
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from casual_mcp_nb.base.content import bare_result, says_failed
@@ -80,18 +80,21 @@ def candidates_for(
 
     For a follow-up, `used` is the last used tool with its arguments.
     """
+    candidates: dict[ToolSpec, Candidate] = {}
     hits = index.search(need.query, _MAX_CANDIDATES)
-    candidates = {
-        hit.tool: _candidate(need, hit.tool, hit.explain(), hit.score / hits[0].score)
-        for hit in hits
-    }
-    for tool, arguments in used.items() if need.follows else ():
-        again = _again(need, tool, arguments, index)
-        candidates |= {tool: again} if again else {}
-    return sorted(
-        candidates.values(),
-        key=lambda one: (-one.rank, len(one.filling.missing), one.tool.wire_name),
-    )
+    for hit in hits:
+        share = hit.score / hits[0].score
+        candidates[hit.tool] = _candidate(need, hit.tool, hit.explain(), share)
+    if need.follows:
+        for tool, arguments in used.items():
+            again = _again(need, tool, arguments, index)
+            if again is not None:
+                candidates[tool] = again
+    return sorted(candidates.values(), key=_order)
+
+
+def _order(candidate: Candidate) -> tuple[float, int, str]:
+    return -candidate.rank, len(candidate.filling.missing), candidate.tool.wire_name
 
 
 def _candidate(need: Need, tool: ToolSpec, explanation: Explanation, share: float) -> Candidate:
@@ -129,12 +132,15 @@ def _candidate(need: Need, tool: ToolSpec, explanation: Explanation, share: floa
         confidence = 0.0
     elif covered is None:
         confidence = 0.9 if taken == 1 else 0.0
+    elif covered < _LIKE:
+        confidence = 0.0
+    elif taken is None:
+        confidence = covered
     else:
-        confidence = (
-            0.0 if covered < _LIKE else covered if taken is None else 0.6 * covered + 0.4 * taken
-        )
+        confidence = 0.6 * covered + 0.4 * taken
     rank = confidence + 0.3 * share + 0.02 * min(filling.typed, 5)
-    return Candidate(tool, filling, confidence, rank, 0.0 if guessed else covered or 0.0)
+    likeness = 0.0 if guessed else covered or 0.0
+    return Candidate(tool, filling, confidence, rank, likeness)
 
 
 def _again(
@@ -151,9 +157,9 @@ def _again(
         if not filling.covers(word.start, word.end) and missing.issuperset(word.terms)
     ]
     all_taken = need.mentions and all(filling.covers(one.start, one.end) for one in need.mentions)
-    return (
-        Candidate(tool, filling, 0.95, 2.0) if all_taken and not strange and filling.typed else None
-    )
+    if not all_taken or strange or not filling.typed:
+        return None
+    return Candidate(tool, filling, 0.95, 2.0)
 
 
 def _coverage(
@@ -177,12 +183,13 @@ def _coverage(
     # A verb that asks for anything says as little as a filler word, but a question such as `which`
     # asks for a list.
     asking = _ASKING.difference(terms(" ".join(need.implied)))
-    weight = {term: _FILLER if term in asking else emphasis(term) for term in wanted}.__getitem__
+    weights = {term: _FILLER if term in asking else emphasis(term) for term in wanted}
     orders = words and words[0].start == 0 and not need.implied
-    if orders and not any(term in worth or weight(term) < 1 for term in words[0].terms):
+    if orders and not any(term in worth or weights[term] < 1 for term in words[0].terms):
         # `Reverse the text` is an order for a tool that reverses, not for any that takes a text.
         return 0.0
-    return sum(weight(term) * worth.get(term, 0.0) for term in wanted) / sum(map(weight, wanted))
+    matched = sum(weight * worth.get(term, 0.0) for term, weight in weights.items())
+    return matched / sum(weights.values())
 
 
 _MAX_TEXT, _MAX_INLINE = 2000, 500
@@ -208,36 +215,36 @@ def report_result(name: str, text: str, request_terms: Collection[str] = ()) -> 
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        value = (
-            f"It returned a picture: {text}"
-            if re.match(r"image/[\w+-]+, [\d,]+ bytes$", text)
-            else text
-        )
-    parts = []
-    if isinstance(value, dict) and isinstance(summary := value.get("summary"), str):
-        tables = [
-            item
-            for item in value.values()
-            if isinstance(item, list) and any(isinstance(row, dict) for row in item)
-        ]
-        parts, value = [summary], tables[:1]
+        value = text
+        if re.match(r"image/[\w+-]+, [\d,]+ bytes$", text):
+            value = f"It returned a picture: {text}"
+    parts: list[str] = []
+    values: list[Any] = [value]
+    if isinstance(value, dict) and isinstance(value.get("summary"), str):
+        parts.append(value["summary"])
+        values = [item for item in value.values() if _is_table(item)][:1]
+    elif isinstance(value, dict) and list(value) == ["result"]:
+        values = [value["result"]]
     elif isinstance(value, dict):
-        value = dict(
-            sorted(value.items(), key=lambda item: set(terms(item[0])).isdisjoint(request_terms))
-        )
-        value = [value["result"]] if list(value) == ["result"] else [value]
-    else:
-        value = [value]
-    shown = "\n\n".join([*parts, *map(_shown, value)])
-    return f"{shown}{' ' if chr(10) not in shown else chr(10) * 2}(from\u00a0`{_for_people(name)}`)"
+        asked = {key: item for key, item in value.items() if _is_asked(key, request_terms)}
+        values = [{**asked, **value}]
+    shown = "\n\n".join([*parts, *map(_shown, values)])
+    gap = "\n\n" if "\n" in shown else " "
+    return f"{shown}{gap}(from\u00a0`{_for_people(name)}`)"
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, list) and any(isinstance(row, dict) for row in value)
+
+
+def _is_asked(name: str, request_terms: Collection[str]) -> bool:
+    return not set(terms(name)).isdisjoint(request_terms)
 
 
 def ask_for(need: str, tool: str, missing: Sequence[str]) -> str:
     """Ask for a request's missing arguments; `parse_question` parses the question."""
-    return (
-        f"For “{need}” I can use `{tool}`, but I still need"
-        f" {', '.join(f'`{name}`' for name in missing)}."
-    )
+    names = ", ".join(f"`{name}`" for name in missing)
+    return f"For “{need}” I can use `{tool}`, but I still need {names}."
 
 
 def parse_question(text: str) -> tuple[str, list[str]] | None:
@@ -245,7 +252,9 @@ def parse_question(text: str) -> tuple[str, list[str]] | None:
     text.
     """
     match = _QUESTION.search(text)
-    return (match["need"], re.findall(r"`([^`]+)`", match["names"])) if match else None
+    if match is None:
+        return None
+    return match["need"], re.findall(r"`([^`]+)`", match["names"])
 
 
 def cannot(need: str, servers: Mapping[str, int], nearest: Candidate | None = None) -> str:
@@ -254,17 +263,13 @@ def cannot(need: str, servers: Mapping[str, int], nearest: Candidate | None = No
     """
     listed = ", ".join(f"{name} ({counted(count)})" for name, count in sorted(servers.items()))
     available = f"Available: {listed}." if listed else "No tools are offered."
-    about = (
-        f"None of the tools fits “{_cut(need, 200)}”."
-        if need
-        else "Ask for something that a tool can do."
-    )
+    about = "Ask for something that a tool can do."
+    if need:
+        about = f"None of the tools fits “{_cut(need, 200)}”."
     if nearest is not None:
         about = f"{about} {_how_to_call(nearest)}"
-    examples = [f"“{question}”" for server, question in EXAMPLES.items() if server in servers][
-        :_MAX_EXAMPLES
-    ]
-    tries = f" Try {' or '.join(examples)}" if examples else ""
+    examples = [f"“{question}”" for server, question in EXAMPLES.items() if server in servers]
+    tries = f" Try {' or '.join(examples[:_MAX_EXAMPLES])}" if examples else ""
     return (
         f"{about} This is the offline planner, not a language model: it can only use tools."
         f" {available}{tries}"
@@ -274,13 +279,10 @@ def cannot(need: str, servers: Mapping[str, int], nearest: Candidate | None = No
 def _how_to_call(nearest: Candidate) -> str:
     """Name a tool, the arguments that it still needs, and a request that calls it."""
     name, filling = _for_people(nearest.tool.wire_name), nearest.filling
-    needed = [*filling.arguments, *filling.missing]
+    request = [name, *(f"{each}=…" for each in (*filling.arguments, *filling.missing))]
     names = ", ".join(f"`{each}`" for each in filling.missing)
     lacking = f", which still needs {names}" if names else ""
-    return (
-        f"The nearest is `{name}`{lacking}. To call it, ask for"
-        f" “{' '.join([name, *(f'{each}=…' for each in needed)])}”."
-    )
+    return f"The nearest is `{name}`{lacking}. To call it, ask for “{' '.join(request)}”."
 
 
 def _for_people(name: str) -> str:
@@ -290,11 +292,14 @@ def _for_people(name: str) -> str:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return _list(value)
     if not isinstance(value, dict):
-        return _list(value) if isinstance(value, list) else _scalar(value)
+        return _scalar(value)
     lines = [f"- {key}: {_item(item)}" for key, item in islice(value.items(), _MAX_ITEMS)]
-    more = [f"- … and {len(value) - _MAX_ITEMS:,} more"] if len(value) > _MAX_ITEMS else []
-    return "\n".join([*lines, *more]) or "Nothing."
+    if len(value) > _MAX_ITEMS:
+        lines.append(f"- … and {len(value) - _MAX_ITEMS:,} more")
+    return "\n".join(lines) or "Nothing."
 
 
 def _item(value: Any) -> str:
@@ -308,35 +313,27 @@ def _list(items: list[Any]) -> str:
     rows = items[:_MAX_ROWS]
     more = f"\n\n… and {len(items) - _MAX_ROWS:,} more" if len(items) > _MAX_ROWS else ""
     if rows and all(isinstance(item, dict) and list(item) == list(rows[0]) for item in rows):
-        lines = [
-            list(rows[0]),
-            ["---"] * len(rows[0]),
-            *([_inline(cell) for cell in row.values()] for row in rows),
-        ]
-        return (
-            "\n".join(
-                f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |"
-                for line in lines
-            )
-            + more
-        )
+        lines = [_table_row(rows[0]), _table_row(["---"] * len(rows[0]))]
+        lines += [_table_row(map(_inline, row.values())) for row in rows]
+        return "\n".join(lines) + more
     if all(map(_is_plain, items)) and not more:
         return ", ".join(map(_scalar, items)) or "None."
     return "\n".join(f"- {_inline(item)}" for item in rows) + more
 
 
+def _table_row(cells: Iterable[Any]) -> str:
+    texts = [str(cell).replace("|", r"\|") for cell in cells]
+    return f"| {' | '.join(texts)} |"
+
+
 def _inline(value: Any) -> str:
     if _is_plain(value):
         return " ".join(_scalar(value).split("\n"))
-    listed = isinstance(value, list) and all(map(_is_plain, value))
-    return _cut(
-        (
-            ", ".join(map(_scalar, value)) or "none"
-            if listed
-            else json.dumps(value, ensure_ascii=False)
-        ),
-        _MAX_INLINE,
-    )
+    if isinstance(value, list) and all(map(_is_plain, value)):
+        text = ", ".join(map(_scalar, value)) or "none"
+    else:
+        text = json.dumps(value, ensure_ascii=False)
+    return _cut(text, _MAX_INLINE)
 
 
 def _is_plain(value: Any) -> bool:
@@ -346,11 +343,15 @@ def _is_plain(value: Any) -> bool:
 def _scalar(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
-    return f"{value:.12g}" if isinstance(value, float) else _cut(str(value)) or "(empty)"
+    if isinstance(value, float):
+        return f"{value:.12g}"
+    return _cut(str(value)) or "(empty)"
 
 
 def _cut(text: str, limit: int = _MAX_TEXT) -> str:
-    return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters in all)"
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}… ({len(text):,} characters in all)"
 
 
 MAX_REQUEST = 4_000
@@ -394,19 +395,17 @@ def plan(
         return _plan_program(messages, tools, coded.description, texts)
     bridged: dict[str, ToolSpec] = {}
     if tools.pop(CALL_TOOL, None):
-        new_tools = {
-            each["name"]: _tool(each)
-            for text in texts
-            for each in definitions_in(text)
-            if each["name"] not in tools
-        }
-        bridged = {
-            tool.wire_name: tool for tool in discovered_in(messages, Catalog(new_tools.values()))
-        }
+        new_tools: dict[str, ToolSpec] = {}
+        for each in chain.from_iterable(map(definitions_in, texts)):
+            if each["name"] not in tools:
+                new_tools[each["name"]] = _tool(each)
+        loaded = discovered_in(messages, Catalog(new_tools.values()))
+        bridged = {tool.wire_name: tool for tool in loaded}
     calls, reply = _Planner(messages, [*tools.values(), *bridged.values()]).next_step()
-    return [
-        NextCall(CALL_TOOL, call._asdict()) if call.name in bridged else call for call in calls
-    ], reply
+    for number, call in enumerate(calls):
+        if call.name in bridged:
+            calls[number] = NextCall(CALL_TOOL, call._asdict())
+    return calls, reply
 
 
 def _plan_program(
@@ -420,23 +419,23 @@ def _plan_program(
     Here, each program makes one call.
     """
     functions = functions_in(description.partition("<functions>\n")[2])
-    found_tools = {name: each for text in texts for name, each in functions_in(text).items()}
+    found_tools: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        found_tools |= functions_in(text)
     by_marker = Catalog(replace(_tool(each), wire_name=name) for name, each in found_tools.items())
-    functions |= {
-        tool.wire_name: found_tools[tool.wire_name] for tool in discovered_in(messages, by_marker)
-    }
+    for tool in discovered_in(messages, by_marker):
+        functions[tool.wire_name] = found_tools[tool.wire_name]
     callable_tools = {each["name"]: _tool(each) for each in functions.values()}
     calls, reply = _Planner(messages, [*tools.values(), *callable_tools.values()]).next_step()
-    return [
-        NextCall(RUN_CODE, {"code": _program(call)}) if call.name in callable_tools else call
-        for call in calls
-    ], reply
+    for number, call in enumerate(calls):
+        if call.name in callable_tools:
+            calls[number] = NextCall(RUN_CODE, {"code": _program(call)})
+    return calls, reply
 
 
 def _program(call: NextCall) -> str:
-    return (
-        f"{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})"
-    )
+    arguments = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
+    return f"{call.name}({arguments})"
 
 
 def _call_in(code: object) -> NextCall | None:
@@ -444,10 +443,8 @@ def _call_in(code: object) -> NextCall | None:
     with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
         tree = ast.parse(str(code), mode="eval").body
         if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and not tree.args:
-            return NextCall(
-                tree.func.id,
-                {str(each.arg): ast.literal_eval(each.value) for each in tree.keywords},
-            )
+            arguments = {str(each.arg): ast.literal_eval(each.value) for each in tree.keywords}
+            return NextCall(tree.func.id, arguments)
     return None
 
 
@@ -455,38 +452,33 @@ def _tool(definition: Mapping[str, Any]) -> ToolSpec:
     wire_name = str(definition["name"])
     # A server's tool has the server in its name.
     owner = ToolName.split(wire_name)
-    description, schema = (
-        str(definition.get("description") or ""),
-        definition.get("parameters") or {},
-    )
+    description = str(definition.get("description") or "")
+    schema = definition.get("parameters") or {}
     return ToolSpec(owner.server, owner.tool, description, schema, wire_name=wire_name)
 
 
 class _Planner:
     def __init__(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> None:
-        last = max(
-            (index for index, message in enumerate(messages) if message.role == "user"),
-            default=len(messages),
-        )
-        replies = [
-            text_of(message.content)
-            for message in messages[:last]
-            if message.role == "assistant" and message.content
-        ]
-        self.last_reply = "".join(replies[-1:])
+        last = len(messages)
+        for index, message in enumerate(messages):
+            if message.role == "user":
+                last = index
+        self.last_reply = ""
+        for message in messages[:last]:
+            if message.role == "assistant" and message.content:
+                self.last_reply = text_of(message.content)
         self.request = "".join(text_of(message.content) for message in messages[last : last + 1])
         self.earlier_calls, self.calls = _calls(messages[:last]), _calls(messages[last:])
         own = {tool.wire_name: tool.description for tool in tools if not tool.server}
-        manifests = {
-            name: manifest
-            for name, text in own.items()
-            if (manifest := manifest_in(text)) is not None
-        }
-        self.search = next(iter(manifests), None)
+        self.search: str | None = None
+        self.deferred: dict[str, int] = {}
+        for name, text in own.items():
+            manifest = manifest_in(text)
+            if manifest is not None:
+                self.search = self.search or name
+                self.deferred |= servers_in(manifest)
         self.browses = LOAD_TOOLS in own
-        self.deferred = servers_in("".join(manifests.values())) or categories_in(
-            own.get(BROWSE_TOOLKIT, "")
-        )
+        self.deferred = self.deferred or categories_in(own.get(BROWSE_TOOLKIT, ""))
         self.listed_skills = skills_in(own.get(READ_SKILL, ""))
         # The planner never reads the rest of a cut result: it reports the first part.
         synthetic = {self.search, READ_RESULT, READ_SKILL, BROWSE_TOOLKIT, LOAD_TOOLS, UNLOAD_TOOLS}
@@ -498,22 +490,21 @@ class _Planner:
     def next_step(self) -> tuple[list[NextCall], str]:
         """Choose the calls for the needs, or the reply if there are none."""
         steps = [self._replayed(self._pursue(need)) for need in self._needs()]
-        if calls := [step for step in steps if isinstance(step, NextCall)]:
+        calls = [step for step in steps if isinstance(step, NextCall)]
+        if calls:
             # At most one load or unload in a step, and no unload next to a call that may use the
             # tool.
-            changes = [call for call in calls if call.name in (LOAD_TOOLS, UNLOAD_TOOLS)]
-            others = [
-                call
-                for number, call in enumerate(calls)
-                if call not in changes and call not in calls[:number]
-            ]
-            return (
-                others + [call for call in changes[:1] if not others or call.name == LOAD_TOOLS],
-                "",
-            )
-        replies = list(dict.fromkeys(step for step in steps if isinstance(step, str))) or [
-            self._cannot("")
-        ]
+            chosen: list[NextCall] = []
+            changes: list[NextCall] = []
+            for call in calls:
+                if call.name in (LOAD_TOOLS, UNLOAD_TOOLS):
+                    changes.append(call)
+                elif call not in chosen:
+                    chosen.append(call)
+            if changes and (not chosen or changes[0].name == LOAD_TOOLS):
+                chosen.append(changes[0])
+            return chosen, ""
+        replies = list(dict.fromkeys(map(str, steps))) or [self._cannot("")]
         if (cut := len(self.request) - MAX_REQUEST) > 0:
             note = f"(The offline planner reads the first {MAX_REQUEST:,} characters of a message"
             replies.append(f"{note}, and {cut:,} were left out.)")
@@ -548,31 +539,24 @@ class _Planner:
         return need.is_talk or (bool(need.words) and (len(need.words) > 2 or sure))
 
     def _candidates(self, need: Need) -> list[Candidate]:
-        used = [
-            one.call
-            for one in self.earlier_calls
-            if one.call.name in self.loaded and not one.failed
-        ]
-        candidates = candidates_for(
-            need, self.index, {self.loaded[call.name]: call.arguments for call in used[-1:]}
-        )
-        operation = spelled(need) if not any(one.confidence >= FITS for one in candidates) else None
+        used: dict[ToolSpec, Mapping[str, Any]] = {}
+        for past in self.earlier_calls:
+            if past.call.name in self.loaded and not past.failed:
+                used = {self.loaded[past.call.name]: past.call.arguments}
+        candidates = candidates_for(need, self.index, used)
+        if any(one.confidence >= FITS for one in candidates):
+            return candidates
+        operation = spelled(need)
         return candidates_for(operation, self.index, {}) if operation else candidates
 
     def _pursue(self, need: Need) -> Generator[NextCall, PastCall, str]:
         if need.is_talk:
             return self._cannot("")
-        fitting = [
-            candidate for candidate in self._candidates(need) if candidate.confidence >= FITS
-        ]
-        best = next(
-            (
-                one
-                for one in fitting
-                if not one.filling.missing and one.rank > fitting[0].rank - _CLEARLY_BETTER
-            ),
-            None,
-        )
+        fitting = [one for one in self._candidates(need) if one.confidence >= FITS]
+        complete = [one for one in fitting if not one.filling.missing]
+        best: Candidate | None = None
+        if complete and complete[0].rank > fitting[0].rank - _CLEARLY_BETTER:
+            best = complete[0]
         # If a tool is certain and lacks an argument, the person is asked, because no other tool
         # would help.
         lacking = best is None and bool(fitting) and fitting[0].confidence >= CERTAIN
@@ -599,18 +583,13 @@ class _Planner:
         if past.failed and names_found is None and best.confidence < CERTAIN:
             # A search may find a better tool, if it is a sure match.
             names_found, _ = yield from self._find(need)
-            sure = [
-                one
-                for one in fitting
-                if one.confidence >= SURE and not one.filling.missing and one is not best
-            ]
-            if others := [one for one in sure if one.tool.wire_name in names_found]:
-                past = yield NextCall(others[0].tool.wire_name, others[0].filling.arguments)
-        return (
-            _failure(past)
-            if past.failed
-            else report_result(past.call.name, past.result, need.terms)
-        )
+            for one in complete:
+                if one is not best and one.confidence >= SURE and one.tool.wire_name in names_found:
+                    past = yield NextCall(one.tool.wire_name, one.filling.arguments)
+                    break
+        if past.failed:
+            return _failure(past)
+        return report_result(past.call.name, past.result, need.terms)
 
     def _find(
         self, need: Need
@@ -626,11 +605,9 @@ class _Planner:
             return [], ()
         past = yield NextCall(BROWSE_TOOLKIT, {"query": need.query})
         # What was loaded in another way may have no definition here.
-        names = [
-            line.name
-            for line in lines_in(past.result)[0]
-            if not (line.loaded and line.name in self.loaded)
-        ][:_MAX_LOADED]
+        lines, _ = lines_in(past.result)
+        new = [line.name for line in lines if not (line.loaded and line.name in self.loaded)]
+        names = new[:_MAX_LOADED]
         if names:
             past = yield NextCall(LOAD_TOOLS, {"names": names})
             if past.failed and (loaded := to_unload(past.result)):
@@ -647,20 +624,15 @@ class _Planner:
             return max(like, key=lambda one: one.likeness)
         wanted = set(terms(need.text)) - _ASKING
         hits = self.index.search(need.text, _MAX_LOADED)
-        named = (
-            hit
-            for hit in hits
-            if wanted.intersection(terms(f"{hit.tool.name} {hit.tool.description}"))
-        )
-        return next((_candidate(need, hit.tool, hit.explain(), 1.0) for hit in named), None)
+        for hit in hits:
+            if wanted.intersection(terms(f"{hit.tool.name} {hit.tool.description}")):
+                return _candidate(need, hit.tool, hit.explain(), 1.0)
+        return None
 
     def _cannot(self, need: str, nearest: Candidate | None = None) -> str:
         # The deferred count includes tools loaded since.
-        return cannot(
-            need,
-            Counter(tool.server for tool in self.index.tools if tool.server) | self.deferred,
-            nearest,
-        )
+        servers = Counter(tool.server for tool in self.index.tools if tool.server)
+        return cannot(need, servers | self.deferred, nearest)
 
 
 def _fitting_skill(need: Need, skills: Sequence[Skill], best: Candidate | None) -> Skill | None:
@@ -669,14 +641,16 @@ def _fitting_skill(need: Need, skills: Sequence[Skill], best: Candidate | None) 
     """
     by_spec = {skill_spec(skill): skill for skill in skills}
     hits = ToolSearchIndex(by_spec).search(need.query, _MAX_CANDIDATES) if skills else []
-    likeness = {hit.tool: _candidate(need, hit.tool, hit.explain(), 1.0).likeness for hit in hits}
-    spec = max(likeness, key=likeness.__getitem__, default=None)
-    enough = (
-        spec is not None
-        and likeness[spec] >= FITS
-        and (best is None or likeness[spec] > best.confidence)
-    )
-    return by_spec[spec] if spec is not None and enough else None
+    best_likeness, spec = 0.0, None
+    for hit in hits:
+        likeness = _candidate(need, hit.tool, hit.explain(), 1.0).likeness
+        if likeness > best_likeness:
+            best_likeness, spec = likeness, hit.tool
+    if spec is None or best_likeness < FITS:
+        return None
+    if best is not None and best_likeness <= best.confidence:
+        return None
+    return by_spec[spec]
 
 
 def _failure(past: PastCall, name: str = "") -> str:
@@ -685,24 +659,18 @@ def _failure(past: PastCall, name: str = "") -> str:
 
 
 def _calls(messages: Sequence[ChatMessage]) -> list[PastCall]:
-    results = {
-        message.tool_call_id: text_of(message.content)
-        for message in messages
-        if message.role == "tool"
-    }
-    model_calls = (
-        call
-        for message in messages
-        if message.role == "assistant"
-        for call in message.tool_calls or ()
-    )
-    read = [
-        (read_call(call.function.name, call.function.arguments), results.get(call.id, ""))
-        for call in model_calls
-    ]
-    past = []
-    for (name, arguments, _), text in read:
+    results: dict[str, str] = {}
+    made: list[Any] = []
+    for message in messages:
+        if message.role == "tool":
+            results[message.tool_call_id] = text_of(message.content)
+        elif message.role == "assistant":
+            made += message.tool_calls or ()
+    past: list[PastCall] = []
+    for each in made:
+        name, arguments, _ = read_call(each.function.name, each.function.arguments)
         call = NextCall(name, arguments if isinstance(arguments, dict) else {})
-        inner = _call_in(call.arguments.get("code")) if name == RUN_CODE else None
-        past.append(PastCall(inner or call, bare_result(text, name)))
+        if name == RUN_CODE:
+            call = _call_in(call.arguments.get("code")) or call
+        past.append(PastCall(call, bare_result(results.get(each.id, ""), name)))
     return past
