@@ -28,6 +28,7 @@ from pydantic import (
     ValidationError,
 )
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import Discovery, DiscoveryOptions, Strategy, ToolSetConfig
 from casual_mcp_nb.base.displayable import Displayable
 from casual_mcp_nb.base.model_options import DELIVERY_SETTINGS
@@ -97,7 +98,7 @@ class ServerModes(MutableMapping[str, Mode]):
     """Each server's mode. Refuses unknown names and modes, and notifies its owner of changes."""
 
     def __init__(self, modes: Mapping[str, Mode] | None = None) -> None:
-        self.changed: Callable[[], object] = _nothing
+        self.changed: Callable[[], object] = ignore
         self.check: Callable[[str], None] = _any_name
         self._modes: dict[str, Mode] = {}
         for name, mode in (modes or {}).items():
@@ -132,7 +133,7 @@ class ToolsOff(MutableSet[str]):
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        self.changed: Callable[[], object] = _nothing
+        self.changed: Callable[[], object] = ignore
         self.check: Callable[[str], None] = _any_name
         self._names: set[str] = set(names)
 
@@ -364,10 +365,6 @@ def _mode(mode: object) -> Mode:
     if mode not in get_args(Mode):
         raise UnknownNameError("server mode", str(mode), get_args(Mode))
     return cast(Mode, mode)
-
-
-def _nothing() -> None:
-    return None
 
 
 def _any_name(name: str) -> None:

@@ -14,6 +14,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -81,16 +82,12 @@ def scrubbed(value: Plain, secrets: Iterable[str]) -> Plain:
 def pretty(value: Plain, indent: str = "") -> str:
     """Format JSON with short lists and objects, and lists of numbers, on one line."""
     text = json.dumps(value, ensure_ascii=False, default=str)
-    numbers = isinstance(value, list) and all(isinstance(item, int | float) for item in value)
-    if (
-        not isinstance(value, dict | list)
-        or not value
-        or numbers
-        or len(text) + len(indent) <= MAX_LINE
-    ):
+    if not isinstance(value, dict | list) or len(text) + len(indent) <= MAX_LINE:
         return text
     deeper = f"{indent}  "
     if isinstance(value, list):
+        if all(isinstance(item, int | float) for item in value):
+            return text
         items = [f"{deeper}{pretty(item, deeper)}" for item in value]
         return "[\n" + ",\n".join(items) + f"\n{indent}]"
     items = [
@@ -236,19 +233,15 @@ class Cassette:
             requests = [step.request for step in turn.trace.of(StepStarted)]
             native = any(request.delivery == "native" for request in requests)
             models.setdefault(name, ModelEntry(name, provider, provider, defers_natively=native))
-            prompts = [
-                message.content
-                for request in requests
-                for message in request.messages[:1]
-                if message.role == "system"
-            ]
-            system = system or next((prompt for prompt in prompts if isinstance(prompt, str)), None)
+            for request in requests:
+                for message in request.messages[:1]:
+                    if message.role == "system" and isinstance(message.content, str):
+                        system = system or message.content
         servers = {name: ServerEntry(tools=specs) for name, specs in by_server(tools).items()}
-        session = SessionEntry(
-            (head.model if head else None) or next(iter(models), None),
-            system,
-            dict(head.selection) if head else {},
-        )
+        session = SessionEntry(next(iter(models), None), system)
+        if head is not None:
+            session.model = head.model or session.model
+            session.selection = dict(head.selection)
         return cls(interactions, servers, models, session)
 
     def to_json(self, secrets: Iterable[str] = ()) -> str:
@@ -257,17 +250,15 @@ class Cassette:
         """
         definitions = Definitions()
         written = list(_written(self.interactions, definitions))
+        servers: dict[str, Plain] = {}
+        for name, server in self.servers.items():
+            tools = [plain_tool(tool) for tool in server.tools]
+            servers[name] = {**dump_value(server, ("tools",)), "tools": tools}
         document = {
             **CASSETTE.head,
             "session": dump_value(self.session),
             "models": {name: dump_value(self.models[name]) for name in sorted(self.models)},
-            "servers": {
-                name: {
-                    **dump_value(server, ("tools",)),
-                    "tools": [plain_tool(tool) for tool in server.tools],
-                }
-                for name, server in self.servers.items()
-            },
+            "servers": servers,
             "definitions": dict(sorted(definitions.by_key.items())),
             "interactions": written,
         }
@@ -299,18 +290,18 @@ class Cassette:
         if problem := CASSETTE.problem(name, document.get("version")):
             raise CassetteError(problem, hint=NEWER)
         try:
-            return cls(
-                list(_read_interactions(document["interactions"], document.get("definitions", {}))),
-                {
-                    str(name): _server(str(name), fields)
-                    for name, fields in document.get("servers", {}).items()
-                },
-                {
-                    str(name): load_value(ModelEntry, fields)
-                    for name, fields in document.get("models", {}).items()
-                },
-                load_value(SessionEntry, document.get("session", {})),
-            )
+            rows, definitions = document["interactions"], document.get("definitions", {})
+            cassette = cls(list(_read_interactions(rows, definitions)))
+            cassette.servers = {
+                str(name): _server(str(name), fields)
+                for name, fields in document.get("servers", {}).items()
+            }
+            cassette.models = {
+                str(name): load_value(ModelEntry, fields)
+                for name, fields in document.get("models", {}).items()
+            }
+            cassette.session = load_value(SessionEntry, document.get("session", {}))
+            return cassette
         except (
             KeyError,
             IndexError,
@@ -359,11 +350,10 @@ class Definitions:
         """Compute a definition's key. Add it if it is new."""
         text = json.dumps(definition, sort_keys=True, default=str)
         if text not in self._keys:
-            name, number = str(definition["name"]), 1
-            key = name
+            key = name = str(definition["name"])
+            numbers = count(2)
             while key in self.by_key:
-                number += 1
-                key = f"{name} ({number})"
+                key = f"{name} ({next(numbers)})"
             self._keys[text] = key
             self.by_key[key] = {
                 field: value for field, value in definition.items() if field != "name"
@@ -375,14 +365,7 @@ def _written(
     interactions: Sequence[Interaction], definitions: Definitions
 ) -> Iterator[dict[str, Plain]]:
     # They differ with each recording, and only handles depend on them.
-    messages_sent = (
-        message
-        for each in interactions
-        if each.kind == "model"
-        for message in each.request["messages"]
-    )
-    texts = (message.get("content") for message in messages_sent if message.get("role") == "tool")
-    with_ids = any(isinstance(text, str) and HANDLE_NOTE.search(text) for text in texts)
+    with_ids = any(_has_handle(each) for each in interactions if each.kind == "model")
     before: list[Plain] = []
     offered: tuple[list[str], list[str]] = [], []
     for each in interactions:
@@ -417,6 +400,15 @@ def _written(
         yield written
 
 
+def _has_handle(interaction: Interaction) -> bool:
+    """Check whether a result in a model request names a handle."""
+    for message in interaction.request["messages"]:
+        text = message.get("content")
+        if message.get("role") == "tool" and isinstance(text, str) and HANDLE_NOTE.search(text):
+            return True
+    return False
+
+
 def _read_interactions(rows: Any, definitions: Mapping[str, Any]) -> Iterator[Interaction]:
     before: list[Plain] = []
     tools: list[Plain] = []
@@ -430,30 +422,27 @@ def _read_interactions(rows: Any, definitions: Mapping[str, Any]) -> Iterator[In
         request = dict(row["request"])
         if row["kind"] == "model":
             keep = request.pop("keep", 0)
-            if (
-                not isinstance(keep, int)
-                or not 0 <= keep <= len(before)
-                or not isinstance(request["messages"], list)
-            ):
+            if not isinstance(keep, int) or not 0 <= keep <= len(before):
                 raise ValueError("Messages that are not there.")
+            if not isinstance(request["messages"], list):
+                raise ValueError("Messages that are no list.")
             messages = [*before[:keep], *map(checked_message, request["messages"])]
             expanded += len(messages)
             if expanded > MAX_MESSAGES:
                 raise ValueError("Too many messages.")
             if "tools" in request:
-                tools, found_tools = (
-                    [named[key] for key in request.get(name, ())] for name in ("tools", "found")
-                )
+                tools = [named[key] for key in request["tools"]]
+                found_tools = [named[key] for key in request.get("found", ())]
             request = {"model": str(request["model"]), "messages": messages, "tools": tools}
             if found_tools:
                 request["found"] = found_tools
             before = _continued(messages, row.get("response"))
         elif row["kind"] == "turn":
             checked_turn(request)
-        # Earlier versions left out a list without an entry.
-        nothing: Plain = (
-            [] if row["kind"] in ("resources", "prompts", "skills", "read", "listed") else None
-        )
+        nothing: Plain = None
+        if row["kind"] in ("resources", "prompts", "skills", "read", "listed"):
+            # Earlier versions left out a list without an entry.
+            nothing = []
         error = row.get("error") if row["kind"] != "turn" else None
         interaction = Interaction(row["kind"], request, row.get("response", nothing), error)
         interaction.events = list(map(checked_event, row.get("events", ())))
@@ -471,19 +460,19 @@ def _continued(messages: list[Plain], response: Plain) -> list[Plain]:
     """
     if not response:
         return messages
-    answer = {
-        name: value for name, value in _without_ids(response["message"]).items() if value != ""
-    }
-    return [*messages, answer]
+    answer = _without_ids(response["message"])
+    return [*messages, {name: value for name, value in answer.items() if value != ""}]
 
 
 def _without_ids(message: Mapping[str, Plain]) -> dict[str, Plain]:
     """Copy an answer without its calls' ids."""
-    calls = [
-        {name: value for name, value in call.items() if name != "id"}
-        for call in message.get("calls", ())
-    ]
-    return {**message, **({"calls": calls} if calls else {})}
+    answer = dict(message)
+    calls = [dict(call) for call in message.get("calls", ())]
+    for call in calls:
+        call.pop("id", None)
+    if calls:
+        answer["calls"] = calls
+    return answer
 
 
 def _interactions_of(turn: Turn, after: int) -> list[Interaction]:
@@ -499,10 +488,10 @@ def _interactions_of(turn: Turn, after: int) -> list[Interaction]:
         match event:
             case StepStarted(request=request):
                 found_tools = request.found if request.delivery == "native" else ()
-                model = Interaction(
-                    "model",
-                    model_request(turn.started.model, request.messages, request.tools, found_tools),
+                plain = model_request(
+                    turn.started.model, request.messages, request.tools, found_tools
                 )
+                model = Interaction("model", plain)
                 began = event.at
             case TextDelta() if model is not None:
                 model.events.append(len(event.text))

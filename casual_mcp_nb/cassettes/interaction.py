@@ -51,7 +51,9 @@ class Interaction:
         """
         if self.error is not None:
             raise read_error(self.error, ProviderError if self.kind == "model" else ServerError)
-        return _READERS[self.kind](self.response, self.request if request is None else request)
+        if request is None:
+            request = self.request
+        return _READERS[self.kind](self.response, request)
 
 
 def plain_message(message: ChatMessage) -> dict[str, Plain]:
@@ -63,9 +65,9 @@ def plain_message(message: ChatMessage) -> dict[str, Plain]:
         plain["tool"] = message.name
     if message.content not in (None, ""):
         content: Any = message.content
-        plain["content"] = (
-            content if isinstance(content, str) else [_plain_part(part) for part in content]
-        )
+        if not isinstance(content, str):
+            content = [_plain_part(part) for part in content]
+        plain["content"] = content
     images = getattr(message, "images", ())
     if images:
         plain["images"] = [_plain_part(image)["image"] for image in images]
@@ -78,7 +80,8 @@ def _plain_part(part: Any) -> dict[str, Plain]:
     if part.type == "text":
         return {"text": part.text}
     source = part.source if isinstance(part.source, str) else str(part.source.get("data", ""))
-    return {"image": f"{part.media_type} sha256:{hashlib.sha256(source.encode()).hexdigest()[:16]}"}
+    digest = hashlib.sha256(source.encode()).hexdigest()[:16]
+    return {"image": f"{part.media_type} sha256:{digest}"}
 
 
 def _plain_call(call: AssistantToolCall) -> dict[str, Plain]:
@@ -123,7 +126,8 @@ def model_request(
         "messages": list(map(plain_message, messages)),
         "tools": [*tools],
     }
-    if added := [*found_tools]:
+    added = [*found_tools]
+    if added:
         request["found"] = added
     return request
 
@@ -174,18 +178,8 @@ def plain_error(error: CasualMcpError) -> dict[str, Plain]:
 
 
 _ERROR_FIELDS = (
-    *(
-        "server",
-        "tool",
-        "retryable",
-        "client",
-        "model",
-        "status",
-        "reason",
-        "retry_after",
-        "partial",
-    ),
-    *("request_id", "headers"),
+    *("server", "tool", "retryable", "client", "model", "status", "reason", "retry_after"),
+    *("partial", "request_id", "headers"),
 )
 _SHARED_FIELDS = ("server", "tool", "retryable")
 
@@ -195,18 +189,17 @@ def read_error(plain: Mapping[str, Plain], default: type[CasualMcpError]) -> Cas
 
     One that is not about servers, models or limits gets the default kind.
     """
-    kind = getattr(errors, str(plain["kind"]), None)
-    if not (isinstance(kind, type) and issubclass(kind, ServerError | ProviderError | LimitError)):
-        kind = (
-            default
-            if issubclass(default, ServerError | ProviderError | LimitError)
-            else ServerError
-        )
+    kind: type[CasualMcpError] = ServerError
+    for one in (getattr(errors, str(plain["kind"]), None), default):
+        if isinstance(one, type) and issubclass(one, ServerError | ProviderError | LimitError):
+            kind = one
+            break
     names = _ERROR_FIELDS if issubclass(kind, ProviderError) else _SHARED_FIELDS
     error = kind(str(plain["message"]))
     for name in names:
         value = plain.get(name)
-        if isinstance(value, dict if name == "headers" else str | int | float):
+        allowed: Any = dict if name == "headers" else str | int | float
+        if isinstance(value, allowed):
             setattr(error, name, value)
     return error
 
@@ -216,14 +209,9 @@ def plain_result(result: ToolResult, *, with_meta: bool = False) -> dict[str, Pl
 
     A payload stays in the kernel.
     """
-    without = (
-        "payload",
-        "previews",
-        "rows",
-        "returned",
-        "whole",
-        *(() if with_meta else ("meta",)),
-    )
+    without = ["payload", "previews", "rows", "returned", "whole"]
+    if not with_meta:
+        without.append("meta")
     return {"content": [], **dump_value(result, without)}
 
 
@@ -267,28 +255,25 @@ def _read_verdict(plain: Any, request: Mapping[str, Plain]) -> tuple[bool | str,
     return verdict, scope, bool(plain.get("answered", True))
 
 
-_READERS: Mapping[Kind, Callable[[Any, Mapping[str, Plain]], Any]] = {
-    "turn": lambda plain, request: list(map(read_message, request["messages"])),
-    "model": _read_response,
-    "call": _read_result,
-    "approval": _read_verdict,
-    "nearest": lambda plain, request: {
-        str(name): min(1.0, max(0.0, float(near))) for name, near in plain.items()
-    },
-    "program": lambda plain, request: _read_start(plain, request),
-    "listed": lambda plain, request: read_tools(str(request["server"]), plain),
-    "tasks": lambda plain, request: tuple(
-        (int(each["number"]), _read_status(each["status"]), str(each["text"]))
-        for each in plain or ()
-    ),
-    **{exchange.kind: exchange.read for exchange in EXCHANGES.values()},
-}
+def _read_turn(plain: Any, request: Mapping[str, Plain]) -> list[ChatMessage]:
+    return list(map(read_message, request["messages"]))
 
 
-def _read_status(plain: Any) -> str:
-    if plain not in OVER:
-        raise ValueError("Not the end of a task.")
-    return str(plain)
+def _read_nearest(plain: Any, request: Mapping[str, Plain]) -> dict[str, float]:
+    return {str(name): min(1.0, max(0.0, float(near))) for name, near in plain.items()}
+
+
+def _read_listed(plain: Any, request: Mapping[str, Plain]) -> tuple[ToolSpec, ...]:
+    return read_tools(str(request["server"]), plain)
+
+
+def _read_tasks(plain: Any, request: Mapping[str, Plain]) -> tuple[tuple[int, str, str], ...]:
+    tasks: list[tuple[int, str, str]] = []
+    for each in plain or ():
+        if each["status"] not in OVER:
+            raise ValueError("Not the end of a task.")
+        tasks.append((int(each["number"]), str(each["status"]), str(each["text"])))
+    return tuple(tasks)
 
 
 def _read_start(plain: Any, request: Mapping[str, Plain]) -> dict[str, Any]:
@@ -296,6 +281,19 @@ def _read_start(plain: Any, request: Mapping[str, Plain]) -> dict[str, Any]:
     if clock.tzinfo is None or not isinstance(plain["seed"], int):
         raise ValueError("Not the start of a program.")
     return {"clock": clock, "seed": plain["seed"]}
+
+
+_READERS: Mapping[Kind, Callable[[Any, Mapping[str, Plain]], Any]] = {
+    "turn": _read_turn,
+    "model": _read_response,
+    "call": _read_result,
+    "approval": _read_verdict,
+    "nearest": _read_nearest,
+    "program": _read_start,
+    "listed": _read_listed,
+    "tasks": _read_tasks,
+    **{exchange.kind: exchange.read for exchange in EXCHANGES.values()},
+}
 
 
 def _text_or_none(value: Any) -> str | None:
@@ -309,11 +307,9 @@ def conversation_message(plain: Mapping[str, Plain]) -> ChatMessage:
     if plain["role"] == "assistant":
         return _assistant(plain)
     parts = plain.get("content", "")
-    text = (
-        parts
-        if isinstance(parts, str)
-        else "\n".join(str(part.get("text", part.get("image", ""))) for part in parts)
-    )
+    text = parts
+    if not isinstance(parts, str):
+        text = "\n".join(str(part.get("text", part.get("image", ""))) for part in parts)
     if plain["role"] == "tool":
         return ToolResultMessage(name=str(plain["tool"]), tool_call_id="", content=text)
     return UserMessage(content=text)
@@ -349,7 +345,9 @@ def turn_request(started: TurnStarted, system: str | None = None) -> dict[str, P
     request: dict[str, Plain] = {"messages": messages, "model": started.model}
     if started.tool_set not in (None, "custom"):
         request["tool_set"] = started.tool_set
-    return request | ({"system": system} if system is not None else {})
+    if system is not None:
+        request["system"] = system
+    return request
 
 
 def progress_event(progress: float, total: float | None, text: str | None) -> dict[str, Plain]:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from pydantic_core import to_jsonable_python
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import ToolSpec
@@ -25,7 +26,6 @@ from casual_mcp_nb.cassettes.format import (
     ModelEntry,
     ServerEntry,
     SessionEntry,
-    Way,
     scrubbed,
 )
 from casual_mcp_nb.cassettes.interaction import (
@@ -66,24 +66,21 @@ def entry_from(
     config: ServerConfig | None, status: ServerStatus, tools: Iterable[ToolSpec], instructions: str
 ) -> ServerEntry:
     """Build a cassette's entry for a server. One that was added may have no config."""
-    way: Way = "in-process"
-    if config is not None:
-        way = "bundled" if config.bundled else "url" if config.url else "command"
-    return ServerEntry(
-        way,
-        (config.bundled or "") if config else "",
-        (
-            to_jsonable_python(config.model_dump(include=set(OPTIONS), exclude_defaults=True))
-            if config
-            else {}
-        ),
-        tuple(tools),
-        status.version,
-        status.protocol_version,
-        instructions,
-        status.capabilities,
-        status.error,
+    entry = ServerEntry(
+        tools=tuple(tools),
+        version=status.version,
+        protocol_version=status.protocol_version,
+        instructions=instructions,
+        capabilities=status.capabilities,
+        error=status.error,
     )
+    if config is not None:
+        entry.way = "url" if config.url else "command"
+        if config.bundled:
+            entry.way, entry.bundled = "bundled", config.bundled
+        options = config.model_dump(include=set(OPTIONS), exclude_defaults=True)
+        entry.options = to_jsonable_python(options)
+    return entry
 
 
 class Recording:
@@ -105,12 +102,8 @@ class Recording:
         line.
         """
         events, pace, now = self.interaction.events, self.interaction.pace, self._ms
-        if (
-            isinstance(event, str)
-            and events
-            and isinstance(events[-1], str)
-            and now - pace[-1] < MERGE_MS
-        ):
+        is_text = isinstance(event, str) and bool(events) and isinstance(events[-1], str)
+        if is_text and now - pace[-1] < MERGE_MS:
             events[-1] += event
             return
         events.append(event)
@@ -172,9 +165,7 @@ class Recorder:
         """Record a request."""
         interaction = Interaction(kind, request)
         self._interactions.append(interaction)
-        recording = Recording(
-            interaction, time.monotonic(), lambda ended: self._running.remove(ended)
-        )
+        recording = Recording(interaction, time.monotonic(), self._running.remove)
         self._running.append(recording)
         return recording
 
@@ -195,16 +186,13 @@ class Recorder:
         request = turn_request(started, system if system != self._session.system else None)
         before = self._session.selection
         chosen = {name: value for name, value in selection.items() if value != before.get(name)}
-        present, usual = (
-            set(servers),
-            {name for name, entry in self._servers.items() if not entry.added},
-        )
-        request |= {
-            "after": after,
-            **({"selection": chosen} if chosen else {}),
-            **({"options": options} if options else {}),
-        }
-        if present != usual:
+        request["after"] = after
+        if chosen:
+            request["selection"] = chosen
+        if options:
+            request["options"] = options
+        present = set(servers)
+        if present != {name for name, entry in self._servers.items() if not entry.added}:
             request["servers"] = sorted(present)
         if started.recorded:
             request["recorded"] = started.recorded
@@ -213,10 +201,8 @@ class Recorder:
     def log(self, server: str, event: Mapping[str, Plain]) -> None:
         """Record a server's message while it runs a call."""
         for recording in self._running:
-            if (
-                recording.interaction.kind == "call"
-                and recording.interaction.request["server"] == server
-            ):
+            interaction = recording.interaction
+            if interaction.kind == "call" and interaction.request["server"] == server:
                 recording.event(event)
                 return
 
@@ -236,9 +222,8 @@ class Recorder:
         if first_list or not any(each.kind in _FOLLOWED for each in self._interactions):
             self._servers[name] = self._entry(server)
         else:
-            self._interactions.append(
-                Interaction("listed", {"server": name}, plain_tools(server.tools))
-            )
+            tools = plain_tools(server.tools)
+            self._interactions.append(Interaction("listed", {"server": name}, tools))
 
     def cassette(self) -> Cassette:
         """Build the cassette as it is now, without unanswered requests."""
@@ -254,9 +239,10 @@ class Recorder:
         request.
         """
         entry, before = entry_of(server), self._servers.get(server.name)
-        entry.added = (
-            before.added if before else any(each.kind == "model" for each in self._interactions)
-        )
+        if before is not None:
+            entry.added = before.added
+        else:
+            entry.added = any(each.kind == "model" for each in self._interactions)
         return entry
 
     def _as_it_is(self, name: str) -> tuple[str, ServerEntry]:
@@ -285,19 +271,8 @@ MAX_COMPARED = 200
 MAX_NAMES = 8
 MAX_MISMATCHES = 1_000
 _NOT_COUNTED = (
-    *(
-        "turn",
-        "approval",
-        "resources",
-        "prompts",
-        "completion",
-        "subscription",
-        "nearest",
-        "program",
-        "tasks",
-        "app",
-    ),
-    "listed",
+    *("turn", "approval", "resources", "prompts", "completion", "subscription", "nearest"),
+    *("program", "tasks", "app", "listed"),
 )
 """Kinds of request that a session makes without the person, or may leave out."""
 _FOLLOWED = ("model", "call")
@@ -368,9 +343,10 @@ class Replayer:
         """
         if name in self.models:
             return name
-        return next(
-            (recorded for recorded, entry in self.models.items() if entry.model == model), name
-        )
+        for recorded, entry in self.models.items():
+            if entry.model == model:
+                return recorded
+        return name
 
     def has(self, kind: Kind, **request: str) -> bool:
         """Check whether there is an interaction of this kind, whose request has these values."""
@@ -394,7 +370,7 @@ class Replayer:
         self,
         kind: Kind,
         request: Mapping[str, Plain],
-        on_event: Callable[[Plain], None] = lambda _: None,
+        on_event: Callable[[Plain], None] = ignore,
     ) -> Any:
         """Answer a request, at the recording's pace.
 
@@ -406,7 +382,8 @@ class Replayer:
             if kind not in _NOT_COUNTED and len(self.mismatches) < MAX_MISMATCHES:
                 self.mismatches.append(mismatch)
             raise mismatch
-        before, text, streamed = 0, _text_of(interaction), 0
+        before = streamed = 0
+        text = _text_of(interaction)
         for number, event in enumerate(interaction.events):
             at = interaction.pace[number] if number < len(interaction.pace) else before
             await self._pause(at - before)
@@ -539,26 +516,24 @@ def _results_in(interactions: Iterable[Interaction]) -> dict[str, list[str]]:
         if each.kind != "model":
             continue
         key, way = "", _way_to_call(each.request["tools"])
-        messages = [
-            message for message in each.request["messages"] if message.get("role") != "system"
-        ]
+        messages = [each for each in each.request["messages"] if each.get("role") != "system"]
         for number, message in enumerate(messages, start=1):
             known = chained.get((key, id(message)))
             if known is None:
                 known = chained[key, id(message)] = _chained(key, message)
             key = known
-            if calls := message.get("calls"):
-                following = messages[number : number + len(calls)]
-                texts = [
-                    answer.get("content", "")
-                    for answer in following
-                    if answer.get("role") == "tool"
-                ]
-                if len(texts) == len(calls) and all(isinstance(text, str) for text in texts):
-                    # A later request may have edited ones.
-                    results.setdefault(key, texts)
-                    results.setdefault(way + key, texts)
+            calls = message.get("calls", ())
+            answers = messages[number : number + len(calls)]
+            texts = [each.get("content", "") for each in answers if each.get("role") == "tool"]
+            if calls and len(texts) == len(calls) and all(map(_is_text, texts)):
+                # A later request may have edited ones.
+                results.setdefault(key, texts)
+                results.setdefault(way + key, texts)
     return results
+
+
+def _is_text(value: Plain) -> bool:
+    return isinstance(value, str)
 
 
 def _way_to_call(tools: Iterable[Mapping[str, Plain]]) -> str:
@@ -566,9 +541,10 @@ def _way_to_call(tools: Iterable[Mapping[str, Plain]]) -> str:
 
     Searches tell it to, so their texts differ.
     """
-    return next(
-        (f"{tool['name']} " for tool in tools if tool["name"] in (CALL_TOOL, RUN_CODE)), "by name "
-    )
+    for tool in tools:
+        if tool["name"] in (CALL_TOOL, RUN_CODE):
+            return f"{tool['name']} "
+    return "by name "
 
 
 def _chained(key: str, message: Mapping[str, Plain]) -> str:
@@ -593,29 +569,23 @@ def _first_difference(recorded: Mapping[str, Plain], live: Mapping[str, Plain]) 
     for number, (one, other) in enumerate(zip(theirs, ours, strict=False), 1):
         if one != other:
             return f"message {number} ({_role(other)}) differs", _diff(_text(one), _text(other))
-    if len(theirs) != len(ours):
-        number = min(len(theirs), len(ours)) + 1
-        extra = (ours if len(ours) > len(theirs) else theirs)[number - 1]
-        what = (
-            f"message {number} ({_role(extra)}) is"
-            f" {'new' if len(ours) > len(theirs) else 'missing'}"
-        )
-        return what, _diff(
-            "" if len(ours) > len(theirs) else _text(extra),
-            _text(extra) if len(ours) > len(theirs) else "",
-        )
-    before, now = (
-        {tool["name"]: tool for tool in request.get("tools", [])} for request in (recorded, live)
-    )
+    number = min(len(theirs), len(ours))
+    if len(ours) > number:
+        new = ours[number]
+        return f"message {number + 1} ({_role(new)}) is new", _diff("", _text(new))
+    if len(theirs) > number:
+        old = theirs[number]
+        return f"message {number + 1} ({_role(old)}) is missing", _diff(_text(old), "")
+    before = {tool["name"]: tool for tool in recorded.get("tools", [])}
+    now = {tool["name"]: tool for tool in live.get("tools", [])}
     for name in dict.fromkeys((*before, *now)):
         if name not in now:
             return f"tool {shown(name)} is not offered any more", ""
         if name not in before:
             return f"tool {shown(name)} was not offered", ""
         if before[name] != now[name]:
-            return f"the definition of tool {shown(name)} differs", _diff(
-                _text(before[name]), _text(now[name])
-            )
+            difference = _diff(_text(before[name]), _text(now[name]))
+            return f"the definition of tool {shown(name)} differs", difference
     return "the tools differ", ""
 
 
@@ -625,44 +595,36 @@ def _call_difference(
     server, tool = request.get("server"), request.get("tool")
     if kind != "call":
         named = str(request.get("uri") or request.get("name") or "")
+        of_server = f"{shown(named)} of server {shown(str(server))}"
         same = [each for each in recorded if each.request.get("server") == server]
-        if kind == "prompt" and (got := [each for each in same if each.request["name"] == named]):
-            closest = _closest(got, request)
-            difference = _diff(_text(closest.request["arguments"]), _text(request["arguments"]))
-            return (
-                (
-                    f"prompt {shown(named)} of server {shown(str(server))} was read with other"
-                    " arguments"
-                ),
-                difference,
-            )
+        got = [each for each in same if each.request.get("name") == named]
+        if kind == "prompt" and got:
+            difference = _arguments_difference(got, request)
+            return f"prompt {of_server} was read with other arguments", difference
         names = _names(str(each.request.get("uri") or each.request.get("name")) for each in same)
-        return f"{shown(named)} of server {shown(str(server))} was not read, {names}", ""
-    same = [
-        each
-        for each in recorded
-        if (each.request["server"], each.request["tool"]) == (server, tool)
-    ]
-    what = f"{shown(f'{server}:{tool}')}"
+        return f"{of_server} was not read, {names}", ""
+    what = shown(f"{server}:{tool}")
+    called = [f"{each.request['server']}:{each.request['tool']}" for each in recorded]
+    same = [each for each, name in zip(recorded, called, strict=True) if name == f"{server}:{tool}"]
     if not same:
-        names = _names(
-            ":".join((each.request["server"], each.request["tool"])) for each in recorded
-        )
-        return f"{what} was never called, {names}", ""
-    closest = _closest(same, request)
-    difference = _diff(_text(closest.request["arguments"]), _text(request["arguments"]))
-    return f"{what} was called with other arguments", difference
+        return f"{what} was never called, {_names(called)}", ""
+    return f"{what} was called with other arguments", _arguments_difference(same, request)
+
+
+def _arguments_difference(recorded: Sequence[Interaction], request: Mapping[str, Plain]) -> str:
+    closest = _closest(recorded, request)
+    return _diff(_text(closest.request["arguments"]), _text(request["arguments"]))
 
 
 def _closest(recorded: Sequence[Interaction], request: Mapping[str, Plain]) -> Interaction:
     """Find the recorded request whose arguments are most like a request's."""
     arguments = _text(request["arguments"])[:500]
-    return max(
-        recorded[:MAX_COMPARED],
-        key=lambda each: difflib.SequenceMatcher(
-            None, _text(each.request["arguments"])[:500], arguments
-        ).ratio(),
-    )
+
+    def likeness(each: Interaction) -> float:
+        theirs = _text(each.request["arguments"])[:500]
+        return difflib.SequenceMatcher(None, theirs, arguments).ratio()
+
+    return max(recorded[:MAX_COMPARED], key=likeness)
 
 
 def _names(recorded: Iterable[str]) -> str:
@@ -686,12 +648,10 @@ def _text(value: Plain) -> str:
         isinstance(item, Mapping) and set(item) == {"role", "content"} for item in value
     ):
         return "\n".join(_text(item["content"]) for item in value)
-    if (
-        isinstance(value, Mapping)
-        and isinstance(value.get("content"), str)
-        and not value.get("calls")
-    ):
-        return str(value["content"])
+    if isinstance(value, Mapping) and not value.get("calls"):
+        content = value.get("content")
+        if isinstance(content, str):
+            return content
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
@@ -705,7 +665,9 @@ def _diff(recorded: str, live: str) -> str:
     before, now = before[max(0, same - 1) : same + 50], now[max(0, same - 1) : same + 50]
     lines = list(difflib.unified_diff(before, now, n=1, lineterm=""))[3:]
     cut = [_cut(line, before, now) for line in lines[:MAX_DIFF_LINES]]
-    return "\n".join([*cut, *(["…"] if len(lines) > MAX_DIFF_LINES else [])])
+    if len(lines) > MAX_DIFF_LINES:
+        cut.append("…")
+    return "\n".join(cut)
 
 
 def _cut(line: str, before: Sequence[str], now: Sequence[str]) -> str:
@@ -714,12 +676,13 @@ def _cut(line: str, before: Sequence[str], now: Sequence[str]) -> str:
         pairs: Iterator[tuple[str, str]] = zip(before, now, strict=False)
         at = next((_first(one, other) for one, other in pairs if one != other), 0)
         start = max(0, min(at - MAX_DIFF_LINE // 3, len(line) - MAX_DIFF_LINE))
-        line = f"{line[0]}{'…' if start else ''}{line[start + 1 : start + MAX_DIFF_LINE]}…"
+        before_it = "…" if start else ""
+        line = f"{line[0]}{before_it}{line[start + 1 : start + MAX_DIFF_LINE]}…"
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def _first(one: str, other: str) -> int:
-    return next(
-        (n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
-        min(len(one), len(other)),
-    )
+    for number, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return number
+    return min(len(one), len(other))

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.content import OnProgress, ToolResult
 from casual_mcp_nb.base.mcp import (
@@ -171,10 +172,10 @@ class ReplayedServer:
         self.fresh = True
         self.instructions = self._entry.instructions
         self.resources = ReplayedResources(name, replayer)
-        self.on_log: Callable[[str, str, str], None] = lambda *_: None
-        self.on_notice: Callable[[str, str], None] = lambda *_: None
-        self.on_change: Callable[[], None] = lambda: None
-        self.task: Callable[[ToolName, int], Any] = lambda tool, number: None
+        self.on_log: Callable[[str, str, str], None] = ignore
+        self.on_notice: Callable[[str, str], None] = ignore
+        self.on_change: Callable[[], None] = ignore
+        self.task: Callable[[ToolName, int], Any] = ignore
 
     @property
     def tools_version(self) -> str:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import REGISTRY, ClientConfig, Config, ModelConfig, ServerConfig
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList
 from casual_mcp_nb.base.files import part_file, read_private
@@ -54,10 +55,6 @@ class TrustEntry(Displayable):
     changed: tuple[str, ...] = ()
 
 
-def _forget() -> None:
-    """Accept without a memory of it."""
-
-
 @dataclass(frozen=True)
 class Trust(DisplayableList[TrustEntry], items="entries"):
     """The programs that a config would start and the hosts its keys would go to.
@@ -72,7 +69,7 @@ class Trust(DisplayableList[TrustEntry], items="entries"):
     entries: tuple[TrustEntry, ...] = field(default=(), repr=False)
     required: bool = False
     why: str = ""
-    on_accept: Callable[[], None] = field(default=_forget, repr=False, compare=False)
+    on_accept: Callable[[], None] = field(default=ignore, repr=False, compare=False)
 
     @property
     def text(self) -> str:

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import EmbeddingConfig
 from casual_mcp_nb.base.limits import LONGEST_WAIT
 from casual_mcp_nb.base.tool import ToolSpec
@@ -427,7 +428,7 @@ class Meaning:
         *,
         file: VectorFile | None = None,
         timeout: float = 2.0,
-        changed: Callable[[], object] = bool,
+        changed: Callable[[], object] = ignore,
     ) -> None:
         self.label = label
         self.timeout = timeout

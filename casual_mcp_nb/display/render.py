@@ -15,6 +15,7 @@ import keyword
 import re
 from collections.abc import Iterator, MutableMapping, Sequence
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -66,23 +67,23 @@ def _tree(tokens: Iterator[Token]) -> list[Any]:
         if token.nesting > 0:
             inside = _tree(tokens)
             # A paragraph in a tight list is only its text.
-            nodes += (
-                inside
-                if token.hidden
-                else [[_HEADING if token.type == "heading_open" else token.tag, *inside]]
-            )
+            if token.hidden:
+                nodes += inside
+            else:
+                tag = _HEADING if token.type == "heading_open" else token.tag
+                nodes.append([tag, *inside])
         elif token.type == "inline":
             nodes += _tree(iter(token.children or ()))
         elif token.type in ("fence", "code_block"):
             nodes.append(["pre", token.content])
         elif token.type == "softbreak":
             nodes.append("\n")
+        elif not token.tag:
+            nodes.append(token.content)
+        elif token.content:
+            nodes.append([token.tag, token.content])
         else:
-            nodes.append(
-                [token.tag, *([token.content] if token.content else [])]
-                if token.tag
-                else token.content
-            )
+            nodes.append([token.tag])
     return nodes
 
 
@@ -149,8 +150,10 @@ def python_lines(text: str) -> list[list[tuple[str, str]]]:
 
     def add(kind: str, piece: str) -> None:
         first, *others = piece.split("\n")
-        lines[-1] += [(kind, first)] if first else []
-        lines.extend([(kind, line)] if line else [] for line in others)
+        if first:
+            lines[-1].append((kind, first))
+        for line in others:
+            lines.append([(kind, line)] if line else [])
 
     end = 0
     for match in _PYTHON.finditer(text):
@@ -178,20 +181,21 @@ def _environment() -> Environment:
     environment.filters["data_uri"] = _data_uri
     environment.filters["python_lines"] = python_lines
     # The prose renderer escapes everything that it returns.
-    environment.filters["prose"] = lambda text: Markup(prose_html(text))
+    environment.filters["prose"] = _prose
     # Our own file, without any foreign text.
     environment.globals["style"], environment.globals["bare"] = Markup(style()), _BARE
     return environment
 
 
+def _prose(text: str) -> Markup:
+    return Markup(prose_html(text))
+
+
 @cache
 def style() -> str:
     """Load the style sheet for all displays."""
-    return "\n".join(
-        line.strip()
-        for line in (_FOLDER / "style.css").read_text(encoding="utf-8").splitlines()
-        if line.strip()
-    )
+    lines = (_FOLDER / "style.css").read_text(encoding="utf-8").splitlines()
+    return "\n".join(filter(None, map(str.strip, lines)))
 
 
 def to_html(view: View, styled: bool = True) -> str:
@@ -202,9 +206,8 @@ def to_html(view: View, styled: bool = True) -> str:
 def to_page(view: View, title: str) -> str:
     """Convert a view to a whole HTML document that allows neither scripts nor network access."""
     # What `to_html` returns was escaped as it was made.
-    return (
-        _environment().get_template("page.html.j2").render(title=title, body=Markup(to_html(view)))
-    )
+    body = Markup(to_html(view))
+    return _environment().get_template("page.html.j2").render(title=title, body=body)
 
 
 def _data_uri(image: ImageBlock) -> str:
@@ -243,7 +246,9 @@ def _escaped(match: re.Match[str]) -> str:
     text = match.group()
     if match.lastgroup == "formula":
         return f"`{text}`"
-    return f"\\{text}" if match.lastgroup == "mark" else f"&#{ord(text)};"
+    if match.lastgroup == "mark":
+        return f"\\{text}"
+    return f"&#{ord(text)};"
 
 
 def fenced(text: str, language: str = "text") -> str:
@@ -254,7 +259,7 @@ def fenced(text: str, language: str = "text") -> str:
 
 
 def _markdown_blocks(blocks: tuple[Block, ...]) -> list[str]:
-    return [text for block in blocks for text in _markdown_block(block)]
+    return list(chain.from_iterable(map(_markdown_block, blocks)))
 
 
 def _markdown_block(block: Block) -> list[str]:
@@ -262,18 +267,15 @@ def _markdown_block(block: Block) -> list[str]:
         case Table():
             return _markdown_table(block)
         case KeyValues():
-            return [
-                "\n".join(
-                    f"- {escape(label)}: {escape(cell_text(cell))}" for label, cell in block.rows
-                )
-            ]
+            rows = [f"- {escape(label)}: {escape(cell_text(cell))}" for label, cell in block.rows]
+            return ["\n".join(rows)]
         case TextBlock():
             body = fenced(block.text, block.language or "text")
-            return [f"{escape(block.label)}:", body] if block.label else [body]
+            if block.label:
+                return [f"{escape(block.label)}:", body]
+            return [body]
         case Line():
-            return [
-                " · ".join(map(escape, [*([block.mark.text] if block.mark else []), *block.words]))
-            ]
+            return [" · ".join(map(escape, _words(block)))]
         case ImageBlock():
             return [escape(f"[{block.note}]")]
         case Section():
@@ -286,11 +288,8 @@ def _section(section: Section) -> list[str]:
         return [*_heading(section), *body]
     title, *details = map(_escaped_html, heading(section))
     summary = " · ".join([f"<strong>{title}</strong>", *details])
-    return [
-        f"<details{' open' * (section.fold == 'open')}><summary>{summary}</summary>",
-        *body,
-        "</details>",
-    ]
+    is_open = " open" if section.fold == "open" else ""
+    return [f"<details{is_open}><summary>{summary}</summary>", *body, "</details>"]
 
 
 def _escaped_html(text: str) -> str:
@@ -299,18 +298,18 @@ def _escaped_html(text: str) -> str:
 
 
 def _markdown_table(table: Table) -> list[str]:
-    rows = [
-        [escape(column.title) for column in table.columns],
-        ["---:" if column.numeric else "---" for column in table.columns],
-        *([escape(cell_text(cell)) for cell in row] for row in table.rows),
-    ]
-    text = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    titles = [escape(column.title) for column in table.columns]
+    rules = ["---:" if column.numeric else "---" for column in table.columns]
+    rows = [[escape(cell_text(cell)) for cell in row] for row in table.rows]
+    text = "\n".join(f"| {' | '.join(row)} |" for row in (titles, rules, *rows))
     return [text, escape(table.more)] if table.more else [text]
 
 
 def _heading(part: View | Section) -> list[str]:
-    title, *details = heading(part) or ("",)
-    return [" · ".join([f"**{escape(title)}**", *map(escape, details)])] if title else []
+    parts = heading(part)
+    if not parts:
+        return []
+    return [" · ".join([f"**{escape(parts[0])}**", *map(escape, parts[1:])])]
 
 
 def to_text(view: View) -> str:
@@ -318,12 +317,24 @@ def to_text(view: View) -> str:
 
     Text blocks have a bar before each line, so that they cannot imitate the display.
     """
-    lines, titles = _blocks(view.blocks), " · ".join(heading(view))
-    return "\n".join([titles, *_indented(lines)] if titles else lines)
+    return "\n".join(_titled(" · ".join(heading(view)), _blocks(view.blocks)))
+
+
+def _titled(title: str, lines: list[str]) -> list[str]:
+    """Put a title above lines, which are indented then."""
+    if not title:
+        return lines
+    return [title, *(f"  {line}".rstrip() for line in lines)]
+
+
+def _words(line: Line) -> tuple[str, ...]:
+    if line.mark is None:
+        return line.words
+    return (line.mark.text, *line.words)
 
 
 def _blocks(blocks: tuple[Block, ...]) -> list[str]:
-    return [line for block in blocks for line in _block(block)]
+    return list(chain.from_iterable(map(_block, blocks)))
 
 
 def _block(block: Block) -> list[str]:
@@ -335,29 +346,28 @@ def _block(block: Block) -> list[str]:
             return [f"{label.ljust(width)}  {cell_text(cell)}" for label, cell in block.rows]
         case TextBlock():
             lines = [f"│ {line}" for line in block.text.split("\n")]
-            return [f"{block.label}:", *lines] if block.label else lines
+            if block.label:
+                lines.insert(0, f"{block.label}:")
+            return lines
         case Line():
-            return [" · ".join([*([block.mark.text] if block.mark else []), *block.words])]
+            return [" · ".join(_words(block))]
         case ImageBlock():
             return [f"[{block.note}]"]
         case Section():
-            lines, titles = [] if block.brief else _blocks(block.blocks), " · ".join(heading(block))
-            return [titles, *_indented(lines)] if titles else lines
+            lines = [] if block.brief else _blocks(block.blocks)
+            return _titled(" · ".join(heading(block)), lines)
 
 
 def _table(table: Table) -> list[str]:
     titles = [column.title for column in table.columns]
     rows = [[cell_text(cell) for cell in row] for row in table.rows]
-    widths = [max(len(row[i]) for row in [titles, *rows]) for i in range(len(titles))]
-    lines = [
-        "  ".join(
-            text.rjust(width) if column.numeric else text.ljust(width)
-            for text, width, column in zip(row, widths, table.columns, strict=True)
-        ).rstrip()
-        for row in [titles, ["-" * width for width in widths], *rows]
-    ]
-    return [*lines, table.more] if table.more else lines
-
-
-def _indented(lines: list[str]) -> list[str]:
-    return [f"  {line}".rstrip() for line in lines]
+    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    lines: list[str] = []
+    for row in (titles, ["-" * width for width in widths], *rows):
+        cells: list[str] = []
+        for text, width, column in zip(row, widths, table.columns, strict=True):
+            cells.append(text.rjust(width) if column.numeric else text.ljust(width))
+        lines.append("  ".join(cells).rstrip())
+    if table.more:
+        lines.append(table.more)
+    return lines

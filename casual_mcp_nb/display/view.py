@@ -271,34 +271,35 @@ def heading(part: View | Section) -> tuple[str, ...]:
     """List those of title, state, note and figures that exist, or nothing without a title."""
     if not part.title:
         return ()
-    parts = (cell_text(part.title), part.mark.text if part.mark else "", part.note, *part.figures)
-    return tuple(text for text in parts if text)
+    mark = part.mark.text if part.mark else ""
+    return tuple(filter(None, (cell_text(part.title), mark, part.note, *part.figures)))
 
 
 def unfolded(view: View) -> View:
     """Open all folding parts in a view, and show everything that it only names."""
-    return replace(
-        view,
-        blocks=_changed(
-            view.blocks, lambda part: replace(part, fold=part.fold and "open", brief=False)
-        ),
-    )
+    return replace(view, blocks=_changed(view.blocks, _unfolded))
 
 
 def complete(view: View) -> View:
     """Show every part that a view only names, in all its forms."""
-    return replace(view, blocks=_changed(view.blocks, lambda part: replace(part, brief=False)))
+    return replace(view, blocks=_changed(view.blocks, _complete))
+
+
+def _unfolded(part: Section) -> Section:
+    return replace(part, fold="open" if part.fold else None, brief=False)
+
+
+def _complete(part: Section) -> Section:
+    return replace(part, brief=False)
 
 
 def _changed(blocks: tuple[Block, ...], change: Callable[[Section], Section]) -> tuple[Block, ...]:
-    return tuple(
-        (
-            replace(change(block), blocks=_changed(block.blocks, change))
-            if isinstance(block, Section)
-            else block
-        )
-        for block in blocks
-    )
+    changed: list[Block] = []
+    for block in blocks:
+        if isinstance(block, Section):
+            block = replace(change(block), blocks=_changed(block.blocks, change))
+        changed.append(block)
+    return tuple(changed)
 
 
 def fit(view: View, limits: DisplayLimits) -> View:
@@ -307,31 +308,40 @@ def fit(view: View, limits: DisplayLimits) -> View:
         view,
         title=_line(view.title, limits),
         blocks=_fit_blocks(view.blocks, limits),
-        mark=view.mark and Status(_line(view.mark.text, limits), view.mark.tone),
+        mark=_fit_mark(view.mark, limits),
         note=_line(view.note, limits),
     )
 
 
 def _fit_blocks(blocks: tuple[Block, ...], limits: DisplayLimits) -> tuple[Block, ...]:
     most = limits.rows + _FIXED_PARTS
-    visible = tuple(_fit_block(block, limits) for block in blocks[:most])
-    return (*visible, TextBlock(f"{len(blocks) - most:,} more")) if len(blocks) > most else visible
+    visible = [_fit_block(block, limits) for block in blocks[:most]]
+    if len(blocks) > most:
+        visible.append(TextBlock(f"{len(blocks) - most:,} more"))
+    return tuple(visible)
+
+
+def _fit_mark(mark: Status | None, limits: DisplayLimits) -> Status | None:
+    return mark and Status(_line(mark.text, limits), mark.tone)
+
+
+def _fit_lines(lines: tuple[str, ...], limits: DisplayLimits) -> tuple[str, ...]:
+    return tuple(_line(line, limits) for line in lines)
 
 
 def _fit_block(block: Block, limits: DisplayLimits) -> Block:
     match block:
         case Table():
-            rows = tuple(
-                tuple(_fit_cell(cell, limits) for cell in row) for row in block.rows[: limits.rows]
-            )
+            rows: list[tuple[Cell, ...]] = []
+            for row in block.rows[: limits.rows]:
+                rows.append(tuple(_fit_cell(cell, limits) for cell in row))
             titles = tuple(
                 replace(column, title=_line(column.title, limits)) for column in block.columns
             )
-            return Table(titles, rows, block.hidden + len(block.rows) - len(rows))
+            return Table(titles, tuple(rows), block.hidden + len(block.rows) - len(rows))
         case KeyValues():
-            return KeyValues(
-                tuple((_line(label, limits), _fit_cell(cell, limits)) for label, cell in block.rows)
-            )
+            facts = [(_line(label, limits), _fit_cell(cell, limits)) for label, cell in block.rows]
+            return KeyValues(tuple(facts))
         case TextBlock():
             limit = min(block.limit or limits.text, limits.document)
             text = clean(cut(block.text, limit, max(20, limit // 20)))
@@ -339,27 +349,24 @@ def _fit_block(block: Block, limits: DisplayLimits) -> Block:
             language = block.language if len(block.text) <= limit else ""
             return replace(block, label=_line(block.label, limits), text=text, language=language)
         case Line():
-            # Its mark can be an error message.
-            mark = block.mark and Status(
-                one_line(cut(block.mark.text, limits.text)), block.mark.tone
-            )
-            return replace(
-                block, mark=mark, words=tuple(_line(word, limits) for word in block.words)
-            )
+            mark = block.mark
+            if mark is not None:
+                # It can be an error message.
+                mark = Status(one_line(cut(mark.text, limits.text)), mark.tone)
+            return replace(block, mark=mark, words=_fit_lines(block.words, limits))
         case ImageBlock():
             return replace(block, note=_line(block.note, limits))
         case Section():
+            title = block.title
             return replace(
                 block,
-                title=(
-                    _line(block.title, limits)
-                    if isinstance(block.title, str)
-                    else _fit_phrase(block.title, limits)
-                ),
+                title=_line(title, limits)
+                if isinstance(title, str)
+                else _fit_phrase(title, limits),
                 blocks=_fit_blocks(block.blocks, limits),
-                mark=block.mark and Status(_line(block.mark.text, limits), block.mark.tone),
+                mark=_fit_mark(block.mark, limits),
                 note=_line(block.note, limits),
-                figures=tuple(_line(figure, limits) for figure in block.figures),
+                figures=_fit_lines(block.figures, limits),
             )
 
 
@@ -374,7 +381,7 @@ def _fit_cell(cell: Cell, limits: DisplayLimits) -> Cell:
         case str():
             return _line(cell, limits)
         case Tags():
-            return Tags(tuple(_line(word, limits) for word in cell.words[: limits.rows]))
+            return Tags(_fit_lines(cell.words[: limits.rows], limits))
         case Phrase():
             return _fit_phrase(cell, limits)
         case _:
@@ -412,8 +419,10 @@ def type_words(part: SchemaReader | None, depth: int = _DEPTH) -> str:
     if part.options:
         return _either([type_words(option, depth - 1) for option in part.options[:_MAX_OPTIONS]])
     if part.choices:
-        more = ["…"] if len(part.choices) > _MAX_OPTIONS else []
-        return _either([pretty(value, indent=None) for value in part.choices[:_MAX_OPTIONS]] + more)
+        choices = [pretty(value, indent=None) for value in part.choices[:_MAX_OPTIONS]]
+        if len(part.choices) > _MAX_OPTIONS:
+            choices.append("…")
+        return _either(choices)
     if part.reference:
         return part.reference.rsplit("/", 1)[-1]
     if part.types == ("array",) and part.items is not None:

@@ -50,7 +50,9 @@ def cut(text: str, limit: int, lines: int | None = None) -> str:
     short = text[:limit]
     if lines is not None and short.count("\n") >= lines:
         short = "\n".join(short.split("\n", lines)[:lines])
-    return text if len(short) == len(text) else f"{short.rstrip()}… {len(text):,} characters in all"
+    if len(short) == len(text):
+        return text
+    return f"{short.rstrip()}… {len(text):,} characters in all"
 
 
 def first(text: str, limit: int) -> str:
@@ -58,7 +60,9 @@ def first(text: str, limit: int) -> str:
     elsewhere.
     """
     short = one_line(text[: 4 * limit])
-    return short if len(short) <= limit and len(text) <= 4 * limit else f"{short[:limit].rstrip()}…"
+    if len(short) <= limit and len(text) <= 4 * limit:
+        return short
+    return f"{short[:limit].rstrip()}…"
 
 
 _ANSWERED = (None, "stop", "STOP", "end_turn", "completed")
@@ -79,18 +83,17 @@ def number(value: float | None) -> str:
 
 def about(value: int | None, origin: Origin) -> str:
     """Format a number that was counted or estimated: `1,234` or `≈ 1,234`."""
-    return f"≈ {number(value)}" if value is not None and origin == "estimated" else number(value)
+    text = number(value)
+    return f"≈ {text}" if value is not None and origin == "estimated" else text
 
 
 def tokens(value: int | None, origin: Origin) -> str:
     """Format tokens: `1,234 tokens` where the provider counted, `≈ 1,234 tokens` where they are
     estimated.
     """
-    return (
-        UNKNOWN
-        if value is None
-        else f"{about(value, origin)} {'token' if value == 1 else 'tokens'}"
-    )
+    if value is None:
+        return UNKNOWN
+    return f"{about(value, origin)} {'token' if value == 1 else 'tokens'}"
 
 
 def seconds(value: float | None) -> str:
@@ -99,8 +102,10 @@ def seconds(value: float | None) -> str:
         return UNKNOWN
     if value < 0.1:
         return f"{value * 1000:.0f} ms"
+    if value < 1:
+        return f"{value:.2f} s"
     if value < 60:
-        return f"{value:.2f} s" if value < 1 else f"{value:.1f} s"
+        return f"{value:.1f} s"
     minutes, seconds_left = divmod(round(value), 60)
     return f"{minutes:,} min {seconds_left} s"
 
@@ -129,7 +134,8 @@ def difference(price: int, without: int) -> str:
     """Format how two prices differ: `63% less`, `94% more`, or empty where they do not."""
     if without <= 0 or price == without:
         return ""
-    return f"{percent(abs(without - price) / without)} {'less' if price < without else 'more'}"
+    word = "less" if price < without else "more"
+    return f"{percent(abs(without - price) / without)} {word}"
 
 
 def ending(reason: str | None) -> str:
@@ -138,7 +144,9 @@ def ending(reason: str | None) -> str:
     """
     if reason in _ANSWERED:
         return ""
-    return "stopped to call tools" if reason in _CALLED else f"ended with {reason}"
+    if reason in _CALLED:
+        return "stopped to call tools"
+    return f"ended with {reason}"
 
 
 def joined(*texts: str | None, by: str = ", ") -> str:
@@ -167,12 +175,15 @@ def python_call(function: str, values: Iterable[Any], named: Mapping[str, Any]) 
 
     Names that no keyword can have are passed as `**`.
     """
-    others = {name: value for name, value in named.items() if not _is_plain(name)}
-    parts = [
-        *map(literal, values),
-        *(f"{name}={literal(value)}" for name, value in named.items() if name not in others),
-    ]
-    parts += [f"**{literal(others)}"] if others else []
+    parts = list(map(literal, values))
+    others: dict[str, Any] = {}
+    for name, value in named.items():
+        if _is_plain(name):
+            parts.append(f"{name}={literal(value)}")
+        else:
+            others[name] = value
+    if others:
+        parts.append(f"**{literal(others)}")
     line = f"{function}({', '.join(parts)})"
     if len(line) <= _MAX_LINE or len(parts) == 1:
         return line
@@ -190,7 +201,8 @@ def read_code(uri: str, server: str, parameters: Iterable[str] | Mapping[str, st
 
     A template has parameters: their values, or only their names, to be filled in.
     """
-    return f"session.resources.read({', '.join([literal(uri), f'server={literal(server)}', *_values(parameters)])})"
+    arguments = [literal(uri), f"server={literal(server)}", *_values(parameters)]
+    return f"session.resources.read({', '.join(arguments)})"
 
 
 def prompt_code(server: str, name: str, arguments: Iterable[str] | Mapping[str, str] = ()) -> str:
@@ -203,11 +215,11 @@ def prompt_code(server: str, name: str, arguments: Iterable[str] | Mapping[str, 
 
 def _values(parameters: Iterable[str] | Mapping[str, str]) -> list[str]:
     given = parameters if isinstance(parameters, Mapping) else {}
-    return [
-        f"{name}={literal(given[name]) if name in given else '…'}"
-        for name in parameters
-        if _is_plain(name)
-    ]
+    written: list[str] = []
+    for name in parameters:
+        if _is_plain(name):
+            written.append(f"{name}={literal(given[name]) if name in given else '…'}")
+    return written
 
 
 def _is_plain(name: str) -> bool:
@@ -221,16 +233,15 @@ def literal(value: Any) -> str:
         case str():
             quoted = repr(value) if value.replace("\n", "").isprintable() else ascii(value)
             # With double quotes, as formatters write it.
-            inner = (
-                quoted[1:-1]
-                if quoted[0] == '"'
-                else quoted[1:-1].replace("\\'", "'").replace('"', '\\"')
-            )
+            inner = quoted[1:-1]
+            if quoted[0] == "'":
+                inner = inner.replace("\\'", "'").replace('"', '\\"')
             return f'"{inner}"'
         case float() if not math.isfinite(value):
             return f'float("{value}")'
         case dict():
-            return f"{{{', '.join(f'{literal(key)}: {literal(item)}' for key, item in value.items())}}}"
+            pairs = [f"{literal(key)}: {literal(item)}" for key, item in value.items()]
+            return f"{{{', '.join(pairs)}}}"
         case list() | tuple():
             return f"[{', '.join(map(literal, value))}]"
     return repr(value)

@@ -10,6 +10,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 Kind = Literal["table", "json", "text"]
@@ -70,13 +71,14 @@ def query(argument: dict[str, Any]) -> dict[str, Any]:
         return {"missing": True}
     try:
         kind, value = _parsed(argument)
-        if path := argument.get("path"):
+        path, statement, search = map(argument.get, ("path", "sql", "search"))
+        if path:
             if kind == "text":
                 raise BadQuery("a path needs JSON, and this is text")
             value = pick(value, path)
-        if statement := argument.get("sql"):
+        if statement:
             view = _selected(value, statement, argument["seconds"])
-        elif search := argument.get("search"):
+        elif search:
             view = _searched(value, search, bool(argument.get("regex")))
         else:
             view = _view(value)
@@ -86,21 +88,18 @@ def query(argument: dict[str, Any]) -> dict[str, Any]:
     except (BadQuery, re.error, sqlite3.Error, sqlite3.Warning, OverflowError) as error:
         return {"error": str(error)}
     answer = _answer(value, view, start, argument["characters"])
-    if isinstance(value, dict) and view.unit == "keys" and len(tables := _tables_in(value)) == 1:
-        (key,) = tables
-        answer["table"] = {
-            "key": key,
-            **_answer(value[key], _view(value[key]), 0, argument["characters"]),
-        }
+    tables = _tables_in(value) if isinstance(value, dict) and view.unit == "keys" else []
+    if len(tables) == 1:
+        table = value[tables[0]]
+        inner = _answer(table, _view(table), 0, argument["characters"])
+        answer["table"] = {"key": tables[0], **inner}
     return answer
 
 
 def _answer(value: Any, view: _View, start: int, characters: int) -> dict[str, Any]:
-    columns = (
-        list(_columns(value))[:MAX_COLUMNS_NAMED]
-        if _is_table(value) and view.unit == "rows"
-        else []
-    )
+    columns: list[str] = []
+    if view.unit == "rows" and _is_table(value):
+        columns = list(_columns(value))[:MAX_COLUMNS_NAMED]
     return {
         "what": view.what,
         "columns": [[name, _type_of(value, name)] for name in columns],
@@ -122,14 +121,18 @@ def parse(text: str) -> tuple[Kind, Any]:
             value = json.loads(text)
         except (ValueError, RecursionError):
             rows = _json_lines(text)
-            return ("table", rows) if rows else ("text", text)
+            if not rows:
+                return "text", text
+            return "table", rows
         if isinstance(value, dict) and list(value) == ["result"]:
             value = value["result"]
         if isinstance(value, str):
             return "text", value
         return ("table" if _is_table(value) else "json"), value
     rows = _csv_rows(text)
-    return ("table", rows) if rows else ("text", text)
+    if not rows:
+        return "text", text
+    return "table", rows
 
 
 _last: tuple[str | None, tuple[Kind, Any]] = (None, ("text", ""))
@@ -140,10 +143,14 @@ def _parsed(argument: dict[str, Any]) -> tuple[Kind, Any]:
     one.
     """
     global _last
-    if (text := argument["text"]) is not None:
+    text = argument["text"]
+    if text is not None:
         # The process's memory is limited.
         _last = (None, ("text", ""))
-        _last = (argument["key"], ("text", text) if argument.get("plain") else parse(text))
+        parsed: tuple[Kind, Any] = ("text", text)
+        if not argument.get("plain"):
+            parsed = parse(text)
+        _last = (argument["key"], parsed)
     return _last[1]
 
 
@@ -207,9 +214,11 @@ def pick(value: Any, path: str) -> Any:
             steps.append(match["key"] if match["quoted"] is None else match["quoted"])
         elif ":" in index:
             begin, _, end = index.partition(":")
-            steps.append(slice(int(begin) if begin else None, int(end) if end else None))
+            steps.append(slice(int(begin or 0), int(end) if end else None))
+        elif index == "*":
+            steps.append(None)
         else:
-            steps.append(None if index == "*" else int(index))
+            steps.append(int(index))
         remaining = remaining[match.end() :]
     return _follow(value, steps)
 
@@ -243,7 +252,8 @@ def _child(value: Any, step: str | int | slice) -> Any:
         keys = list(value)[:1_000]
         near = difflib.get_close_matches(step[:100], keys, 3, 0.5)
         named = ", ".join(key[:40] for key in near or keys[:_MAX_KEYS_NAMED]) or "none"
-        raise BadQuery(f"there is no key {step[:40]!r}; {'closest' if near else 'keys'}: {named}")
+        kind = "closest" if near else "keys"
+        raise BadQuery(f"there is no key {step[:40]!r}; {kind}: {named}")
     return value[step]
 
 
@@ -259,12 +269,9 @@ def _kind_words(value: Any) -> str:
 
 
 def _is_table(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(isinstance(row, dict) for row in value)
-        and any(value)
-    )
+    if not isinstance(value, list) or not any(value):
+        return False
+    return all(isinstance(row, dict) for row in value)
 
 
 def _columns(rows: Iterable[dict[str, Any]]) -> dict[str, None]:
@@ -288,29 +295,38 @@ def _view(value: Any) -> _View:
     """Format a value as lines: the rows of a table, the items of a list, the keys of an object, a
     text's lines.
     """
+    what = _what(value)
     if _is_table(value):
         names = list(_columns(value))
-        return _View(
-            _what(value),
-            "rows",
-            len(value),
-            lambda start: (
-                _csv_line(_cell(row.get(name)) for name in names) for row in value[start:]
-            ),
-            _csv_line(names)[:_MAX_HEADER],
-        )
+
+        def rows(start: int) -> Iterator[str]:
+            for row in value[start:]:
+                yield _csv_line(_cell(row.get(name)) for name in names)
+
+        return _View(what, "rows", len(value), rows, _csv_line(names)[:_MAX_HEADER])
     if isinstance(value, list):
-        return _View(_what(value), "items", len(value), lambda start: map(_brief, value[start:]))
+        return _View(what, "items", len(value), partial(_items_from, value))
     if isinstance(value, dict):
-        entries = list(value.items())
-        return _View(
-            _what(value),
-            "keys",
-            len(value),
-            lambda start: (f"{k[:MAX_CELL]}: {_brief(v)}" for k, v in entries[start:]),
-        )
-    lines = _text_lines(value if isinstance(value, str) else _json(value))
-    return _View(_what(value), "lines", len(lines), lambda start: lines[start:])
+        return _View(what, "keys", len(value), partial(_entries_from, list(value.items())))
+    lines = _text_lines(_as_text(value))
+    return _View(what, "lines", len(lines), partial(_from, lines))
+
+
+def _from(lines: list[str], start: int) -> list[str]:
+    return lines[start:]
+
+
+def _items_from(items: list[Any], start: int) -> Iterator[str]:
+    return map(_brief, items[start:])
+
+
+def _entries_from(entries: list[tuple[str, Any]], start: int) -> Iterator[str]:
+    for key, item in entries[start:]:
+        yield f"{key[:MAX_CELL]}: {_brief(item)}"
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else _json(value)
 
 
 def _what(value: Any) -> str:
@@ -320,38 +336,41 @@ def _what(value: Any) -> str:
     if isinstance(value, list):
         return f"list of {_count(len(value), 'item')}"
     if isinstance(value, dict):
-        named = ", ".join(str(key)[:40] for key in list(value)[:_MAX_KEYS_NAMED])
-        return (
-            f"object with {_count(len(value), 'key')}"
-            f" ({named}{', …' if len(value) > _MAX_KEYS_NAMED else ''})"
-        )
+        named = [str(key)[:40] for key in list(value)[:_MAX_KEYS_NAMED]]
+        if len(value) > _MAX_KEYS_NAMED:
+            named.append("…")
+        return f"object with {_count(len(value), 'key')} ({', '.join(named)})"
     if isinstance(value, str):
         return f"text of {_count(len(value), 'character')}"
     return _kind_words(value)
 
 
 def _count(number: int, unit: str, plural: str = "") -> str:
-    return f"{number:,} {unit if number == 1 else plural or unit + 's'}"
+    if number != 1:
+        unit = plural or f"{unit}s"
+    return f"{number:,} {unit}"
 
 
 def _brief(value: Any) -> str:
     """Format a value on one line, or describe it if that is too long."""
     if isinstance(value, dict | list) and len(value) > _MAX_KEYS_NAMED:
         return _what(value)
-    text = value if isinstance(value, str) else _json(value)
-    if len(text) <= MAX_CELL:
-        return " ".join(text.splitlines()) if isinstance(value, str) else text
-    return _what(value) if isinstance(value, dict | list) else _cut(text)
+    text = _as_text(value)
+    if len(text) > MAX_CELL:
+        return _what(value) if isinstance(value, dict | list) else _cut(text)
+    return " ".join(text.splitlines()) if isinstance(value, str) else text
 
 
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return _cut(value if isinstance(value, str) else _json(value))
+    return _cut(_as_text(value))
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= MAX_CELL else f"{text[:MAX_CELL]}… ({len(text):,} characters)"
+    if len(text) <= MAX_CELL:
+        return text
+    return f"{text[:MAX_CELL]}… ({len(text):,} characters)"
 
 
 def _csv_line(cells: Iterable[str]) -> str:
@@ -364,11 +383,11 @@ def _text_lines(text: str) -> list[str]:
     lines = text.split("\n")
     if max(map(len, lines)) <= MAX_LINE:
         return lines
-    return [
-        line[start : start + MAX_LINE]
-        for line in lines
-        for start in range(0, max(len(line), 1), MAX_LINE)
-    ]
+    wrapped: list[str] = []
+    for line in lines:
+        starts = range(0, max(len(line), 1), MAX_LINE)
+        wrapped += [line[start : start + MAX_LINE] for start in starts]
+    return wrapped
 
 
 def _within(lines: Iterable[str], characters: int) -> list[str]:
@@ -383,22 +402,18 @@ def _within(lines: Iterable[str], characters: int) -> list[str]:
 
 
 def _searched(value: Any, search: str, is_regex: bool) -> _View:
-    pattern = re.compile(
-        search if is_regex else re.escape(search), 0 if is_regex else re.IGNORECASE
-    )
+    if is_regex:
+        pattern = re.compile(search)
+    else:
+        pattern = re.compile(re.escape(search), re.IGNORECASE)
     matches = []
     for label, text in _searchable(value):
         match = pattern.search(text)
         if match is not None:
             matches.append(_around(label, text, match.start()))
-    header = _csv_line(_columns(value))[:_MAX_HEADER] if _is_table(value) and matches else ""
-    return _View(
-        _count(len(matches), "match", "matches"),
-        "matches",
-        len(matches),
-        lambda start: matches[start:],
-        header,
-    )
+    header = _csv_line(_columns(value))[:_MAX_HEADER] if matches and _is_table(value) else ""
+    what = _count(len(matches), "match", "matches")
+    return _View(what, "matches", len(matches), partial(_from, matches), header)
 
 
 def _searchable(value: Any) -> Iterator[tuple[str, str]]:
@@ -417,28 +432,28 @@ def _searchable(value: Any) -> Iterator[tuple[str, str]]:
         while waiting:
             path, item = waiting.pop()
             if isinstance(item, dict):
-                waiting += [
-                    (f"{path}.{key}" if path else str(key), child)
-                    for key, child in reversed(item.items())
-                ]
+                for key, child in reversed(item.items()):
+                    waiting.append((f"{path}.{key}" if path else str(key), child))
             elif isinstance(item, list):
-                waiting += [
-                    (f"{path}[{index}]", item[index]) for index in range(len(item) - 1, -1, -1)
-                ]
+                for index in range(len(item) - 1, -1, -1):
+                    waiting.append((f"{path}[{index}]", item[index]))
             else:
                 # The text searched for can be a key.
                 yield path, f"{path}: {_whole(item)}"
 
 
 def _whole(value: Any) -> str:
-    return value if isinstance(value, str) else "" if value is None else _json(value)
+    return "" if value is None else _as_text(value)
 
 
 def _around(label: str, text: str, at: int) -> str:
     start = max(0, at - _MAX_MATCH // 3) if len(text) > _MAX_MATCH else 0
     part = " ".join(text[start : start + _MAX_MATCH].splitlines())
-    part = f"{'…' if start else ''}{part}{'…' if start + _MAX_MATCH < len(text) else ''}"
-    return part if text.startswith(f"{label}: ") and not start else f"{label}: {part}"
+    if start + _MAX_MATCH < len(text):
+        part = f"{part}…"
+    if start:
+        return f"{label}: …{part}"
+    return part if text.startswith(f"{label}: ") else f"{label}: {part}"
 
 
 def _selected(value: Any, statement: str, seconds: float) -> _View:
@@ -448,10 +463,12 @@ def _selected(value: Any, statement: str, seconds: float) -> _View:
     connection = _database(_table_in(value))
     try:
         until = time.monotonic() + seconds
-        connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS_BETWEEN_CHECKS)
-        connection.set_authorizer(
-            lambda action, *_: sqlite3.SQLITE_OK if action in _READING else sqlite3.SQLITE_DENY
-        )
+
+        def is_late() -> bool:
+            return time.monotonic() > until
+
+        connection.set_progress_handler(is_late, _STEPS_BETWEEN_CHECKS)
+        connection.set_authorizer(_allow_reading)
         cursor = connection.execute(statement)
         names = [column[0] for column in cursor.description or ()]
         lines = [_csv_line(map(_sql_cell, row)) for row in cursor]
@@ -465,13 +482,12 @@ def _selected(value: Any, statement: str, seconds: float) -> _View:
         raise
     finally:
         connection.close()
-    return _View(
-        _count(len(lines), "row"),
-        "rows",
-        len(lines),
-        lambda start: lines[start:],
-        _csv_line(names)[:_MAX_HEADER],
-    )
+    header = _csv_line(names)[:_MAX_HEADER]
+    return _View(_count(len(lines), "row"), "rows", len(lines), partial(_from, lines), header)
+
+
+def _allow_reading(action: int, *_details: object) -> int:
+    return sqlite3.SQLITE_OK if action in _READING else sqlite3.SQLITE_DENY
 
 
 def _table_in(value: Any) -> list[dict[str, Any]]:
@@ -529,7 +545,9 @@ def _sql_value(value: Any) -> Any:
 
 
 def _sql_cell(value: Any) -> str:
-    return f"{len(value):,} bytes" if isinstance(value, bytes) else _cell(value)
+    if isinstance(value, bytes):
+        return f"{len(value):,} bytes"
+    return _cell(value)
 
 
 def _encodable(text: str) -> str:

@@ -42,13 +42,11 @@ def statement(argument: dict[str, Any]) -> dict[str, Any]:
     try:
         with closing(_opened(argument)) as connection:
             cursor = _executed(connection, argument["sql"], argument["parameters"])
-            rows, truncated = (
-                _rows(cursor, argument["max_rows"], argument["max_cell"])
-                if cursor.description
-                else ([], False)
-            )
-            columns = [column[0] for column in cursor.description] if cursor.description else None
             facts = {"changed": max(cursor.rowcount, 0), "last_id": cursor.lastrowid}
+            if not cursor.description:
+                return {"columns": None, "rows": [], "truncated": False, **facts}
+            rows, truncated = _rows(cursor, argument["max_rows"], argument["max_cell"])
+            columns = [column[0] for column in cursor.description]
             return {"columns": columns, "rows": rows, "truncated": truncated, **facts}
     except (sqlite3.Error, sqlite3.Warning, OverflowError, ValueError) as error:
         return {"error": str(error)}
@@ -73,20 +71,24 @@ def _opened(argument: dict[str, Any]) -> sqlite3.Connection:
     else:
         connection.execute("PRAGMA query_only = ON")
     if argument["guard"]:
-        connection.set_authorizer(_allow_writing if argument["write"] else _allow_reading)
-    deadline = time.monotonic() + argument["seconds"]
+        allow = _allow_writing if argument["write"] else _allow_reading
+        connection.set_authorizer(allow)
+    deadline: float = time.monotonic() + argument["seconds"]
     # A single operation on long values is not interrupted: the worker is killed a little later.
-    connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
+
+    def is_late() -> bool:
+        return time.monotonic() > deadline
+
+    connection.set_progress_handler(is_late, 10_000)
     return connection
 
 
 def _executed(connection: sqlite3.Connection, sql: str, parameters: Any) -> sqlite3.Cursor:
     if isinstance(parameters, list) and _NUMBERED.search(sql):
         # Python reads `?1` as a name, for which it takes no sequence from 3.14 on.
+        numbered = {str(number): value for number, value in enumerate(parameters, 1)}
         with suppress(sqlite3.ProgrammingError):
-            return connection.execute(
-                sql, {str(number): value for number, value in enumerate(parameters, 1)}
-            )
+            return connection.execute(sql, numbered)
     return connection.execute(sql, parameters)
 
 

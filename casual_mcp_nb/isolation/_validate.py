@@ -55,11 +55,8 @@ def validate(argument: dict[str, Any]) -> dict[str, str] | list[str] | None:
 
 def _in_words(error: Any) -> str:
     path = error.json_path.removeprefix("$").removeprefix(".")
-    return (
-        f"{path}: {error.message}"[:MAX_SUMMARY_CHARACTERS]
-        if path
-        else str(error.message)[:MAX_SUMMARY_CHARACTERS]
-    )
+    text = f"{path}: {error.message}" if path else str(error.message)
+    return text[:MAX_SUMMARY_CHARACTERS]
 
 
 @lru_cache(maxsize=256)

@@ -110,7 +110,9 @@ class Worker:
     @property
     def pid(self) -> int | None:
         """The process's id, if one is running."""
-        return self._process.pid if self._process is not None and self._process.alive else None
+        if self._process is None or not self._process.alive:
+            return None
+        return self._process.pid
 
 
 class _Process:
@@ -121,17 +123,20 @@ class _Process:
         flags = ["-I", "-B", "-X", "utf8"]
         # Where the jobs' libraries are, which an isolated interpreter might not find.
         specs = [importlib.util.find_spec(name) for name in _MODULES]
-        origins = [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin]
-        parents = [
-            folder.parent if (folder / "__init__.py").exists() else folder for folder in origins
-        ]
+        parents: dict[str, None] = {}
+        for spec in specs:
+            if spec is not None and spec.origin:
+                folder = Path(spec.origin).parent
+                if (folder / "__init__.py").exists():
+                    folder = folder.parent
+                parents[str(folder)] = None
         command = [
             sys.executable,
             *flags,
             str(_CHILD),
             str(memory),
             str(MAX_BYTES),
-            *dict.fromkeys(map(str, parents)),
+            *parents,
         ]
         try:
             self._popen = subprocess.Popen(

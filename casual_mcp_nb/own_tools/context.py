@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -184,13 +185,14 @@ class NestedCalls:
                 hint="Await call_tool_async instead.",
             )
         try:
-            return self._runner.wait(lambda: self._start(name, arguments), self._context)
+            return self._runner.wait(partial(self._start, name, arguments), self._context)
         except concurrent.futures.CancelledError:
             raise ToolCallError(STOPPED) from None
 
     async def call_async(self, name: str, arguments: Mapping[str, Any]) -> ToolCall:
         """Make a call and await its end."""
-        return await self._runner.wait_async(lambda: self._start(name, arguments), self._context)
+        start = partial(self._start, name, arguments)
+        return await self._runner.wait_async(start, self._context)
 
     def _start(self, name: str, arguments: Mapping[str, Any]) -> Future[ToolCall]:
         return asyncio.run_coroutine_threadsafe(self._scope.call_tool(name, arguments), self._loop)
@@ -217,8 +219,7 @@ class RunHere:
         """Run a function."""
         if is_async:
             return await call()
-        context = contextvars.copy_context()
-        return await on_worker(lambda: context.run(call))
+        return await on_worker(partial(contextvars.copy_context().run, call))
 
     def wait(self, start: Callable[[], Future[ToolCall]], context: contextvars.Context) -> ToolCall:
         """Start a nested call and block until it has ended."""
@@ -244,8 +245,12 @@ async def on_thread(call: Call, give: Callable[[Job], object]) -> Any:
     ended: asyncio.Future[Any] = loop.create_future()
 
     def end(value: Any, error: Exception | None) -> None:
-        if not ended.cancelled():
-            ended.set_result(value) if error is None else ended.set_exception(error)
+        if ended.cancelled():
+            return
+        if error is None:
+            ended.set_result(value)
+        else:
+            ended.set_exception(error)
 
     def post(value: Any, error: Exception | None = None) -> None:
         # A function can outlive the loop of its turn.

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Generator, Ite
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Annotated, Any, NamedTuple, cast, get_args, get_origin
 
 from pydantic import (
@@ -85,11 +85,9 @@ class Filled:
         """The default that the schema names; `inspect.Parameter.empty` for none."""
         if not isinstance(self.default, FieldInfo):
             return self.default
-        return (
-            inspect.Parameter.empty
-            if self.default.default_factory or self.is_required
-            else self.default.default
-        )
+        if self.default.default_factory or self.is_required:
+            return inspect.Parameter.empty
+        return self.default.default
 
 
 @dataclass(frozen=True)
@@ -138,11 +136,11 @@ class Parameters:
             "properties": properties,
             "additionalProperties": False,
         }
-        return (
-            whole
-            | ({"required": required} if required else {})
-            | ({"$defs": shared["$defs"]} if "$defs" in shared else {})
-        )
+        if required:
+            whole["required"] = required
+        if "$defs" in shared:
+            whole["$defs"] = shared["$defs"]
+        return whole
 
     def bind(
         self, arguments: Mapping[str, Any], context: ToolContext
@@ -151,18 +149,14 @@ class Parameters:
         hidden = self.named(context.values)
         theirs = {*hidden, *self.injected, *self.from_context, *self.contexts}
         visible = [name for name in self.filled if name not in hidden]
-        problems = [
-            (
-                f"{shown(name)} is filled in by the session, never by you: leave it out."
-                if name in theirs
-                else (
-                    f"{shown(name)} is not a parameter."
-                    f" {did_you_mean(closest(name, visible), visible)}"
-                )
-            )
-            for name in arguments
-            if name not in visible
-        ]
+        problems: list[str] = []
+        for name in arguments:
+            if name in theirs and name not in visible:
+                text = f"{shown(name)} is filled in by the session, never by you: leave it out."
+                problems.append(text)
+            elif name not in visible:
+                hint = did_you_mean(closest(name, visible), visible)
+                problems.append(f"{shown(name)} is not a parameter. {hint}")
         values: dict[str, Any] = {
             **self.injected,
             **self._of_context(context),
@@ -172,15 +166,12 @@ class Parameters:
             if name in hidden:
                 values[parameter.name] = context.values[parameter.name]
             elif name in arguments:
+                validator = parameter.adapter.validator
                 try:
-                    values[parameter.name] = parameter.adapter.validator.validate_python(
-                        arguments[name]
-                    )
+                    values[parameter.name] = validator.validate_python(arguments[name])
                 except ValidationError as error:
-                    problems += [
-                        _problem(name, each)
-                        for each in error.errors(include_url=False, include_context=False)
-                    ]
+                    errors = error.errors(include_url=False, include_context=False)
+                    problems += [_problem(name, each) for each in errors]
             elif parameter.is_required:
                 problems.append(f"{name} is required.")
             elif not problems and isinstance(parameter.default, FieldInfo):
@@ -195,12 +186,9 @@ class Parameters:
 
     @cached_property
     def _by_position(self) -> tuple[str, ...]:
+        kind = inspect.Parameter.POSITIONAL_ONLY
         parameters = self.signature.parameters.values()
-        return tuple(
-            parameter.name
-            for parameter in parameters
-            if parameter.kind is inspect.Parameter.POSITIONAL_ONLY
-        )
+        return tuple(parameter.name for parameter in parameters if parameter.kind is kind)
 
     def _of_context(self, context: ToolContext) -> dict[str, Any]:
         values = {}
@@ -256,12 +244,9 @@ def read_parameters(
             if visible in filled:
                 text = f"Two parameters of {shown(name)} are both {shown(visible)} for a model."
                 raise UsageError(text, hint="Give one of them another alias.")
+            annotation = _plain(default) if isinstance(default, FieldInfo) else hint
             try:
-                adapter = _adapter(
-                    _plain(default) if isinstance(default, FieldInfo) else hint,
-                    name,
-                    parameter.name,
-                )
+                adapter = _adapter(annotation, name, parameter.name)
             except UsageError:
                 if parameter.name not in context:
                     raise
@@ -296,18 +281,15 @@ def unwrapped(function: Any) -> Any:
 def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
     function = unwrapped(function)
     try:
-        if inspect.isclass(function):
-            made_by: Any = (
-                function
-                if issubclass(function, BaseModel) or "__init__" not in dir(function)
-                else function.__init__
-            )
-            if made_by is object.__init__:
-                made_by = function.__new__
-            hints = typing.get_type_hints(made_by, include_extras=True)
+        if not inspect.isclass(function):
+            made_by: Any = function if inspect.isroutine(function) else type(function).__call__
+        elif issubclass(function, BaseModel) or "__init__" not in dir(function):
+            made_by = function
         else:
-            target = function if inspect.isroutine(function) else type(function).__call__
-            hints = typing.get_type_hints(target, include_extras=True)
+            made_by = function.__init__
+        if made_by is object.__init__:
+            made_by = function.__new__
+        hints = typing.get_type_hints(made_by, include_extras=True)
     except NameError as error:
         raise UsageError(
             f"A type hint of {shown(name)} cannot be resolved: {error}.",
@@ -321,13 +303,15 @@ def _keys(hint: Any, parameter: str, inject: Mapping[str, Any]) -> set[str]:
     """Find the keys by which a parameter is injected: by its mark, by its name in `inject`, or not
     at all.
     """
-    marks = [
-        mark
-        for mark in getattr(hint, "__metadata__", ())
-        if isinstance(mark, Inject) or mark is Inject
-    ]
-    keys = {(mark.key if isinstance(mark, Inject) else "") or parameter for mark in marks}
-    return keys | ({parameter} if parameter in inject else set())
+    keys: set[str] = set()
+    for mark in getattr(hint, "__metadata__", ()):
+        if isinstance(mark, Inject):
+            keys.add(mark.key or parameter)
+        elif mark is Inject:
+            keys.add(parameter)
+    if parameter in inject:
+        keys.add(parameter)
+    return keys
 
 
 def _one(keys: set[str], name: str, parameter: str) -> str:
@@ -451,9 +435,8 @@ def _preview(value: Any, pictures: Iterator[bytes] | None) -> PayloadPreview:
         if is_table(value):
             return _table_preview(value)
         if can_save(value):
-            return PayloadPreview(
-                type(value).__name__, picture=_picture(value, next(pictures or iter(()), None))
-            )
+            drawn = next(pictures, None) if pictures is not None else None
+            return PayloadPreview(type(value).__name__, picture=_picture(value, drawn))
         return PayloadPreview(_what(value), text=_text(value) if pictures is None else "")
     except Exception:
         # Whatever an object does when it is looked at, the call succeeded.
@@ -463,19 +446,14 @@ def _preview(value: Any, pictures: Iterator[bytes] | None) -> PayloadPreview:
 def _table_preview(table: Any) -> PayloadPreview:
     count, names = int(table.shape[0]), list(table.columns)
     head = table.head(PREVIEW_ROWS)
-    columns = [
-        _index(head),
-        *((str(name), _column(head, index)) for index, name in enumerate(names[:PREVIEW_COLUMNS])),
-    ]
+    columns = [_index(head)]
+    for index, name in enumerate(names[:PREVIEW_COLUMNS]):
+        columns.append((str(name), _column(head, index)))
     visible = [(name, cells) for name, cells in columns if cells is not None]
-    rows = zip(*([_cell(value) for value in cells] for _, cells in visible), strict=True)
+    rows = zip(*(map(_cell, cells) for _, cells in visible), strict=True)
     what = f"{type(table).__name__}, {_count(count, 'row')}, {_count(len(names), 'column')}"
-    return PayloadPreview(
-        what,
-        tuple(name[:MAX_CELL] for name, _ in visible),
-        tuple(rows),
-        max(0, count - PREVIEW_ROWS),
-    )
+    titles = tuple(name[:MAX_CELL] for name, _ in visible)
+    return PayloadPreview(what, titles, tuple(rows), max(0, count - PREVIEW_ROWS))
 
 
 def _index(head: Any) -> tuple[str, list[Any] | None]:
@@ -488,7 +466,9 @@ def _index(head: Any) -> tuple[str, list[Any] | None]:
 
 def _column(head: Any, index: int) -> list[Any]:
     # pandas columns can share a name.
-    return list(head.iloc[:, index] if hasattr(head, "iloc") else head[head.columns[index]])
+    if hasattr(head, "iloc"):
+        return list(head.iloc[:, index])
+    return list(head[head.columns[index]])
 
 
 def _cell(value: Any) -> str:
@@ -523,11 +503,9 @@ def _what(value: Any) -> str:
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple):
         return f"{name}, shape {shape}"
-    return (
-        f"{name}, {_count(len(value), 'item')}"
-        if isinstance(value, list | tuple | dict | set)
-        else name
-    )
+    if isinstance(value, list | tuple | dict | set):
+        return f"{name}, {_count(len(value), 'item')}"
+    return name
 
 
 def _text(value: Any) -> str:
@@ -570,11 +548,15 @@ async def result_from(run: FunctionRunner, call: Callable[[], Any], is_async: bo
     Generators are read to their end, and awaitables are awaited, even if a plain function returned
     them.
     """
-    outcome = await run(lambda: _awaited(call()) if is_async else _read(call()), is_async)
+
+    def start() -> Any:
+        return _awaited(call()) if is_async else _read(call())
+
+    outcome = await run(start, is_async)
     if not isinstance(outcome, _Unread):
         return cast("ToolResult", outcome)
     try:
-        return cast("ToolResult", await run(lambda: _awaited(outcome.value), True))
+        return cast("ToolResult", await run(partial(_awaited, outcome.value), True))
     finally:
         if inspect.iscoroutine(outcome.value):
             # Where no loop was free to run it; else it has ended.
@@ -601,11 +583,9 @@ async def _awaited(value: Any) -> ToolResult:
 
 
 def _read(value: Any) -> ToolResult | _Unread:
-    return (
-        _Unread(value)
-        if inspect.isawaitable(value) or isinstance(value, AsyncGenerator)
-        else result_of(value)
-    )
+    if inspect.isawaitable(value) or isinstance(value, AsyncGenerator):
+        return _Unread(value)
+    return result_of(value)
 
 
 def _check_count(items: list[Any]) -> None:
@@ -632,24 +612,23 @@ def result_of(value: Any) -> ToolResult:
         returned = value.content if value.payload is None else value.payload
     if result.payload is None:
         return replace(result, returned=(returned,))
-    apart = (
+    is_separate = (
         isinstance(value, ToolOutput)
         and value.payload is not None
         and value.payload is not value.content
     )
-    # The pictures in the result's content, if they show the payload.
-    pictures = (
-        None if apart else iter([part.data for part in result.content if part.data is not None])
-    )
-    payload = result.payload
-    several = (
-        isinstance(payload, list)
-        and payload
-        and all(is_table(each) or can_save(each) for each in payload[:MAX_PREVIEWS])
-    )
-    payloads = payload if several else [payload]
+    pictures: Iterator[bytes] | None = None
+    if not is_separate:
+        # The pictures in the result's content show the payload.
+        pictures = iter([part.data for part in result.content if part.data is not None])
+    payloads = [result.payload]
+    if isinstance(result.payload, list) and result.payload:
+        some = result.payload[:MAX_PREVIEWS]
+        if all(is_table(each) or can_save(each) for each in some):
+            payloads = result.payload
     previews = [_preview(each, pictures) for each in payloads[:MAX_PREVIEWS]]
-    if (more := len(payloads) - MAX_PREVIEWS) > 0:
+    more = len(payloads) - MAX_PREVIEWS
+    if more > 0:
         previews.append(PayloadPreview(f"{more:,} more"))
     return replace(result, returned=(returned,), previews=tuple(previews))
 
@@ -680,13 +659,13 @@ def _result_of(value: Any) -> ToolResult:
             and any(map(_is_rich, value))
         ):
             parts = [_result_of(each) for each in value]
-            content = tuple(part for each in parts for part in each.content)
-            return ToolResult(
-                content, payload=[each.payload for each in parts if each.payload is not None]
-            )
+            content = tuple(chain.from_iterable(part.content for part in parts))
+            payloads = [part.payload for part in parts if part.payload is not None]
+            return ToolResult(content, payload=payloads)
     if is_table(value):
         return ToolResult((ContentPart("text", _table(value)),), payload=value, rows=_rows(value))
-    if (figure := figure_of(value)) is not None:
+    figure = figure_of(value)
+    if figure is not None:
         return ToolResult((_drawn(figure),), payload=figure)
     if isinstance(value, bytes | bytearray):
         return ToolResult((_part(bytes(value)),), payload=value)
@@ -719,11 +698,10 @@ def _rows(table: Any) -> TableRows | None:
         return None
     try:
         # polars; pandas has the other.
-        json = (
-            table.write_json()
-            if hasattr(table, "write_json")
-            else _with_index(table).to_json(**_RECORDS)
-        )
+        if hasattr(table, "write_json"):
+            json = table.write_json()
+        else:
+            json = _with_index(table).to_json(**_RECORDS)
     except Exception:
         # Such as two columns with one name.
         return None
@@ -731,7 +709,9 @@ def _rows(table: Any) -> TableRows | None:
 
 
 def _with_index(table: Any) -> Any:
-    return table.reset_index() if any(name is not None for name in table.index.names) else table
+    if all(name is None for name in table.index.names):
+        return table
+    return table.reset_index()
 
 
 def _drawn(figure: Any) -> ContentPart:

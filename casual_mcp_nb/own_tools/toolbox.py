@@ -16,6 +16,7 @@ from types import EllipsisType
 from typing import Any, Protocol, Self, runtime_checkable
 
 from casual_mcp_nb.base.arguments_by_schema import problems
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import Approval
 from casual_mcp_nb.base.content import ContentPart, OnProgress, ToolResult
 from casual_mcp_nb.base.mcp import LogLine, Messages, ServerLog, Wire
@@ -100,19 +101,13 @@ def read_tool(
                 hint="Give them to the object when you make it.",
             )
         tool, name = target, _checked(name or target.name)
-        spec = ToolSpec(
-            server,
-            name,
-            description or tool.description,
-            checked_schema(tool.input_schema, name),
-            annotations,
-        )
-        return NotebookTool(
-            spec,
-            policy,
-            is_async(tool.execute),
-            lambda arguments, _context: lambda: tool.execute(arguments),
-        )
+        schema = checked_schema(tool.input_schema, name)
+        spec = ToolSpec(server, name, description or tool.description, schema, annotations)
+
+        def execute(arguments: Mapping[str, Any], context: ToolContext) -> Callable[[], Any]:
+            return partial(tool.execute, arguments)
+
+        return NotebookTool(spec, policy, is_async(tool.execute), execute)
     if not callable(target):
         raise UsageError(
             f"A {type(target).__name__} is not a tool.",
@@ -122,10 +117,12 @@ def read_tool(
     name = _checked(name or str(getattr(function, "__name__", type(function).__name__)))
     documented = parse(inspect.getdoc(function) or "")
     summary = "\n\n".join(filter(None, (documented.short_description, documented.long_description)))
-    of_init = (
-        parse(inspect.getdoc(function.__init__) or "").params if inspect.isclass(function) else []
-    )
-    described = {each.arg_name: each.description or "" for each in (*of_init, *documented.params)}
+    described: dict[str, str] = {}
+    if inspect.isclass(function):
+        for each in parse(inspect.getdoc(function.__init__) or "").params:
+            described[each.arg_name] = each.description or ""
+    for each in documented.params:
+        described[each.arg_name] = each.description or ""
     parameters = read_parameters(target, name, inject or {}, described, context)
     spec = ToolSpec(server, name, description or summary, parameters.schema, annotations)
 
@@ -141,12 +138,9 @@ def is_async(target: Any) -> bool:
     generator.
     """
     function = unwrapped(target)
-    called = (
-        function
-        if inspect.isroutine(function) or inspect.isclass(function)
-        else type(function).__call__
-    )
-    return inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called)
+    if not inspect.isroutine(function) and not inspect.isclass(function):
+        function = type(function).__call__
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
 def _is_made_first(kind: type) -> bool:
@@ -214,8 +208,8 @@ class Toolbox:
     def __init__(
         self,
         run: FunctionRunner = run_here,
-        changed: Callable[[], None] = lambda: None,
-        on_log: Callable[[str, str], None] = lambda *_: None,
+        changed: Callable[[], None] = ignore,
+        on_log: Callable[[str, str], None] = ignore,
         worker: Worker | None = None,
     ) -> None:
         self.tools: tuple[ToolSpec, ...] = ()
@@ -292,9 +286,8 @@ class Toolbox:
 
     def _changed(self) -> None:
         self.tools = tuple(map(self.spec_of, self._tools.values()))
-        self.tools_version = hashlib.sha256(
-            "".join(tool.digest for tool in self.tools).encode()
-        ).hexdigest()
+        digests = "".join(tool.digest for tool in self.tools)
+        self.tools_version = hashlib.sha256(digests.encode()).hexdigest()
         self._notify()
 
     async def call(
@@ -317,12 +310,12 @@ class Toolbox:
             await self._check(tool.spec, arguments)
         scope = SCOPE.get()
         loop = asyncio.get_running_loop()
-        context = ToolContext(
-            _posted(loop, on_progress or (lambda *_: None)),
-            _posted(loop, self._add_line),
-            scope.values if scope else {},
-            NestedCalls(self._run, scope, tool.is_async) if scope else None,
-        )
+        values: Mapping[str, Any] = {}
+        nested = None
+        if scope is not None:
+            values, nested = scope.values, NestedCalls(self._run, scope, tool.is_async)
+        on_progress = _posted(loop, on_progress or ignore)
+        context = ToolContext(on_progress, _posted(loop, self._add_line), values, nested)
         try:
             call = tool.start(arguments, context)
         except InvalidArgumentsError as error:
@@ -478,21 +471,13 @@ class Mocks:
 
     def stub_for(self, tool: ToolSpec) -> Sequence[Stub]:
         """List a tool's stub. An empty list if it has none."""
-        own = (
-            (
-                str(tool.tool_name),
-                tool.wire_name,
-                *tool.aliases,
-                f"{tool.server}:{ALL_TOOLS}",
-                ALL_TOOLS,
-            )
-            if self._mocks
-            else ()
-        )
-        for mock in reversed(self._mocks):
-            for name in own:
-                if name in mock.stubs:
-                    return [mock.stubs[name]]
+        if self._mocks:
+            everything = (f"{tool.server}:{ALL_TOOLS}", ALL_TOOLS)
+            names = (str(tool.tool_name), tool.wire_name, *tool.aliases, *everything)
+            for mock in reversed(self._mocks):
+                for name in names:
+                    if name in mock.stubs:
+                        return [mock.stubs[name]]
         return self._others.stub_for(tool) if self._others is not None else []
 
     async def answer(self, stub: Stub, tool: ToolSpec, arguments: Mapping[str, Any]) -> ToolResult:
@@ -501,7 +486,7 @@ class Mocks:
             if stub is ...:
                 value = example(tool.output_schema) if tool.output_schema else EXAMPLE
             elif callable(stub):
-                value = await result_from(self._run, lambda: stub(**arguments), is_async(stub))
+                value = await result_from(self._run, partial(stub, **arguments), is_async(stub))
             else:
                 value = stub
             return replace(result_of(value), mocked=True)
@@ -541,34 +526,29 @@ def _example(reader: SchemaReader, depth: int, parts: list[int]) -> Any:
         return schema["examples"][0]
     if reader.options:
         return _example(reader.options[0], depth - 1, parts)
-    match reader.types[:1] or (("object",) if reader.properties else ()):
-        case ("object",):
+    kind = reader.types[0] if reader.types else ""
+    if not kind and reader.properties:
+        kind = "object"
+    match kind:
+        case "object":
             required = [name for name in reader.required if name in reader.properties]
             return {name: _example(reader.properties[name], depth - 1, parts) for name in required}
-        case ("array",):
+        case "array":
             count = min(int(reader.number("minItems") or 0), _MAX_ITEMS)
-            return (
-                [_example(reader.items, depth - 1, parts) for _ in range(count)]
-                if reader.items is not None
-                else []
-            )
-        case ("string",):
+            items = reader.items
+            return [_example(items, depth - 1, parts) for _ in range(count)] if items else []
+        case "string":
             text = _BY_FORMAT.get(reader.text("format"), EXAMPLE)
-            return text.ljust(min(int(reader.number("minLength") or 0), _MAX_LENGTH), "…")[
-                : _limit(reader, "maxLength")
-            ]
-        case ("integer" | "number",):
-            least, most, above = (
-                reader.number(keyword) for keyword in ("minimum", "maximum", "exclusiveMinimum")
-            )
+            text = text.ljust(min(int(reader.number("minLength") or 0), _MAX_LENGTH), "…")
+            longest = reader.number("maxLength")
+            return text if longest is None else text[: max(0, int(longest))]
+        case "integer" | "number":
+            above, least, most = map(reader.number, ("exclusiveMinimum", "minimum", "maximum"))
             if above is not None:
                 return above + 1
-            return least if least is not None else min(1, most) if most is not None else 1
-        case ("boolean",):
+            if least is not None:
+                return least
+            return 1 if most is None else min(1, most)
+        case "boolean":
             return True
     return None
-
-
-def _limit(reader: SchemaReader, keyword: str) -> int | None:
-    number = reader.number(keyword)
-    return None if number is None else max(0, int(number))
