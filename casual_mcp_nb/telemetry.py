@@ -79,14 +79,11 @@ class Content:
 
     def instructions(self, messages: Iterable[ChatMessage]) -> str:
         """Format the system messages as JSON."""
-        return _fitting(
-            [
-                part
-                for message in messages
-                if message.role == "system"
-                for part in self._texts(message.content)
-            ]
-        )
+        parts = []
+        for message in messages:
+            if message.role == "system":
+                parts += self._texts(message.content)
+        return _fitting(parts)
 
     def definitions(self, definitions: Iterable[Mapping[str, Any]]) -> str:
         """Format the tool definitions as JSON."""
@@ -98,11 +95,9 @@ class Content:
 
     def arguments(self, arguments: dict[str, Any] | str) -> str:
         """Format a call's arguments as JSON, or their text where that is not JSON."""
-        return self.text(
-            arguments
-            if isinstance(arguments, str)
-            else json.dumps(arguments, ensure_ascii=False, default=str)
-        )
+        if not isinstance(arguments, str):
+            arguments = json.dumps(arguments, ensure_ascii=False, default=str)
+        return self.text(arguments)
 
     def _message(self, message: ChatMessage) -> dict[str, Any]:
         if message.role == "tool":
@@ -410,13 +405,9 @@ class TurnSpans:
             "casual_mcp_nb.tools": len(event.request.tools),
         }
         options = event.request.options
-        attributes.update(
-            {
-                name: options[option]
-                for option, name in _REQUEST_OPTIONS.items()
-                if options.get(option) is not None
-            }
-        )
+        for option, name in _REQUEST_OPTIONS.items():
+            if options.get(option) is not None:
+                attributes[name] = options[option]
         if (content := self._recording.content) is not None:
             attributes["gen_ai.input.messages"] = content.messages(event.request.messages)
             attributes["gen_ai.system_instructions"] = content.instructions(event.request.messages)
@@ -500,11 +491,9 @@ class TurnSpans:
         name = self._recording.mask(event.error or "").partition(":")[0]
         error = name or "_OTHER" if event.status == "failed" else None
         content = self._recording.content
-        text = (
-            content.text(event.error)
-            if error is not None and event.error and content is not None
-            else ""
-        )
+        text = ""
+        if error is not None and event.error and content is not None:
+            text = content.text(event.error)
         instruments = self._recording.instruments
         for call in self._calls.values():
             self._close(call, event.at, instruments.tool, error)

@@ -134,11 +134,9 @@ def _run(words: Sequence[str]) -> int:
             return failed(INTERRUPTED, "interrupted", "Interrupted.", reported=True)
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else FAILED
-            return (
-                failed(code, "interrupted", f"Ended with code {code}.", reported=True)
-                if code
-                else code
-            )
+            if code:
+                return failed(code, "interrupted", f"Ended with code {code}.", reported=True)
+            return code
         except CasualMcpError as error:
             wrong = isinstance(error, UsageError) and not isinstance(error, TrustRequiredError)
             return failed(WRONG_USAGE if wrong else FAILED, error.kind, str(error))
@@ -192,8 +190,6 @@ def _place_of(error: Exception) -> str:
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
-    return (
-        f"{os.path.basename(frame.tb_frame.f_code.co_filename)}:{frame.tb_lineno}"
-        if frame
-        else "an unknown place"
-    )
+    if frame is None:
+        return "an unknown place"
+    return f"{os.path.basename(frame.tb_frame.f_code.co_filename)}:{frame.tb_lineno}"

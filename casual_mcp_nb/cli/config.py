@@ -226,11 +226,10 @@ def migrate_config(
             " another file."
         )
     elif dry_run:
-        tell(
-            f"{shown(output)} would stay as it is."
-            if before == new.text
-            else "Nothing was written."
-        )
+        if before == new.text:
+            tell(f"{shown(output)} would stay as it is.")
+        else:
+            tell("Nothing was written.")
     else:
         tell(f"Written: {shown(output)}. Next: casual-mcp-nb check {output}")
     return FAILED if refused else 0
@@ -466,11 +465,9 @@ class _Listener:
             if expected and not self._redirected.done():
                 self._redirected.set_result(target)
             status = "200 OK" if expected else "400 Bad Request"
-            text = (
-                "Close this page and go back to the terminal."
-                if expected
-                else "This sign-in is not the one in progress."
-            )
+            text = "This sign-in is not the one in progress."
+            if expected:
+                text = "Close this page and go back to the terminal."
             page = _PAGE.format(text=text)
             lines = (
                 f"HTTP/1.1 {status}",

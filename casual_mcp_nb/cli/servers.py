@@ -80,11 +80,10 @@ def servers(server: str | None = None, /, *, source: Source = _SOURCE, json: AsJ
             show(statuses[server])
         else:
             show(_servers_view(statuses))
-        return (
-            FAILED
-            if any(status.state == "failed" or status.error for status in chosen.values())
-            else 0
-        )
+        for status in chosen.values():
+            if status.state == "failed" or status.error:
+                return FAILED
+        return 0
 
 
 def find(target: str, /, *more: str, source: Source = _SOURCE, json: AsJson = False) -> int:
@@ -201,12 +200,11 @@ def tools(
         if server is not None and server not in session.servers:
             raise UnknownNameError("server", server, session.servers)
         everything = session.tools.now
-        rows = [
-            tool
-            for tool in everything
-            if (server is None or tool.server == server)
-            and (toolset is None or everything.mode(tool) != "off")
-        ]
+        rows = list(everything)
+        if server is not None:
+            rows = [tool for tool in rows if tool.server == server]
+        if toolset is not None:
+            rows = [tool for tool in rows if everything.mode(tool) != "off"]
         if json:
             write_json([plain_tool(tool, status_of(everything, tool)) for tool in rows])
         else:

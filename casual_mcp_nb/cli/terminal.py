@@ -125,12 +125,8 @@ def show(value: Any, *, whole: bool = False) -> None:
         view = complete(view)
     else:
         # Nothing can be unfolded here, so folded parts are left out.
-        view = replace(
-            view,
-            blocks=tuple(
-                part for part in view.blocks if not (isinstance(part, Section) and part.brief)
-            ),
-        )
+        blocks = [part for part in view.blocks if not (isinstance(part, Section) and part.brief)]
+        view = replace(view, blocks=tuple(blocks))
     if sys.stdout.isatty():
         console().print(_drawn(view))
     else:
@@ -282,10 +278,9 @@ def _widths(columns: Sequence[Sequence[Line]], numeric: Sequence[bool], room: in
     wanted = [max(line.cell_len for line in column) for column in columns]
     widths = []
     for want, (title, *cells), number in zip(wanted, columns, numeric, strict=True):
-        parts = [
-            *title.plain.split(),
-            *(part for cell in cells for part in ([cell.plain] if number else cell.plain.split())),
-        ]
+        parts = title.plain.split()
+        for cell in cells:
+            parts += [cell.plain] if number else cell.plain.split()
         widths.append(min(want, max(*map(len, parts), _READABLE if want > 2 * _READABLE else 1)))
     left = room - sum(widths)
     if left < 0:
@@ -303,9 +298,11 @@ def _cell(cell: Cell) -> Line:
 
     from casual_mcp_nb.display.view import Name, Status, cell_text
 
-    style = (
-        _TONES[cell.tone] if isinstance(cell, Status) else "bold" if isinstance(cell, Name) else ""
-    )
+    style = ""
+    if isinstance(cell, Status):
+        style = _TONES[cell.tone]
+    elif isinstance(cell, Name):
+        style = "bold"
     return Text(cell_text(cell), style=style)
 
 
@@ -407,11 +404,9 @@ def tell_failures(session: Session) -> None:
 
 
 def _allowed_by_option(tool: ToolSpec) -> str:
-    option = (
-        f"--allow {tool.server}"
-        if tool.server.replace("-", "").replace("_", "").isalnum()
-        else f"--allow {tool.server!r}"
-    )
+    option = f"--allow {tool.server!r}"
+    if tool.server.replace("-", "").replace("_", "").isalnum():
+        option = f"--allow {tool.server}"
     return f'To allow it, use {option}, or with "approval" of this server in the config.'
 
 

@@ -305,7 +305,9 @@ def _prompt_for_rule(session: Session, server: str, before: Any) -> Any:
                 except UsageError as error:
                     tell(str(error))
                     continue
-                return names if answer[0] == "s" else {"exclude": names} if names else True
+                if answer[0] == "s":
+                    return names
+                return {"exclude": names} if names else True
 
 
 def _words(rule: Any) -> str:

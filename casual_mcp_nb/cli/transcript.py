@@ -213,9 +213,7 @@ def _name(tool: ToolName, written: str) -> str:
 
 
 def _arguments(arguments: dict[str, object] | str) -> str:
-    text = (
-        arguments
-        if isinstance(arguments, str)
-        else json.dumps(arguments, ensure_ascii=False, default=str)
-    )
+    text = arguments
+    if not isinstance(text, str):
+        text = json.dumps(arguments, ensure_ascii=False, default=str)
     return first(text, _MAX_ARGUMENTS)

@@ -342,11 +342,10 @@ class McpToolChat(engine.McpToolChat):
             raise UsageError(
                 f"A {type(tool_cache).__name__} is not a ToolCache.", hint="Use ToolCache(client)."
             )
-        client = (
-            McpClient.of(mcp_client, server_names or ())
-            if tool_cache is None
-            else tool_cache.client
-        )
+        if tool_cache is None:
+            client = McpClient.of(mcp_client, server_names or ())
+        else:
+            client = tool_cache.client
         factory = model_factory or ModelFactory(Config())
         more.setdefault(
             "limits", TurnLimits.of(Config(), Settings.from_environ(read_environment(None)))

@@ -188,17 +188,10 @@ def _of_sdk(tool: Any, name: str | None = None) -> mcp.Tool:
 
 def _own_name(name: str, server: str) -> str:
     """Strip the server from a tool's name."""
-    return (
-        next(
-            (
-                name[len(start) :]
-                for start in (f"{server}__", f"{server}_")
-                if name.startswith(start)
-            ),
-            name,
-        )
-        or name
-    )
+    for prefix in (f"{server}__", f"{server}_"):
+        if name.startswith(prefix):
+            return name.removeprefix(prefix) or name
+    return name
 
 
 def extract_server_and_tool(tool_name: str, server_names: Iterable[str]) -> tuple[str, str]:
@@ -397,9 +390,9 @@ class ToolSearchIndex(search_tools.ToolSearchIndex):
         """
         matches, missing = [], []
         for name in tool_names:
-            owners = [tool for tool in self.tools if name == tool.wire_name] or [
-                t for t in self.tools if name in t.aliases
-            ]
+            owners = [tool for tool in self.tools if name == tool.wire_name]
+            if not owners:
+                owners = [tool for tool in self.tools if name in tool.aliases]
             matches += [(tool.server, self._given[tool.tool_name]) for tool in owners]
             missing += [] if owners else [name]
         return matches, missing

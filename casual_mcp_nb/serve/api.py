@@ -459,11 +459,10 @@ def api(
             raise problem_of(error) from error
 
         def answer(turn: Turn, messages: list[ChatMessage]) -> dict[str, Any]:
-            stats = (
-                {"stats": Stats.model_validate(turn.stats, from_attributes=True).model_dump()}
-                if body.include_stats
-                else {}
-            )
+            stats = {}
+            if body.include_stats:
+                figures = Stats.model_validate(turn.stats, from_attributes=True)
+                stats = {"stats": figures.model_dump()}
             denied = [
                 DeniedTool(tool=str(each.tool), reason=each.reason, option=each.option)
                 for each in turns.denied_in(turn)

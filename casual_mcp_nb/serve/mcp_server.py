@@ -449,10 +449,11 @@ class ToolServer:
         """Tell a client without a connection about changes, for as long as it reads the answer."""
         await self._admit()
         wanted, listener = params.notifications, object()
-        kinds: list[Kind] = [
-            *(["prompts"] if wanted.prompts_list_changed else []),  # type: ignore[list-item]
-            *(["resources", "skills"] if wanted.resources_list_changed else []),  # type: ignore[list-item]
-        ]
+        kinds: list[Kind] = []
+        if wanted.prompts_list_changed:
+            kinds.append("prompts")
+        if wanted.resources_list_changed:
+            kinds += ("resources", "skills")
         followed: list[str] = []
         self._listeners += 1
         try:
@@ -665,11 +666,10 @@ class ToolServer:
         await self._bus.publish(PromptsListChanged() if prompts else ResourcesListChanged())
         for host in self._hosts:
             if kind in host.lists:
-                host.notify(
-                    mcp.PromptListChangedNotification()
-                    if prompts
-                    else mcp.ResourceListChangedNotification()
-                )
+                if prompts:
+                    host.notify(mcp.PromptListChangedNotification())
+                else:
+                    host.notify(mcp.ResourceListChangedNotification())
 
     def _tools_key(self) -> tuple[str, ...]:
         return _key(self.view().loaded) + _key(self.view().deferred)

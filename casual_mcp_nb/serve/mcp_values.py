@@ -8,7 +8,7 @@ import json
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from mimetypes import guess_type
 from typing import Any, Literal, TypeVar
@@ -550,13 +550,11 @@ class Offers:
             same_scheme = {
                 each.server for each in resources if each.uri.partition(":")[0] == scheme
             }
-            others = (
-                same_scheme
-                if len(same_scheme) == 1
-                else self._servers()
-                if len(self._servers()) == 1
-                else ()
-            )
+            others: Collection[str] = ()
+            if len(same_scheme) == 1:
+                others = same_scheme
+            elif len(self._servers()) == 1:
+                others = self._servers()
             name = self._listing_server(uri, resources) or next(iter(others), None)
         server = self._servers().get(name or "")
         if server is None:
@@ -668,11 +666,10 @@ class Offers:
         listed: list[Any] = []
         for name, task in tasks.items():
             done = task.done() and not task.cancelled() and task.exception() is None
-            listed += (
-                task.result()
-                if done
-                else [item for item in self.listed(kind) if item.server == name]
-            )
+            if done:
+                listed += task.result()
+            else:
+                listed += [item for item in self.listed(kind) if item.server == name]
         return listed
 
     def _begun(self, kind: Kind, name: str, server: ServerResources) -> asyncio.Task[Any]:
@@ -706,11 +703,10 @@ def unique_names(names: list[ToolName], plain: bool) -> list[str]:
     counts = Counter(name.tool for name in names)
     wired = [wire_name(name) for name in names]
     collisions = Counter(wired)
-    return [
-        (
-            name.tool
-            if plain and counts[name.tool] == 1
-            else wire_name(name, suffixed=collisions[wire] > 1)
-        )
-        for name, wire in zip(names, wired, strict=True)
-    ]
+    offered = []
+    for name, wire in zip(names, wired, strict=True):
+        if plain and counts[name.tool] == 1:
+            offered.append(name.tool)
+        else:
+            offered.append(wire_name(name, suffixed=collisions[wire] > 1))
+    return offered

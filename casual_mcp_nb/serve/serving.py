@@ -370,8 +370,6 @@ class SessionServe(Namespace):
         ]:
             await on_engine(endpoint.end)
             self._endpoints.discard(endpoint)
-        return (
-            read_environment(self._parts.config.folder).get(TOKEN_VARIABLE) or None
-            if token is None
-            else token
-        )
+        if token is not None:
+            return token
+        return read_environment(self._parts.config.folder).get(TOKEN_VARIABLE) or None

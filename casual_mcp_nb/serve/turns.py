@@ -310,11 +310,8 @@ class ServedTurns:
     def denials(self) -> tuple[Denial, ...]:
         """List the known tools that clients are denied, with the reasons."""
         consent, view = self._consent(), self._chat.current_view()
-        return tuple(
-            denial
-            for tool in (*view.loaded, *view.deferred)
-            if (denial := consent.denial(tool)) is not None
-        )
+        denials = map(consent.denial, (*view.loaded, *view.deferred))
+        return tuple(denial for denial in denials if denial is not None)
 
     def denied_in(self, turn: Turn) -> tuple[Denial, ...]:
         """List the tools that were called in a turn and denied, with the reasons, each once."""
