@@ -35,11 +35,9 @@ def repaired(message: bytes) -> bytes:
     except (ValueError, RecursionError):
         return message
     better = _envelope(value)
-    return (
-        message
-        if better == value and _same_id(better, value)
-        else message[:start] + json.dumps(better).encode()
-    )
+    if better == value and _same_id(better, value):
+        return message
+    return message[:start] + json.dumps(better).encode()
 
 
 def _envelope(value: dict[str, Any]) -> dict[str, Any]:
@@ -85,7 +83,8 @@ def _error(error: Any) -> dict[str, Any]:
     if isinstance(code, float) and code.is_integer():
         code = int(code)
     if isinstance(code, bool) or not isinstance(code, int):
-        words = f"{_text(code)}: {words}" if code not in (None, "") else words
+        if code not in (None, ""):
+            words = f"{_text(code)}: {words}"
         code = INTERNAL_ERROR
     return {**error, "code": code, "message": words}
 
@@ -96,8 +95,12 @@ def _words(error: dict[str, Any]) -> str:
         if isinstance(error.get(key), str) and error[key]:
             return str(error[key])
     given = {key: value for key, value in error.items() if key != "code"}
-    return _text(given) if given else "the server gives no reason"
+    if given:
+        return _text(given)
+    return "the server gives no reason"
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)[:MAX_TEXT]
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)[:MAX_TEXT]

@@ -89,7 +89,9 @@ _SURROGATES = re.compile(
 def id_of(start: str, end: str) -> int | None:
     """Find a JSON-RPC message's id at its start or end, or None if neither contains one."""
     match = _ID_FIRST.match(start) or _ID_LAST.search(end)
-    return int(match[1]) if match else None
+    if match:
+        return int(match[1])
+    return None
 
 
 def input_of(error: ValidationError) -> str:
@@ -103,7 +105,9 @@ def answer_to_unreadable(error: ValidationError) -> dict[str, Any] | None:
     """
     ids = map(_id_in, _inputs(error))
     request_id = next((each for each in ids if each is not None), None)
-    return None if request_id is None else reply(request_id, UNREADABLE)
+    if request_id is None:
+        return None
+    return reply(request_id, UNREADABLE)
 
 
 def _inputs(error: ValidationError) -> list[Any]:
@@ -115,7 +119,9 @@ def _id_in(given: Any) -> int | None:
         return id_of(given[:_END_LENGTH], given[-_END_LENGTH:])
     # JSON that is not a message causes an error per message kind, with the value as input.
     request_id = given.get("id") if isinstance(given, dict) and "method" not in given else None
-    return request_id if isinstance(request_id, int) else None
+    if isinstance(request_id, int):
+        return request_id
+    return None
 
 
 def reply(request_id: int, message: str) -> dict[str, Any]:
@@ -249,7 +255,9 @@ class LineLimit:
 
 
 def _amount(size: int) -> str:
-    return f"{size / 2**20:.1f} MB" if size >= 2**20 else f"{size:,} bytes"
+    if size >= 2**20:
+        return f"{size / 2**20:.1f} MB"
+    return f"{size:,} bytes"
 
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
@@ -306,7 +314,9 @@ class Redactor:
 
     def schema(self, schema: Any) -> Any:
         """Redact a JSON schema: all strings in it except names and structural keywords."""
-        return self._walk_schema(schema) if self._is_in(schema) else schema
+        if self._is_in(schema):
+            return self._walk_schema(schema)
+        return schema
 
     def result(self, result: ToolResult) -> ToolResult:
         """Redact a call's result: text, URLs, structured content, and bytes that are text."""
@@ -361,11 +371,9 @@ class Redactor:
     def _json(self, value: Any) -> str:
         # Searching this is much faster than a walk in Python; the mask knows secrets as they are
         # written in it.
-        return (
-            json.dumps(value, ensure_ascii=False, default=str)
-            if self._mask and value is not None
-            else ""
-        )
+        if self._mask and value is not None:
+            return json.dumps(value, ensure_ascii=False, default=str)
+        return ""
 
     def _walk(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -374,7 +382,9 @@ class Redactor:
             return {self(str(key)): self._walk(item) for key, item in value.items()}
         if isinstance(value, list | tuple):
             return [self._walk(item) for item in value]
-        return MASK if isinstance(value, int | float) and str(value) in self._mask.plain else value
+        if isinstance(value, int | float) and str(value) in self._mask.plain:
+            return MASK
+        return value
 
     def _walk_schema(self, value: Any, keyword: str = "") -> Any:
         if isinstance(value, Mapping):
@@ -412,7 +422,9 @@ def clean(text: str) -> str:
 
 def secrets_of(config: ServerConfig | None) -> Secrets:
     """Collect every string in a server's config that must not be shown."""
-    return config.secrets() if config is not None else Secrets()
+    if config is not None:
+        return config.secrets()
+    return Secrets()
 
 
 def shown_address(config: ServerConfig | None, secrets: Iterable[str] = ()) -> str:
@@ -462,7 +474,9 @@ def error_text(exc: BaseException, redact: Callable[[str], str] = str) -> str:
             return _redirect_text(response, redact) or status_text(response.status_code)
         if name in ("ConnectError", "ConnectTimeout"):
             reason = _first_line(redact(str(exc)))
-            return f"it cannot be reached ({reason})" if reason else "it cannot be reached"
+            if reason:
+                return f"it cannot be reached ({reason})"
+            return "it cannot be reached"
         if name.endswith("Timeout"):
             return "no answer in time"
         return _first_line(redact(str(exc))) or "the HTTP connection failed"
@@ -556,7 +570,9 @@ def _named_error(exc: Any, redact: Callable[[str], str]) -> str:
         )
         remedy = _remedy_of_versions(listed)
     text = _first_line(redact(str(exc))).rstrip(".")
-    return f"{name} ({code}): {text}. {remedy}" if text else f"{name} ({code}). {remedy}"
+    if text:
+        return f"{name} ({code}): {text}. {remedy}"
+    return f"{name} ({code}). {remedy}"
 
 
 def _remedy_of_versions(supported: Sequence[str]) -> str:
@@ -571,7 +587,9 @@ def _remedy_of_versions(supported: Sequence[str]) -> str:
     theirs = f"It supports {', '.join(supported)}."
     if not set(supported) & set(KNOWN_PROTOCOL_VERSIONS):
         return f"{ours} {theirs}"
-    setting = "legacy" if set(supported) <= set(HANDSHAKE_PROTOCOL_VERSIONS) else "auto"
+    setting = "auto"
+    if set(supported) <= set(HANDSHAKE_PROTOCOL_VERSIONS):
+        setting = "legacy"
     return f"{ours} {theirs} Set its protocol in the config to `{setting}`."
 
 
@@ -653,7 +671,9 @@ def _code_in(body: str) -> object:
     except (ValueError, RecursionError):
         return None
     error = value.get("error") if isinstance(value, dict) else None
-    return error.get("code") if isinstance(error, dict) else None
+    if isinstance(error, dict):
+        return error.get("code")
+    return None
 
 
 def is_forgotten(exc: BaseException) -> bool:
@@ -734,16 +754,12 @@ def timeout_error(
     stalled: str | None = None,
 ) -> ToolTimeoutError:
     """Create the error for a call that reached a limit, which a config `field` sets."""
-    stray = (
-        f" Meanwhile the server sent an unreadable reply: {shown(stray_output)}."
-        if stray_output is not None
-        else ""
-    )
-    ended = (
-        f" Its connection was ended: {stalled}. It is started again when it is next used."
-        if stalled
-        else ""
-    )
+    stray = ""
+    if stray_output is not None:
+        stray = f" Meanwhile the server sent an unreadable reply: {shown(stray_output)}."
+    ended = ""
+    if stalled:
+        ended = f" Its connection was ended: {stalled}. It is started again when it is next used."
     return ToolTimeoutError(
         f"Tool {shown(tool)} of server {shown(server)} gave no result in {seconds:.3g} s and was"
         f" told to stop.{stray}{ended}",
@@ -785,7 +801,9 @@ def request_error(
 
     `setting` is the time limit that was reached, if any.
     """
-    hint = f"If it needs longer, raise servers.{server}.{setting}." if setting else ""
+    hint = ""
+    if setting:
+        hint = f"If it needs longer, raise servers.{server}.{setting}."
     error = ResourceError(
         f"Server {shown(server)} did not {request}: {reason.rstrip('.')}.", hint=hint, server=server
     )
@@ -832,10 +850,14 @@ def _message_in(body: str) -> str:
     try:
         value = json.loads(body)
     except ValueError:
-        return "" if body.lstrip().startswith(("{", "[")) else body
+        if body.lstrip().startswith(("{", "[")):
+            return ""
+        return body
     error = value.get("error", value) if isinstance(value, dict) else value
     message = error.get("message", error.get("detail")) if isinstance(error, dict) else error
-    return message if isinstance(message, str) else ""
+    if isinstance(message, str):
+        return message
+    return ""
 
 
 def first_problem(exc: Any) -> str:
@@ -843,9 +865,13 @@ def first_problem(exc: Any) -> str:
     problems: Sequence[Any] = exc.errors(
         include_url=False, include_input=False, include_context=False
     )
-    where = ".".join(str(part) for part in problems[0]["loc"]) if problems else ""
-    message = problems[0]["msg"] if problems else "invalid"
-    return f"{where}: {message}" if where else message
+    where, message = "", "invalid"
+    if problems:
+        where = ".".join(map(str, problems[0]["loc"]))
+        message = problems[0]["msg"]
+    if where:
+        return f"{where}: {message}"
+    return message
 
 
 def _first_line(text: str) -> str:
@@ -853,4 +879,6 @@ def _first_line(text: str) -> str:
 
 
 def _tail(stderr_tail: str) -> str:
-    return f"\nIts stderr ends with:\n{stderr_tail}\n" if stderr_tail else ""
+    if stderr_tail:
+        return f"\nIts stderr ends with:\n{stderr_tail}\n"
+    return ""

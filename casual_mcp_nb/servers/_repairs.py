@@ -104,7 +104,9 @@ class Repairs:
 
         `name` is the requested tool or prompt, by which the person finds what is noted.
         """
-        place = f"{name}()" if name else ""
+        place = ""
+        if name:
+            place = f"{name}()"
         if "nextCursor" in raw:
             raw = self._with_text_cursor(raw)
         if method == "tools/list":

@@ -81,7 +81,9 @@ class AccountFile:
             OAuthClientInformationFull, self.record.get("client")
         )
         expires = client.client_secret_expires_at if client else None
-        return None if expires and expires <= time.time() else client
+        if expires and expires <= time.time():
+            return None
+        return client
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         """Store tokens, with the data to refresh them after a restart."""

@@ -136,11 +136,9 @@ def forwarded_to(server: str, name: str) -> ForwardedRequest | None:
     """
     asker = ASKER.get()
     forwarded = asker.forwarded if asker is not None else None
-    return (
-        forwarded
-        if forwarded is not None and (forwarded.server, forwarded.name) == (server, name)
-        else None
-    )
+    if forwarded is not None and (forwarded.server, forwarded.name) == (server, name):
+        return forwarded
+    return None
 
 
 class SeveralClients(Exception):

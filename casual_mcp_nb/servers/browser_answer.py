@@ -114,9 +114,13 @@ async def listening(
             if method == "GET" and urlsplit(target).path == parts.path:
                 fields = answer_of(f"http://{HERE}{target}", state, redirect)
         signed_in = bool(fields.get("code"))
-        text = "You are signed in. Return to the notebook." if signed_in else "Not signed in."
+        text = "Not signed in."
+        if signed_in:
+            text = "You are signed in. Return to the notebook."
         page = f"<!doctype html><meta charset=utf-8><title>casual_mcp_nb</title><p>{html.escape(text)}".encode()
-        status = "200 OK" if fields else "400 Bad Request"
+        status = "400 Bad Request"
+        if fields:
+            status = "200 OK"
         headers = (
             "content-type: text/html; charset=utf-8\r\nreferrer-policy: no-referrer\r\nconnection:"
             " close"

@@ -197,11 +197,9 @@ class ServerCalls:
             if not again:
                 await self._check_question(name, texts, session)
             advice = self._advice(texts, session)
-            return (
-                replace(result, content=(*result.content, ContentPart("text", advice)))
-                if advice
-                else result
-            )
+            if advice:
+                return replace(result, content=(*result.content, ContentPart("text", advice)))
+            return result
         # Raised out here: as its context, the library's error would carry what the server sent,
         # with secrets in it.
         raise failure
@@ -289,8 +287,6 @@ class ServerCalls:
             )
             self.questions.warn(advice)
             return f"{advice} The tool's actions before its question are not undone."
-        return (
-            f"{problem} Set servers.{self.server}.protocol to legacy."
-            if self.configured
-            else problem
-        )
+        if self.configured:
+            return f"{problem} Set servers.{self.server}.protocol to legacy."
+        return problem

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from fastmcp import FastMCP
     from mcp_types import Tool
 
+    from casual_mcp_nb.servers.mcp_session import McpSession
+
 
 MAX_INSTRUCTIONS = 10_000
 
@@ -121,45 +123,67 @@ class Connection:
         session, error = lifecycle.session, lifecycle.error
         if error is None and failure is not None and lifecycle.state == "ready":
             error = f"its tools could not be listed: {root_cause(failure, self._secrets)}"
-        unlisted = lifecycle.state == "ready" and failure is not None and not self.listing.listed
-        return ServerStatus(
+        state = lifecycle.state
+        if state == "ready" and failure is not None and not self.listing.listed:
+            state = "unlisted"
+        tokens = 0
+        if self.tools:
+            tokens = self.listing.tokens
+        left_out: Mapping[str, str] = {}
+        if self.listing.listed:
+            left_out = self._left_out
+        status = ServerStatus(
             name=self.name,
-            state="unlisted" if unlisted else lifecycle.state,
+            state=state,
             error=error,
-            stderr_tail=session.stderr_tail if session else "",
             tools=len(self.tools),
-            tokens=self.listing.tokens if self.tools else 0,
+            tokens=tokens,
             seconds=lifecycle.seconds,
             transport=lifecycle.mode.transport,
             address=shown_address(self.config, self._secrets),
-            protocol_version=session.server_info.protocol_version if session else None,
-            agreed=session.server_info.agreed if session else "",
-            list_seconds=self._lifetime(None) if session and session.tools_hint.ttl_ms else None,
-            list_scope=session.tools_hint.scope if session else "",
             deprecated=self._deprecated(),
-            version=session.server_info.version if session else None,
             instructions=self.instructions,
-            capabilities=session.server_info.capabilities if session else (),
-            extensions=session.server_info.extensions if session else (),
             notes=lifecycle.notes,
             app_only=tuple(tool.name for tool in self.tools if tool.restriction == "app only"),
             task_only=tuple(tool.name for tool in self.tools if tool.restriction == "task only"),
             apps=tuple(tool.name for tool in self.tools if tool.app and tool.restriction is None),
-            left_out=self._left_out if self.listing.listed else {},
-            ignored=session.ignored_fields if session else {},
+            left_out=left_out,
             specs=self.tools,
+        )
+        if session is None:
+            return status
+        return self._with_session(status, session)
+
+    def _with_session(self, status: ServerStatus, session: McpSession) -> ServerStatus:
+        """Add what is known of a session to the status."""
+        info, hint = session.server_info, session.tools_hint
+        return replace(
+            status,
+            stderr_tail=session.stderr_tail,
+            protocol_version=info.protocol_version,
+            agreed=info.agreed,
+            list_seconds=self._lifetime(None) if hint.ttl_ms else None,
+            list_scope=hint.scope,
+            version=info.version,
+            capabilities=info.capabilities,
+            extensions=info.extensions,
+            ignored=session.ignored_fields,
         )
 
     def _deprecated(self) -> tuple[str, ...]:
         """List what the server has used that MCP 2026-07-28 deprecates."""
-        transport = ("HTTP+SSE",) if self._lifecycle.mode.transport == "sse" else ()
-        return (*transport, *sorted(self.wire.deprecated))
+        used = sorted(self.wire.deprecated)
+        if self._lifecycle.mode.transport == "sse":
+            used.insert(0, "HTTP+SSE")
+        return tuple(used)
 
     @property
     def instructions(self) -> str:
         """The server's instructions for its use, or empty while there is no session."""
         session = self._lifecycle.session
-        return session.server_info.instructions[:MAX_INSTRUCTIONS] if session else ""
+        if session:
+            return session.server_info.instructions[:MAX_INSTRUCTIONS]
+        return ""
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
@@ -168,7 +192,9 @@ class Connection:
         usable = lifecycle.state in ("ready", "starting") or (
             lifecycle.state == "failed" and lifecycle.startable
         )
-        return self.listing.items if usable else ()
+        if usable:
+            return self.listing.items
+        return ()
 
     @property
     def tools_version(self) -> str:
@@ -374,7 +400,9 @@ class Connection:
             async with self.deadlines.within(until):
                 listed = await session.all_tools()
         except TimeoutError:
-            setting = f"servers.{self.name}.init_timeout" if self.config else ""
+            setting = ""
+            if self.config:
+                setting = f"servers.{self.name}.init_timeout"
             raise ConnectionError(no_answer(f"{self._limits.init:g} s", setting)) from None
         except Exception as error:
             if not self._list_until:
@@ -401,13 +429,10 @@ class Connection:
         ):
             # Without the extension, tools that run only as tasks are those of an older version,
             # whose tasks are no more.
-            tools = [
-                replace(tool, restriction=None) if tool.restriction == "task only" else tool
-                for tool in tools
-            ]
+            tools = [_without_task_restriction(tool) for tool in tools]
         if not self.shows_apps:
             # A server may name them nevertheless.
-            tools = [replace(tool, app="") if tool.app else tool for tool in tools]
+            tools = [_without_app(tool) for tool in tools]
         left_out = {**invalid, **left_out}
         self._left_out = {
             self._redact(name): self._redact(reason) for name, reason in left_out.items()
@@ -470,6 +495,18 @@ class Connection:
                 self._handlers.changed()
             except Exception:
                 logger.exception("The handler for changes of servers failed.")
+
+
+def _without_task_restriction(tool: ToolSpec) -> ToolSpec:
+    if tool.restriction == "task only":
+        return replace(tool, restriction=None)
+    return tool
+
+
+def _without_app(tool: ToolSpec) -> ToolSpec:
+    if tool.app:
+        return replace(tool, app="")
+    return tool
 
 
 def _also_logged(handlers: Handlers, log: LogBuffer) -> Handlers:

@@ -170,7 +170,9 @@ def _restriction(tool: Tool, visibility: list[Any]) -> Restriction | None:
     """
     if "model" not in visibility:
         return "app only"
-    return "task only" if tool.execution and tool.execution.task_support == "required" else None
+    if tool.execution and tool.execution.task_support == "required":
+        return "task only"
+    return None
 
 
 def _visibility(meta: dict[str, Any]) -> list[Any]:
@@ -180,15 +182,20 @@ def _visibility(meta: dict[str, Any]) -> list[Any]:
     """
     interface = meta.get("ui")
     visibility = interface.get("visibility") if isinstance(interface, dict) else None
-    return visibility if isinstance(visibility, list) else ["model", "app"]
+    if isinstance(visibility, list):
+        return visibility
+    return ["model", "app"]
 
 
 def _app(meta: dict[str, Any]) -> str:
     """Read the URI of a tool's app, also where older servers write it."""
     interface = meta.get("ui")
     uri = interface.get("resourceUri") if isinstance(interface, dict) else None
-    uri = meta.get("ui/resourceUri") if uri is None else uri
-    return uri if isinstance(uri, str) and uri.startswith("ui://") and len(uri) <= MAX_URI else ""
+    if uri is None:
+        uri = meta.get("ui/resourceUri")
+    if isinstance(uri, str) and uri.startswith("ui://") and len(uri) <= MAX_URI:
+        return uri
+    return ""
 
 
 def tools_from_mcp(tools: Iterable[Tool], server: str = "") -> list[ToolSpec]:
@@ -262,7 +269,9 @@ def resource_from_mcp(resource: McpResource, server: str) -> Resource:
 
 def _size(size: int | None) -> int | None:
     """Return a size that a resource can have, or None."""
-    return size if size is not None and 0 <= size <= MAX_SIZE else None
+    if size is not None and 0 <= size <= MAX_SIZE:
+        return size
+    return None
 
 
 def template_from_mcp(template: McpResourceTemplate, server: str) -> Resource:
@@ -349,7 +358,9 @@ def _part(block: Any) -> ContentPart:
             return _resource(block.resource)
         case "resource_link":
             count = _size(block.size)
-            size = f"{count:,} bytes" if count is not None else ""
+            size = ""
+            if count is not None:
+                size = f"{count:,} bytes"
             note = ", ".join(
                 part for part in (block.title or block.name, block.mime_type, size) if part
             )

@@ -82,7 +82,9 @@ class CallDeadline(TimeLimit):
     @property
     def field(self) -> str:
         """The config field whose limit is reached first."""
-        return "total_timeout" if self.deadline == self._end else "call_timeout"
+        if self.deadline == self._end:
+            return "total_timeout"
+        return "call_timeout"
 
     def reset(self) -> None:
         """Restart a call's time limit, within the limit for the whole call."""

@@ -98,7 +98,9 @@ class Handlers:
 
     def shows_apps(self, config: ServerConfig | None) -> bool:
         """Check whether a server's apps are shown."""
-        return self.apps if config is None or config.apps is None else config.apps
+        if config is None or config.apps is None:
+            return self.apps
+        return config.apps
 
     def warn(self, server: str, text: str) -> None:
         """Add a warning about a server to its log."""

@@ -168,11 +168,9 @@ class Lifecycle:
         return tuple(notes)
 
     def _advice(self) -> str:
-        return (
-            f" Set servers.{self._name}.protocol to legacy to start with that."
-            if self._config is not None
-            else ""
-        )
+        if self._config is not None:
+            return f" Set servers.{self._name}.protocol to legacy to start with that."
+        return ""
 
     def _legacy_mode(self, reason: str) -> ConnectMode:
         return replace(self.mode, protocol="legacy", note=reason + self._advice())
@@ -447,7 +445,9 @@ class Lifecycle:
             raise closed_error(self._name)
 
     def _connect_error(self) -> ConnectError:
-        tail = self.session.stderr_tail if self.session else ""
+        tail = ""
+        if self.session:
+            tail = self.session.stderr_tail
         return connect_error(
             self._name, shown_address(self._config, self._secrets), self.error, tail
         )
@@ -457,9 +457,8 @@ class Lifecycle:
             return str(error)
         session = self.session
         reason = root_cause(error, self._secrets)
-        reason = (
-            (session.broken_reason or session.context.explain(reason, start)) if session else reason
-        )
+        if session:
+            reason = session.broken_reason or session.context.explain(reason, start)
         return start_reason(
             self._with_advice(reason, error),
             process=self.mode.transport == "stdio",
@@ -472,11 +471,15 @@ class Lifecycle:
         """Add the variable at fault if the address is not reached, or if a proxy answers in its
         place.
         """
-        hint = error.hint if isinstance(error, ConfigError) else ""
+        hint = ""
+        if isinstance(error, ConfigError):
+            hint = error.hint
         url = self._config.url if self._config is not None else None
         if not hint and url and reason.startswith(("it cannot be reached", *_FROM_PROXIES)):
             hint = connection_advice(url, reason)
-        return f"{reason.rstrip('.')}. {hint.rstrip('.')}" if hint else reason
+        if hint:
+            return f"{reason.rstrip('.')}. {hint.rstrip('.')}"
+        return reason
 
     def _set(self, state: ServerState, error: str | None = None) -> None:
         self.state, self.error = state, error

@@ -115,7 +115,9 @@ class ToolListing(Listing[ToolSpec]):
             seconds = await super()._fetched()
         except Exception as error:
             self.last_error = error
-            return RETRY_SECONDS if self.ttl is None else min(self.ttl, RETRY_SECONDS)
+            if self.ttl is None:
+                return RETRY_SECONDS
+            return min(self.ttl, RETRY_SECONDS)
         self.last_error = None
         return seconds
 

@@ -88,11 +88,9 @@ def _one_line(record: logging.LogRecord) -> str:
         text = f"{text} ({record.exc_info[0].__name__})"
     # Redacted before it is cut: half a secret would not be recognised.
     text = clean(redacted(text, _secrets))
-    return (
-        f"{text[:MAX_RECORD_LENGTH]}… ({len(text):,} characters)"
-        if len(text) > MAX_RECORD_LENGTH
-        else text
-    )
+    if len(text) > MAX_RECORD_LENGTH:
+        return f"{text[:MAX_RECORD_LENGTH]}… ({len(text):,} characters)"
+    return text
 
 
 def keep_out_of_log(secrets: Iterable[str]) -> None:
@@ -174,7 +172,9 @@ class ProbeNoise:
         if "server/discover" in line:
             self._held, self._known = [], True
             return [PROBE_LEFT_OUT]
-        return self.rest() if len(self._held) > _MAX_HELD else []
+        if len(self._held) > _MAX_HELD:
+            return self.rest()
+        return []
 
     def rest(self) -> list[str]:
         """End an error, and return the lines that were held in case it were one to leave out."""

@@ -148,9 +148,9 @@ def _patience(limit: float, *, over_http: bool) -> float:
     """How long to wait for an answer to `server/discover` before the older handshake is tried as
     well, in seconds.
     """
-    return (
-        limit * HTTP_DISCOVER_SHARE if over_http else min(limit * DISCOVER_SHARE, DISCOVER_SECONDS)
-    )
+    if over_http:
+        return limit * HTTP_DISCOVER_SHARE
+    return min(limit * DISCOVER_SHARE, DISCOVER_SECONDS)
 
 
 class McpSession:
@@ -218,12 +218,16 @@ class McpSession:
     @property
     def _pid(self) -> int | None:
         # It arrives on stderr a moment after the start.
-        return self.context.stderr.pid if self.context.stderr else None
+        if self.context.stderr:
+            return self.context.stderr.pid
+        return None
 
     @property
     def stderr_tail(self) -> str:
         """The server's last lines on stderr, cleaned and redacted."""
-        return self.context.stderr.tail() if self.context.stderr else ""
+        if self.context.stderr:
+            return self.context.stderr.tail()
+        return ""
 
     async def open(self) -> None:
         """Wait until the handshake has ended."""
@@ -317,7 +321,9 @@ class McpSession:
     async def _fate(self, error: Exception, start: float) -> SessionFate:
         http = self.context.http
         if http is None or not http.in_session:
-            return "alive" if is_answer(error) else "broken"
+            if is_answer(error):
+                return "alive"
+            return "broken"
         if is_forgotten(error):
             return "forgotten"
         if not is_answer(error):
@@ -327,7 +333,9 @@ class McpSession:
             return "alive"
         if await self._is_known(http):
             return "alive"
-        return "forgotten" if named else "broken"
+        if named:
+            return "forgotten"
+        return "broken"
 
     async def _is_known(self, http: ResponseMonitor) -> bool:
         """Ask whether the server still knows the session."""

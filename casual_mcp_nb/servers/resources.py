@@ -354,7 +354,9 @@ class ServerResources:
     @property
     def known_skills(self) -> tuple[Skill, ...]:
         """The skills as last listed, while the server is connected."""
-        return self._skills.items if self.has_skills else ()
+        if self.has_skills:
+            return self._skills.items
+        return ()
 
     @property
     def skills_fresh(self) -> bool:
@@ -580,7 +582,9 @@ class ServerResources:
 
     async def _list_skills(self) -> tuple[Skill, ...]:
         session = await self._lifecycle.ensure()
-        return await self._server_skills.list() if session.has_extension(SKILLS) else ()
+        if session.has_extension(SKILLS):
+            return await self._server_skills.list()
+        return ()
 
     async def _list_prompts(self) -> tuple[ServerPrompt, ...]:
         if not await self._has("prompts"):
@@ -647,7 +651,9 @@ class ServerResources:
             for holder in holders
             for name in ("text", "data", "blob")
         )
-        return await asyncio.to_thread(convert) if size > SMALL_CHARACTERS else convert()
+        if size > SMALL_CHARACTERS:
+            return await asyncio.to_thread(convert)
+        return convert()
 
     def _redacted(self, parts: Iterable[ContentPart]) -> tuple[ContentPart, ...]:
         return self._redact.result(ToolResult(tuple(parts))).content

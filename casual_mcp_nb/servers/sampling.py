@@ -58,7 +58,9 @@ def result_of(answer: SamplingAnswer) -> CreateMessageResult:
     """Convert an answer."""
     from mcp_types import CreateMessageResult, TextContent
 
-    reason = "maxTokens" if answer.cut else "endTurn"
+    reason = "endTurn"
+    if answer.cut:
+        reason = "maxTokens"
     content = TextContent(type="text", text=answer.text)
     return CreateMessageResult(
         role="assistant", model=answer.model, content=content, stop_reason=reason

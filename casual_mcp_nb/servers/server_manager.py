@@ -185,7 +185,9 @@ class ServerManager:
     def config_of(self, name: str) -> ServerConfig | None:
         """Look up a server's config, or None if it has none or does not exist."""
         connection = self._connections.get(name)
-        return connection.config if connection else None
+        if connection:
+            return connection.config
+        return None
 
     def add(
         self, name: str, config: ServerConfig | None = None, server: FastMCP[Any] | None = None
@@ -455,11 +457,9 @@ class ServerManager:
         here.
         """
         connection = self._connections.get(tool.server)
-        return (
-            connection.tasks.follow(tool.tool, id, began, number)
-            if isinstance(connection, Connection)
-            else None
-        )
+        if isinstance(connection, Connection):
+            return connection.tasks.follow(tool.tool, id, began, number)
+        return None
 
     async def cancel_task(self, task: FollowedTask) -> None:
         """Cancel a task, see `ServerTasks.cancel`."""
@@ -688,7 +688,9 @@ class _Absent:
 
     def __call__(self) -> Mapping[str, str]:
         manager = self._manager()
-        return {} if manager is None else manager.absent
+        if manager is None:
+            return {}
+        return manager.absent
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
         # In another process there are no servers.

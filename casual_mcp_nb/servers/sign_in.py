@@ -319,7 +319,9 @@ class SignIn(OAuthClientProvider):
     @property
     def _assertion(self) -> str:
         assertion = self._settings.assertion
-        return assertion.get_secret_value() if assertion else ""
+        if assertion:
+            return assertion.get_secret_value()
+        return ""
 
     def _token_request(self, data: dict[str, str]) -> httpx2.Request:
         client = self.context.client_info

@@ -242,13 +242,9 @@ def _path_in(uri: str, folder: str) -> str:
         return ""
     path = unquote(urlsplit(uri[len(folder) :]).path)
     parts = path.split("/")
-    return (
-        path
-        if len(path) <= _MAX_PATH
-        and path == clean(path)
-        and not {"", ".", ".."}.intersection(parts)
-        else ""
-    )
+    if len(path) <= _MAX_PATH and path == clean(path) and not {"", ".", ".."}.intersection(parts):
+        return path
+    return ""
 
 
 def _difference(content: bytes, file: SkillFile) -> str:
@@ -256,11 +252,9 @@ def _difference(content: bytes, file: SkillFile) -> str:
     if len(content) != file.size:
         return f"the server sent {len(content):,} bytes, and lists {file.size:,}"
     digest = _digest(content)
-    return (
-        ""
-        if digest == file.digest
-        else f"its SHA-256 digest is {digest[7:19]}…, and the server lists {file.digest[7:19]}…"
-    )
+    if digest == file.digest:
+        return ""
+    return f"its SHA-256 digest is {digest[7:19]}…, and the server lists {file.digest[7:19]}…"
 
 
 def _digest(content: bytes) -> str:
@@ -269,6 +263,8 @@ def _digest(content: bytes) -> str:
 
 def _decoded(content: bytes) -> str | None:
     try:
-        return None if b"\0" in content else content.decode("utf-8")
+        if b"\0" in content:
+            return None
+        return content.decode("utf-8")
     except UnicodeDecodeError:
         return None

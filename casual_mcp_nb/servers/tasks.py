@@ -147,7 +147,8 @@ class FollowedTask:
         self, status: TaskStatus, message: str = "", problem: str = "", asking: bool | None = None
     ) -> None:
         """Take note of its state."""
-        asking = self.asking if asking is None else asking
+        if asking is None:
+            asking = self.asking
         if not self.is_over and (status, message, problem, asking) != (
             self.status,
             self.message,
@@ -281,11 +282,9 @@ class ServerTasks:
             task.in_call = True
             number = on_task(task)
             try:
-                return (
-                    task.outcome()
-                    if await task.wait(self._limits.task_wait)
-                    else started_result(number)
-                )
+                if await task.wait(self._limits.task_wait):
+                    return task.outcome()
+                return started_result(number)
             finally:
                 task.in_call &= task.is_over
         try:
@@ -460,7 +459,9 @@ class ServerTasks:
                     task.end("completed", result)
             case "failed":
                 error = answer.error
-                text = self._text(error.get("message")) if isinstance(error, Mapping) else ""
+                text = ""
+                if isinstance(error, Mapping):
+                    text = self._text(error.get("message"))
                 task.end(
                     "failed",
                     error=f"The task failed: {text or message or 'its server gives no reason'}",
@@ -520,9 +521,13 @@ class ServerTasks:
             try:
                 question = ElicitRequest.model_validate(request, by_name=False)
             except ValidationError:
-                method = self._text(request.get("method")) if isinstance(request, Mapping) else ""
+                method = ""
+                if isinstance(request, Mapping):
+                    method = self._text(request.get("method"))
                 undeclared = "which this client has not declared, as MCP 2026-07-28 deprecates it"
-                reason = undeclared if method in _NOT_ALLOWED else "which is not supported here"
+                reason = "which is not supported here"
+                if method in _NOT_ALLOWED:
+                    reason = undeclared
                 self._give_up(task, f"it asks for {shown(method or 'something')}, {reason}")
                 return
             questions[key] = asyncio.create_task(self._answer_question(task, key, question))
@@ -566,11 +571,9 @@ class ServerTasks:
         task.end("failed", error=f"The task was cancelled, because {why}.")
 
     def _text(self, value: Any) -> str:
-        return (
-            clean(self._redact(value[: MAX_MESSAGE * 4]))[:MAX_MESSAGE]
-            if isinstance(value, str)
-            else ""
-        )
+        if isinstance(value, str):
+            return clean(self._redact(value[: MAX_MESSAGE * 4]))[:MAX_MESSAGE]
+        return ""
 
     def _reason(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):

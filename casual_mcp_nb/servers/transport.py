@@ -103,7 +103,9 @@ def environment_of(config: ServerConfig) -> dict[str, str]:
     # A bundled server looks for the user's files where this process and the command line do.
     folder = os.environ.get("XDG_CONFIG_HOME") if config.bundled else None
     given = {key: value.get_secret_value() for key, value in config.env.items()}
-    return {"XDG_CONFIG_HOME": folder, **given} if folder else given
+    if folder:
+        return {"XDG_CONFIG_HOME": folder, **given}
+    return given
 
 
 def why_not_startable(command: Sequence[str], config: ServerConfig) -> str | None:
@@ -418,15 +420,15 @@ class ResponseMonitor:
         status = self.status_since(start)
         if status is None:
             return reason
-        return (
-            status_text(status, redact(self.failure_body))
-            if status in (401, 403) or says_nothing(reason)
-            else reason
-        )
+        if status in (401, 403) or says_nothing(reason):
+            return status_text(status, redact(self.failure_body))
+        return reason
 
     def status_since(self, start: float) -> int | None:
         """Find the last status from 400 on since a time on the loop's clock."""
-        return self.failure[0] if self.failure is not None and self.failure[1] >= start else None
+        if self.failure is not None and self.failure[1] >= start:
+            return self.failure[0]
+        return None
 
     def _check_endpoint(self, response: httpx2.Response) -> Callable[[bytes], None]:
         """Create a function that checks the endpoint in an `sse` stream: with another origin, the
@@ -450,7 +452,9 @@ class ResponseMonitor:
                         f" {here}"
                     )
 
-        return check_chunk if self.sse and response.request.method == "GET" else lambda _chunk: None
+        if self.sse and response.request.method == "GET":
+            return check_chunk
+        return lambda _chunk: None
 
 
 class _Client(httpx2.AsyncClient):
@@ -787,7 +791,9 @@ class TransportContext:
 
         See `ResponseMonitor.explain`.
         """
-        return self.http.explain(reason, start, self.redact) if self.http else reason
+        if self.http:
+            return self.http.explain(reason, start, self.redact)
+        return reason
 
 
 def transport_kind(config: ServerConfig | None) -> str:
@@ -795,7 +801,9 @@ def transport_kind(config: ServerConfig | None) -> str:
     if config is None:
         return "in-process"
     if config.url:
-        return "sse" if config.transport == "sse" else "http"
+        if config.transport == "sse":
+            return "sse"
+        return "http"
     return config.transport or "stdio"
 
 

@@ -167,7 +167,9 @@ def _arm(kind: Any, asks: bool) -> Any:
     """Choose between a result and a question in place of it."""
     arms = get_args(kind) if isinstance(kind, UnionType) else ()
     chosen = [arm for arm in arms if (arm.__name__ == "InputRequiredResult") is asks]
-    return chosen[0] if chosen else kind
+    if chosen:
+        return chosen[0]
+    return kind
 
 
 @cache
@@ -177,7 +179,9 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 def _annotation(field: Any) -> Any:
     """Build a field's type with its limits."""
-    return Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
+    if field.metadata:
+        return Annotated[(field.annotation, *field.metadata)]
+    return field.annotation
 
 
 def fits_all(kinds: Iterable[Any], value: Any) -> bool:
@@ -265,7 +269,9 @@ class _Reading:
                     del result[key]
                 if given.get(key) is not None or stand_in is not None:
                     self._note(inner, problem)
-        return result if _differs(result, given) else given
+        if _differs(result, given):
+            return result
+        return given
 
     def _list(self, kind: Any, item_kind: Any, value: Any, place: str) -> Any:
         value = [] if value == {} else value
@@ -291,7 +297,9 @@ class _Reading:
         if len(items) > (most := _max_length(kind)):
             self._note(inner, Unusable(inner, f"at most {most} are used"))
             items = items[: int(most)]
-        return items if len(items) != len(value) or any(map(_is_other, items, value)) else value
+        if len(items) != len(value) or any(map(_is_other, items, value)):
+            return items
+        return value
 
     def _dict(self, kind: Any, value: Any, place: str) -> Any:
         given = self._as_object(value, place)
@@ -312,7 +320,9 @@ class _Reading:
                 if _is_model(_without_none(kind)) or get_origin(kind) in (Union, UnionType):
                     raise
                 self._note(inner, problem)
-        return result if _differs(result, given) else given
+        if _differs(result, given):
+            return result
+        return given
 
     def _as_object(self, value: Any, place: str) -> dict[str, Any]:
         # PHP writes an empty object like an empty list.
@@ -402,7 +412,9 @@ def _member(members: Iterable[Any], value: Any) -> Any:
     named = [each for each in members if _is_model(each) and _is_named(each, value)]
     present = [len(_required(each).intersection(value)) for each in named]
     best = [each for each, count in zip(named, present, strict=True) if count == max(present)]
-    return best[0] if len(best) == 1 or (best and "type" in value) else None
+    if len(best) == 1 or (best and "type" in value):
+        return best[0]
+    return None
 
 
 @cache
@@ -439,7 +451,9 @@ def _stand_in(kind: type[BaseModel], key: str, given: Mapping[str, Any]) -> Any:
     if key not in given and key in ("type", "mode") and len(choices) == 1:
         return choices[0]
     if kind.__name__ == "ServerCapabilities":
-        return {} if value is True else None
+        if value is True:
+            return {}
+        return None
     match kind.__name__, key:
         case _, "nextCursor":
             return _number_as_text(value)
@@ -458,9 +472,13 @@ def _stand_in(kind: type[BaseModel], key: str, given: Mapping[str, Any]) -> Any:
         case "CallToolResult", "content":
             return _content_of(given)
         case (("Resource" | "ResourceLink"), "name"):
-            return given["uri"] if isinstance(given.get("uri"), str) else None
+            if isinstance(given.get("uri"), str):
+                return given["uri"]
+            return None
         case "ResourceTemplate", "name":
-            return given["uriTemplate"] if isinstance(given.get("uriTemplate"), str) else None
+            if isinstance(given.get("uriTemplate"), str):
+                return given["uriTemplate"]
+            return None
         case (("TextResourceContents" | "BlobResourceContents"), "uri"):
             return ""
         case (("ImageContent" | "AudioContent"), "mimeType"):
@@ -468,15 +486,21 @@ def _stand_in(kind: type[BaseModel], key: str, given: Mapping[str, Any]) -> Any:
         case "PromptMessage", "role":
             return "user"
         case "LoggingMessageNotificationParams", "level":
-            word = value.lower() if isinstance(value, str) else ""
+            word = ""
+            if isinstance(value, str):
+                word = value.lower()
             level = _LEVELS.get(word, word)
-            return level if level in choices else "info"
+            if level in choices:
+                return level
+            return "info"
     return None
 
 
 def _number_as_text(value: Any) -> str | None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return str(value) if is_number else None
+    if is_number:
+        return str(value)
+    return None
 
 
 def _content_of(given: Mapping[str, Any]) -> list[Any]:
@@ -496,7 +520,9 @@ def _content_of(given: Mapping[str, Any]) -> list[Any]:
         for key, value in given.items()
         if key not in ("_meta", "content", "isError", "resultType")
     }
-    return [as_text_block(rest)] if rest else []
+    if rest:
+        return [as_text_block(rest)]
+    return []
 
 
 def as_text_block(value: Any) -> dict[str, Any]:

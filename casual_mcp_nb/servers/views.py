@@ -264,7 +264,9 @@ def protocol_words(status: ServerStatus) -> str:
 
 
 def _freshness(status: ServerStatus) -> str:
-    shared = ", also for other users" if status.list_scope == "public" else ""
+    shared = ""
+    if status.list_scope == "public":
+        shared = ", also for other users"
     return f"used for {words.seconds(status.list_seconds)}, as the server asks{shared}"
 
 
@@ -304,7 +306,9 @@ def tools_view(tools: Tools, limits: DisplayLimits) -> View:
 
 
 def _unconnected(servers: Sequence[str]) -> tuple[TextBlock, ...]:
-    return (TextBlock(not_connected(servers)),) if servers else ()
+    if servers:
+        return (TextBlock(not_connected(servers)),)
+    return ()
 
 
 def _server_section(

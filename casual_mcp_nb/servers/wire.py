@@ -194,11 +194,7 @@ class WireLog:
             if before is None or before.status is None:
                 return
             exchange = before
-        origin = _Origin(
-            carried.group if carried is not None else next(_groups),
-            method=exchange.method,
-            http=exchange,
-        )
+        origin = _Origin(self._group_of(carried), method=exchange.method, http=exchange)
         self._store(_Stored(time.time(), "sent", "http", origin, None, None, b"", 0, 0))
 
     def read(self, tool: str | None = None) -> Messages:
@@ -211,7 +207,8 @@ class WireLog:
         messages = []
         for each, masked in zip(stored, self._masked(stored), strict=True):
             text = _json(masked.body, indent=2)
-            text = f"{text[:MAX_MESSAGE_LENGTH]}{_MORE}" if len(text) > MAX_MESSAGE_LENGTH else text
+            if len(text) > MAX_MESSAGE_LENGTH:
+                text = f"{text[:MAX_MESSAGE_LENGTH]}{_MORE}"
             messages.append(Message(each.at, each.direction, masked.method, masked.tool, text))
         return Messages(self._server, tuple(messages))
 
@@ -253,7 +250,7 @@ class WireLog:
         opposite: Direction = "received" if direction == "sent" else "sent"
         if method is None:
             request = self._open.pop((opposite, request_id), None)
-            group = request.group if request is not None else next(_groups)
+            group = self._group_of(request)
             result = fields.get("result")
             if request is not None and isinstance(result, dict):
                 # A task asks in the state that it is polled for.
@@ -265,7 +262,8 @@ class WireLog:
                     self._note_task(result.get("taskId"), request)
             return "error" if "error" in fields else "response", _Origin(group, request_id), request
         values = params if isinstance(params, dict) else {}
-        method = method if isinstance(method, str) else ""
+        if not isinstance(method, str):
+            method = ""
         if direction == "received" and method in _DEPRECATED:
             self.deprecated.add(_DEPRECATED[method])
         if request_id is None:
@@ -273,20 +271,16 @@ class WireLog:
             group, tool = (about.group, about.tool) if about is not None else (next(_groups), "")
             return "notification", _Origin(group, None, method, tool), None
         name = values.get("name") if method == "tools/call" else None
-        tool = name if isinstance(name, str) else ""
+        tool = ""
+        if isinstance(name, str):
+            tool = name
         if direction == "sent" and method.startswith("tasks/"):
             # What is asked about a task belongs to the call that became it.
             group, tool = self._note_task(values.get("taskId"))
         elif direction == "sent":
-            waiting = (
-                self._continued(method, values)
-                if "inputResponses" in values or "requestState" in values
-                else None
-            )
-            group = waiting.group if waiting is not None else next(_groups)
+            group = self._group_of(self._continued(method, values))
         else:
-            about = self._cause(context)
-            group = about.group if about is not None else next(_groups)
+            group = self._group_of(self._cause(context))
         origin = _Origin(group, request_id, method, tool, clock)
         self._open[direction, request_id] = origin
         if len(self._open) > _MAX_OPEN:
@@ -314,7 +308,9 @@ class WireLog:
             if about is not None and not progress:
                 about.cancelled = True
             return about
-        return None if direction == "sent" or method.endswith(_NEWS) else self._cause(context)
+        if direction == "sent" or method.endswith(_NEWS):
+            return None
+        return self._cause(context)
 
     def _cause(self, context: Context | None) -> _Origin | None:
         """Find the request during which the server sent something: its stream's, or the only
@@ -328,7 +324,9 @@ class WireLog:
             for (direction, _), origin in self._open.items()
             if direction == "sent" and not origin.cancelled and origin.method != _LISTENING
         ]
-        return on_the_way[0] if len(on_the_way) == 1 else None
+        if len(on_the_way) == 1:
+            return on_the_way[0]
+        return None
 
     def _note_questions(self, questions: Any) -> None:
         for question in (
@@ -356,9 +354,19 @@ class WireLog:
             _Waiting(request.method, request.tool, result.get("requestState"), keys, request.group)
         )
 
+    def _group_of(self, about: _Waiting | _Origin | None) -> int:
+        """Find the group to which another message belongs, or begin one."""
+        if about is None:
+            return next(_groups)
+        return about.group
+
     def _continued(self, method: str, values: Mapping[str, Any]) -> _Waiting | None:
         """Find the request that this one continues: it returns the server's state and questions."""
-        name = values.get("name") if method == "tools/call" else ""
+        if "inputResponses" not in values and "requestState" not in values:
+            return None
+        name: Any = ""
+        if method == "tools/call":
+            name = values.get("name")
         answers = values.get("inputResponses")
         keys = frozenset(answers) if isinstance(answers, dict) else frozenset[str]()
         for waiting in self._waiting:
@@ -378,40 +386,24 @@ class WireLog:
         suspects = _Suspects()
         drafts = []
         for each in stored:
-            http = (
-                each.origin.http
-                if each.direction == "sent"
-                else each.request.http
-                if each.request is not None
-                else None
-            )
             about = each.request or each.origin
-            body, size, cut = None, each.size, each.size > 0
+            body, size, cut = each.body, each.size, each.size > 0
             if isinstance(each.body, bytes) and each.body:
                 fields = _given(from_json(each.body))
                 shortener = self._shortener()
-                body, size, cut = (
-                    shortener.fields(fields),
-                    len(_compact(fields).encode()),
-                    shortener.cut,
-                )
-            else:
-                body = each.body
-            drafts.append(
-                _Masked(
-                    self._name(about.method),
-                    self._name(about.tool),
-                    (
-                        self._name(each.origin.id)
-                        if isinstance(each.origin.id, str)
-                        else each.origin.id
-                    ),
-                    size,
-                    cut,
-                    suspects.value(self._redacted(body)),
-                    self._exchange(http, suspects) if http is not None else None,
-                )
-            )
+                body = shortener.fields(fields)
+                size, cut = len(_compact(fields).encode()), shortener.cut
+            request_id = each.origin.id
+            if isinstance(request_id, str):
+                request_id = self._name(request_id)
+            method, tool = self._name(about.method), self._name(about.tool)
+            body, http = suspects.value(self._redacted(body)), None
+            carrier = each.request
+            if each.direction == "sent":
+                carrier = each.origin
+            if carrier is not None and carrier.http is not None:
+                http = self._exchange(carrier.http, suspects)
+            drafts.append(_Masked(method, tool, request_id, size, cut, body, http))
         mask = suspects.collected
         return [
             each._replace(
@@ -471,7 +463,9 @@ class _Suspects(Suspects):
         if not isinstance(value, _Cut):
             return value
         text = self.value(value.text, name)
-        return MASK if text == MASK else _Cut(text, value.length)
+        if text == MASK:
+            return MASK
+        return _Cut(text, value.length)
 
 
 class _Masked(NamedTuple):
@@ -579,7 +573,9 @@ class _Shortener:
     def short(self, value: Any, key: str = "", depth: int = 0) -> Any:
         self._left -= 4
         if isinstance(value, dict):
-            return _MORE if depth > _MAX_DEPTH else self.fields(value, depth)
+            if depth > _MAX_DEPTH:
+                return _MORE
+            return self.fields(value, depth)
         if isinstance(value, list) and depth > _MAX_DEPTH:
             return _MORE
         if isinstance(value, (list, tuple)):
@@ -595,11 +591,9 @@ class _Shortener:
             return items
         if isinstance(value, str):
             return self._text(value, key)
-        return (
-            value
-            if value is None or isinstance(value, (int, float))
-            else f"({type(value).__name__})"
-        )
+        if value is None or isinstance(value, (int, float)):
+            return value
+        return f"({type(value).__name__})"
 
     def fields(self, value: dict[Any, Any], depth: int = 0) -> dict[str, Any]:
         copy: dict[str, Any] = {}
@@ -637,9 +631,13 @@ class _Shortener:
             return f"({len(value):,} characters of base64)"
         room = max(self._left, 0)
         self._left -= len(value)
-        return value if len(value) <= room else _Cut(value[: room + self._spare], len(value))
+        if len(value) <= room:
+            return value
+        return _Cut(value[: room + self._spare], len(value))
 
     def _key(self, name: object) -> str:
         key = str(name)
         self._left -= len(key)
-        return key if len(key) <= _SHORT else f"({len(key):,} characters)"
+        if len(key) <= _SHORT:
+            return key
+        return f"({len(key):,} characters)"

@@ -96,7 +96,9 @@ def outcome_of_group(group: Sequence[WireRecord]) -> Literal["ok", "error", "ope
         return "error"
     requests = {(record.direction, record.id) for record in group if record.kind == "request"}
     answers = {(record.direction, record.id) for record in group if record.kind == "response"}
-    return "open" if requests - {(_OPPOSITE[direction], id) for direction, id in answers} else "ok"
+    if requests - {(_OPPOSITE[direction], id) for direction, id in answers}:
+        return "open"
+    return "ok"
 
 
 def exchange_texts(record: WireRecord) -> dict[str, str]:
@@ -156,7 +158,9 @@ def _wire_blocks(record: WireRecord) -> tuple[Block, ...]:
 
 
 def _arrow(record: WireRecord) -> str:
-    return "→" if record.direction == "sent" else "←"
+    if record.direction == "sent":
+        return "→"
+    return "←"
 
 
 def tasks_view(tasks: Tasks, limits: DisplayLimits) -> View:
@@ -188,7 +192,9 @@ def tasks_view(tasks: Tasks, limits: DisplayLimits) -> View:
         )
     if running:
         blocks.append(TextBlock(in_words_of(f"To cancel it: %mcp tasks cancel {running[0]}")))
-    done = f"{words.count(len(running), 'task')} running" if running else "none running"
+    done = "none running"
+    if running:
+        done = f"{words.count(len(running), 'task')} running"
     return View("tasks", "Tasks", tuple(blocks), note=done)
 
 
@@ -205,11 +211,9 @@ def task_view(task: ServerTask, limits: DisplayLimits) -> View:
     ]
     if task.asking:
         rows.append(("Waits for", "your answer"))
-    how = (
-        "To read its result: %mcp tasks result {}"
-        if task.is_over
-        else "To wait for it: %mcp tasks wait {}"
-    )
+    how = "To wait for it: %mcp tasks wait {}"
+    if task.is_over:
+        how = "To read its result: %mcp tasks result {}"
     blocks: tuple[Block, ...] = (
         KeyValues(tuple(rows)),
         TextBlock(in_words_of(how.format(task.number))),
