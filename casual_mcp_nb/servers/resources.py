@@ -51,6 +51,8 @@ from casual_mcp_nb.servers.skills import EXTENSION as SKILLS
 from casual_mcp_nb.servers.skills import ServerSkills
 
 if TYPE_CHECKING:
+    from mcp_types import ReadResourceResult
+
     from casual_mcp_nb.servers.lifecycle import Lifecycle
     from casual_mcp_nb.servers.mcp_session import McpSession
 
@@ -438,7 +440,7 @@ class ServerResources:
         result = await self._request(f"read {shown(uri)}", read)
         if result is None:
             return ResourceContents(self._server, uri)
-        parts = await self._off_loop(result, lambda: self._redacted(contents_from_mcp(result)))
+        parts = await self._off_loop(self._contents, result)
         return ResourceContents(self._server, uri, parts)
 
     async def read_app(self, uri: str) -> AppContents:
@@ -459,7 +461,7 @@ class ServerResources:
             if uri not in self._app_meta and await self._has("resources"):
                 await self.resources()
             meta = self._app_meta.get(uri, {})
-        parts = await self._off_loop(result, lambda: self._redacted(contents_from_mcp(result)))
+        parts = await self._off_loop(self._contents, result)
         declared = {name: meta[name] for name in ("csp", "prefersBorder") if name in meta}
         return AppContents(parts[0] if parts else ContentPart("resource"), declared)
 
@@ -474,7 +476,7 @@ class ServerResources:
         result = await self._request(f"give prompt {shown(name)}", get)
         if result is None:
             return PromptMessages(self._server, name, dict(arguments))
-        messages = await self._off_loop(result, lambda: messages_from_mcp(result))
+        messages = await self._off_loop(messages_from_mcp, result)
         contents = self._redacted(message.content for message in messages)
         redacted = tuple(
             PromptMessage(message.role, part)
@@ -514,16 +516,20 @@ class ServerResources:
     async def subscribe(self, uri: str) -> None:
         """Have the server report changes to a resource."""
         real = self._real_uris.get(uri, uri)
-        await self._request(
-            f"report changes of {shown(uri)}",
-            lambda session: self.subscriptions.add(session, real, uri),
-        )
+
+        async def subscribe(session: McpSession) -> None:
+            await self.subscriptions.add(session, real, uri)
+
+        await self._request(f"report changes of {shown(uri)}", subscribe)
 
     async def unsubscribe(self, uri: str) -> None:
         """End `subscribe`."""
         real = self._real_uris.get(uri, uri)
-        request = f"end its reports on {shown(uri)}"
-        await self._request(request, lambda session: self.subscriptions.remove(session, real))
+
+        async def unsubscribe(session: McpSession) -> None:
+            await self.subscriptions.remove(session, real)
+
+        await self._request(f"end its reports on {shown(uri)}", unsubscribe)
 
     def expanded(self, template: Resource, values: Mapping[str, object]) -> str:
         """Expand a template's URI with its parameters' values."""
@@ -638,25 +644,32 @@ class ServerResources:
             raise request_error(self._server, request, reason, setting=setting, code=code)
         raise AssertionError("unreachable")
 
-    async def _off_loop(self, result: Any, convert: Callable[[], T]) -> T:
+    async def _off_loop(self, convert: Callable[[Any], T], result: Any) -> T:
         """Convert a result, on another thread where it is so large that it would hold the event
         loop.
         """
-        holders = getattr(result, "contents", None) or [
-            getattr(message.content, "resource", message.content)
-            for message in getattr(result, "messages", ())
-        ]
-        size = sum(
-            len(getattr(holder, name, None) or "")
-            for holder in holders
-            for name in ("text", "data", "blob")
-        )
-        if size > SMALL_CHARACTERS:
-            return await asyncio.to_thread(convert)
-        return convert()
+        if _characters(result) > SMALL_CHARACTERS:
+            return await asyncio.to_thread(convert, result)
+        return convert(result)
+
+    def _contents(self, result: ReadResourceResult) -> tuple[ContentPart, ...]:
+        return self._redacted(contents_from_mcp(result))
 
     def _redacted(self, parts: Iterable[ContentPart]) -> tuple[ContentPart, ...]:
         return self._redact.result(ToolResult(tuple(parts))).content
+
+
+def _characters(result: Any) -> int:
+    """Count the characters of a resource's contents, or of a prompt's messages."""
+    holders = list(getattr(result, "contents", None) or ())
+    if not holders:
+        for message in getattr(result, "messages", ()):
+            holders.append(getattr(message.content, "resource", message.content))
+    size = 0
+    for holder in holders:
+        for name in ("text", "data", "blob"):
+            size += len(getattr(holder, name, None) or "")
+    return size
 
 
 def _is_unknown_method(error: Exception) -> bool:

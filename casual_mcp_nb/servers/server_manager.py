@@ -496,15 +496,15 @@ class ServerManager:
 
         If one server fails, the others are still listed.
         """
-        return Resources(*await self._listed(lambda server: server.resources()))
+        return Resources(*await self._listed(ServerResources.resources))
 
     async def list_prompts(self) -> Prompts:
         """List all connected servers' prompts. If one server fails, the others are still listed."""
-        return Prompts(*await self._listed(lambda server: server.prompts()))
+        return Prompts(*await self._listed(ServerResources.prompts))
 
     async def list_skills(self) -> Skills:
         """List all connected servers' skills. If one server fails, the others are still listed."""
-        return Skills(*await self._listed(lambda server: server.skills()))
+        return Skills(*await self._listed(ServerResources.skills))
 
     async def refresh_skills(self) -> None:
         """List the skills again where the list is not fresh.
@@ -551,18 +551,16 @@ class ServerManager:
         results = await asyncio.gather(
             *(list_those_of(readers[name]) for name in ready), return_exceptions=True
         )
-        problems = {
-            name: str(result)
-            for name, result in zip(ready, results, strict=True)
-            if isinstance(result, ServerError)
-        }
-        for result in results:
-            if isinstance(result, BaseException) and not isinstance(result, ServerError):
+        items: list[T] = []
+        problems: dict[str, str] = {}
+        for name, result in zip(ready, results, strict=True):
+            if isinstance(result, ServerError):
+                problems[name] = str(result)
+            elif isinstance(result, BaseException):
                 raise result
-        return (
-            tuple(item for result in results if isinstance(result, tuple) for item in result),
-            problems,
-        )
+            else:
+                items += result
+        return tuple(items), problems
 
     async def reconnect(self, name: str) -> None:
         """Reconnect one server, whatever its state. The others are not affected."""

@@ -132,9 +132,11 @@ class ServerSkills:
             )
         content, is_text = await self._contents(skill, path, uris.get(path, uri))
         if file is not None and (problem := _difference(content, file)):
-            entry = await self._request(
-                f"describe skill {shown(skill.name)}", lambda session: _entry(session, uri)
-            )
+
+            async def describe(session: McpSession) -> Any:
+                return await session.sdk.get_skill(uri)
+
+            entry = await self._request(f"describe skill {shown(skill.name)}", describe)
             skill, _ = self._converted(entry)
             self._compare(skill)
             file = skill.file(path)
@@ -228,10 +230,6 @@ def _identity(skill: Skill) -> str:
     """
     files = sorted((file.path, file.digest) for file in skill.files)
     return _digest(json.dumps([skill.description, files]).encode("utf-8", "replace"))
-
-
-async def _entry(session: McpSession, uri: str) -> Any:
-    return await session.sdk.get_skill(uri)
 
 
 def _path_in(uri: str, folder: str) -> str:
