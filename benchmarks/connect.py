@@ -141,7 +141,7 @@ async def ours(config: Config) -> Row:
     chat = McpToolChat.from_config({"mcpServers": config})
     clock = Clock()
     await chat.server_manager.connect()
-    await chat.server_manager.catalog()
+    await chat.server_manager.list_tools()
     row = clock.row() | {"imports": imports}
     await chat.chat([question], model=model)
     row["second chat"] = await _timed(lambda: chat.chat([question], model=model))

@@ -257,7 +257,7 @@ async def called(servers: dict[str, Any], tool: str) -> float:
     from casual_mcp_nb.errors import ServerError
 
     async with McpToolChat.from_config({"servers": servers}) as chat:
-        catalog = await chat.server_manager.catalog()
+        catalog = await chat.server_manager.list_tools()
         started = time.perf_counter()
         with contextlib.suppress(ServerError):
             await chat.server_manager.call(catalog.resolve(tool), {})

@@ -89,7 +89,7 @@ class McpClient:
     async def list_tools(self) -> list[ToolSpec]:
         """List all server tools. Connects servers first if needed."""
         await self.server_manager.connect()
-        return list(await self.server_manager.catalog())
+        return list(await self.server_manager.list_tools())
 
     async def call_tool(
         self,
@@ -113,7 +113,7 @@ class McpClient:
             ServerError: The call failed, or the tool reported a failure.
         """
         await self.server_manager.connect()
-        tool = (await self.server_manager.catalog()).resolve(name)
+        tool = (await self.server_manager.list_tools()).resolve(name)
         result = await self.server_manager.call(tool, arguments or {}, meta=meta)
         if result.is_error and raise_on_error:
             text = result_text(result)

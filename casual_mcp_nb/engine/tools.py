@@ -519,7 +519,7 @@ class ChatTools:
 
         Does not connect.
         """
-        catalog = await self.server_manager.catalog()
+        catalog = await self.server_manager.list_tools()
         if catalog is not self.changes.catalog and len(catalog) > MAX_TOOLS_ON_LOOP:
             await asyncio.to_thread(self.changes.update, catalog)
         else:
@@ -530,7 +530,7 @@ class ChatTools:
 
         Sends no request.
         """
-        self.changes.update(self.server_manager.known_catalog())
+        self.changes.update(self.server_manager.known_tools)
 
     async def connected_view(
         self, selection: Selection, model: ChatModel | None = None

@@ -366,7 +366,7 @@ class ServerManager:
         self.disabled.difference_update(names)
 
     def is_current(self, catalog: Catalog) -> bool:
-        """Check whether `connect` and `catalog` have nothing to do, and would end with this one."""
+        """Check whether `connect` and `list_tools` have nothing to do, and would end with this one."""
         self._check_open()
         if catalog is not self._known.catalog or self._known.version != self.version:
             return False
@@ -375,7 +375,7 @@ class ServerManager:
                 return False
         return True
 
-    async def catalog(self) -> Catalog:
+    async def list_tools(self) -> Catalog:
         """List all servers' tools, in config order. Stale lists are refreshed concurrently.
 
         A server that died keeps its last known tools, since using them starts it again. One that
@@ -395,8 +395,9 @@ class ServerManager:
         self._known.version = version
         return self._known.catalog
 
-    def known_catalog(self) -> Catalog:
-        """List all servers' tools as last listed. Asks no server."""
+    @property
+    def known_tools(self) -> Catalog:
+        """All servers' tools as last listed."""
         lists = self._lists()
         if not self._known.has(lists):
             self._known = _KnownTools(lists, self._absent)

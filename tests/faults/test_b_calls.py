@@ -207,7 +207,7 @@ async def test_half_a_surrogate_pair_becomes_a_mark_over_every_transport(
         chat = await opened({"odd": local if way == "stdio" else server.config()})
         turn = await ask(chat, calls(call("odd__a"), call("odd__b")), "done")
         assert [c.status for c in turn.tool_calls] == ["ok", "ok"]
-        assert [c.description for c in await chat.server_manager.catalog()] == [read, read]
+        assert [c.description for c in await chat.server_manager.list_tools()] == [read, read]
         assert turn.tool_calls[0].content[0].text == read
         assert turn.tool_calls[0].structured == {read: read}
 

@@ -200,7 +200,7 @@ async def test_a_tool_of_the_person_whose_schema_cannot_be_read_is_refused_with_
         for add in (chat.add_tool, chat.add_synthetic_tool):
             with pytest.raises(UsageError, match="its input schema"):
                 add(Own())
-        assert len(await chat.server_manager.catalog()) == 0
+        assert len(await chat.server_manager.list_tools()) == 0
 
 
 @pytest.mark.fault(41)

@@ -76,7 +76,7 @@ async def test_odd_arguments_of_a_search_are_answered_with_a_short_text(
     async with McpToolChat.from_config(
         {"servers": servers, "tool_discovery": {"enabled": True}}
     ) as chat:
-        assert len(await chat.server_manager.catalog()) == len(TOOLS)
+        assert len(await chat.server_manager.list_tools()) == len(TOOLS)
         turn = await ask(
             chat, odd, call("search_tools", query="weather"), call("weather__forecast"), "done"
         )

@@ -135,7 +135,7 @@ async def test_a_server_that_cannot_start_costs_the_others_nothing(
     states = {name: status.state for name, status in server_manager.statuses.items()}
     assert states == {"gone": "failed", "one": "ready", "silent": "failed", "two": "ready"}
     assert server_manager.statuses["gone"].error == "the command '/no/such/server' was not found"
-    catalog = await server_manager.catalog()
+    catalog = await server_manager.list_tools()
     assert [tool.wire_name for tool in catalog] == ["one__a", "two__a"]
     for tool in catalog:
         assert (await server_manager.call(tool, {})).content[0].text == "ok"
@@ -159,7 +159,7 @@ async def test_when_all_servers_fail_each_has_its_reason_and_the_catalog_is_empt
         "no answer in 0.5 s (if it needs longer, raise servers.silent.init_timeout)",
     ]
     assert server_manager.statuses["leaver"].stderr_tail == "out of licences"
-    assert len(await server_manager.catalog()) == 0
+    assert len(await server_manager.list_tools()) == 0
 
 
 async def test_a_second_connect_leaves_ready_and_failed_servers_alone(
@@ -205,10 +205,10 @@ async def test_the_catalog_is_the_same_object_until_a_tool_changes(opened: Opene
     server = _inside("a")
     server_manager = opened(ServerManager({}, in_process={"inside": server}, cache_ttl=1e-9))
     await server_manager.connect()
-    first = await server_manager.catalog()
-    assert await server_manager.catalog() is first
+    first = await server_manager.list_tools()
+    assert await server_manager.list_tools() is first
     server.tool(lambda: "new", name="b")
-    second = await server_manager.catalog()
+    second = await server_manager.list_tools()
     assert [tool.name for tool in second] == ["a", "b"]
     assert second.version != first.version
 
@@ -219,7 +219,7 @@ async def test_the_catalog_is_in_the_order_of_the_config_whoever_was_ready_first
     servers = {"slow": raw(slow=0.4, calls={"a": {}}), "quick": raw(calls={"b": {}})}
     server_manager = opened(ServerManager(servers, in_process={"inside": _inside("c")}))
     await server_manager.connect()
-    assert [tool.wire_name for tool in await server_manager.catalog()] == [
+    assert [tool.wire_name for tool in await server_manager.list_tools()] == [
         "slow__a",
         "quick__b",
         "inside__c",
@@ -237,7 +237,7 @@ async def test_two_servers_with_the_same_tool_are_each_called_by_their_own_name(
         ServerManager({"left": answering("I am left"), "right": answering("I am right")})
     )
     await server_manager.connect()
-    catalog = await server_manager.catalog()
+    catalog = await server_manager.list_tools()
     answers = {
         tool.wire_name: (await server_manager.call(tool, {})).content[0].text for tool in catalog
     }
@@ -251,12 +251,12 @@ async def test_a_death_touches_one_call_of_one_server_only(opened: Opened, raw: 
         )
     )
     await server_manager.connect()
-    die, healthy = await server_manager.catalog()
+    die, healthy = await server_manager.list_tools()
     dying = asyncio.create_task(server_manager.call(die, {}))
     assert (await server_manager.call(healthy, {})).content[0].text == "ok"
     with pytest.raises(ToolCallError):
         await dying
-    assert [tool.name for tool in await server_manager.catalog()] == ["die", "a"]
+    assert [tool.name for tool in await server_manager.list_tools()] == ["die", "a"]
 
 
 async def test_a_server_is_reconnected_by_name_without_touching_the_others(
@@ -276,7 +276,7 @@ async def test_a_server_is_reconnected_by_name_without_touching_the_others(
     await server_manager.reconnect("mended")
     assert server_manager.statuses["mended"].state == "ready"
     assert server_manager.statuses["other"] == other
-    assert [tool.name for tool in await server_manager.catalog()] == ["a", "b"]
+    assert [tool.name for tool in await server_manager.list_tools()] == ["a", "b"]
     await server_manager.reconnect("mended")
     assert len(processes()) == 2
 
@@ -301,7 +301,7 @@ async def test_an_in_process_server_has_no_config_and_a_distinct_name(
         ServerManager({}, in_process={"notebook": _inside("a")}, handlers=handlers)
     )
     await server_manager.connect()
-    assert [tool.wire_name for tool in await server_manager.catalog()] == ["notebook__a"]
+    assert [tool.wire_name for tool in await server_manager.list_tools()] == ["notebook__a"]
     assert changes
     assert server_manager.config_of("notebook") is None
     with pytest.raises(UsageError, match="already a server 'notebook'"):

@@ -159,7 +159,7 @@ async def test_all_secrets_of_the_config_are_masked_in_any_servers_output(opened
         ServerManager({}, in_process={"notes": server}, secrets=[SECRET], handlers=handlers)
     )
     await server_manager.connect()
-    (tool,) = await server_manager.catalog()
+    (tool,) = await server_manager.list_tools()
     seen: list[Any] = []
     result = await server_manager.call(
         tool, {"key": SECRET}, on_progress=lambda *progress: seen.append(progress)

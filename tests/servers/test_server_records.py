@@ -204,21 +204,21 @@ def test_a_message_with_a_value_that_is_not_plain_is_read_like_another_one() -> 
 async def test_a_server_is_added_and_removed(opened: Callable[..., Any]) -> None:
     manager: ServerManager = opened(ServerManager({}, in_process={"one": talking()}))
     await manager.connect()
-    before = await manager.catalog()
+    before = await manager.list_tools()
     manager.add("two", server=talking())
     with pytest.raises(UsageError, match="already"):
         manager.add("two", server=talking())
     await manager.connect()
-    both = await manager.catalog()
+    both = await manager.list_tools()
     assert list(both.by_server) == ["one", "two"]
     await manager.remove("two")
-    assert list((await manager.catalog()).by_server) == list(before.by_server) == ["one"]
+    assert list((await manager.list_tools()).by_server) == list(before.by_server) == ["one"]
     with pytest.raises(ToolCallError, match="removed"):
         await manager.call(both.resolve("two:tell"), {})
     with pytest.raises(UnknownNameError):
         await manager.remove("two")
     await manager.remove("one")
-    assert len(await manager.catalog()) == 0
+    assert len(await manager.list_tools()) == 0
 
 
 async def test_another_server_of_the_same_name_has_its_own_tools(
@@ -228,11 +228,11 @@ async def test_another_server_of_the_same_name_has_its_own_tools(
     other.tool(lambda: "here", name="here")
     manager: ServerManager = opened(ServerManager({}, in_process={"one": talking()}))
     await manager.connect()
-    assert "tell" in {tool.name for tool in await manager.catalog()}
+    assert "tell" in {tool.name for tool in await manager.list_tools()}
     await manager.remove("one")
     manager.add("one", server=other)
     await manager.connect()
-    assert [tool.name for tool in await manager.catalog()] == ["here"]
+    assert [tool.name for tool in await manager.list_tools()] == ["here"]
 
 
 async def test_a_call_that_waits_for_a_removed_server_fails(
@@ -244,7 +244,7 @@ async def test_a_call_that_waits_for_a_removed_server_fails(
     config = ServerConfig.model_validate(raw_config(mark, calls={"wait": {"stderr": "called\n"}}))
     manager: ServerManager = opened(ServerManager({"slow": config}))
     await manager.connect()
-    tool = (await manager.catalog()).resolve("wait")
+    tool = (await manager.list_tools()).resolve("wait")
     waiting = asyncio.create_task(manager.call(tool, {}))
     await until(lambda: "called" in [line.text for line in manager.log_of("slow")])
     await manager.remove("slow")
