@@ -256,8 +256,8 @@ class ToolCall(Displayable):
         arguments: The arguments, or the original text if it is not a usable JSON object.
         status: `running`, or how it ended; `unknown` if its turn ended without recording that.
         result: The result as the model read it, or empty while it runs.
-        content: The result's parts as they came. A large result's texts are cut.
-        structured: Structured content, if the tool returned any and the result is not large.
+        original: The result as the tool returned it. A large result's texts are cut, and its
+            structured content is left out.
         seconds: How long it took, without `waited`, or None while it runs.
         progress: The last progress report.
         search: The search, if it was one.
@@ -267,16 +267,10 @@ class ToolCall(Displayable):
         waiting: Whether it is waiting for the person: for an approval, or because its server asked
             something.
         waited: Seconds that it waited for the person.
-        payload: The value that a notebook function returned for the person, or None in a saved
-            conversation.
-        mocked: Whether a stub answered in place of the tool, see `session.tools.mock`.
         nested: The calls that its function made, see `ToolContext.call_tool`.
         planned: Whether the person ran it from a plan, see `Session.plan`.
-        previews: The payload as displays show it.
         large: Describes a result too large for the model to read in full. `value` is the full
             result.
-        returned: The very object that a notebook function returned, in a tuple. Empty for other
-            tools and in a saved conversation.
         task: The task that the call became, if it did.
         app: The address of the page that shows its result as an app of the server, or empty.
         app_calls: The calls that this app made.
@@ -289,8 +283,7 @@ class ToolCall(Displayable):
     arguments: dict[str, Any] | str
     status: CallStatus = "running"
     result: str = ""
-    content: tuple[ContentPart, ...] = ()
-    structured: Any = None
+    original: ToolResult = _NO_RESULT
     seconds: float | None = None
     progress: ToolProgress | None = None
     search: ToolsSearched | None = None
@@ -300,13 +293,9 @@ class ToolCall(Displayable):
     needs_approval: bool = False
     waiting: bool = False
     waited: float = 0.0
-    payload: Any = dataclasses.field(default=None, repr=False, compare=False)
-    mocked: bool = False
     nested: tuple[ToolCall, ...] = ()
     planned: bool = False
-    previews: tuple[PayloadPreview, ...] = ()
     large: LargeResult | None = None
-    returned: tuple[Any, ...] = dataclasses.field(default=(), repr=False, compare=False)
     task: CallTask | None = None
     app: str = ""
     app_calls: tuple[ToolCall, ...] = ()
@@ -314,6 +303,41 @@ class ToolCall(Displayable):
 
     def __repr__(self) -> str:
         return f"<ToolCall: {self.tool}, {self.status}>"
+
+    @property
+    def content(self) -> tuple[ContentPart, ...]:
+        """The result's parts as they came. A large result's texts are cut."""
+        return self.original.content
+
+    @property
+    def structured(self) -> Any:
+        """Structured content, if the tool returned any and the result is not large."""
+        return self.original.structured
+
+    @property
+    def payload(self) -> Any:
+        """The value that a notebook function returned for the person, or None in a saved
+        conversation.
+        """
+        return self.original.payload
+
+    @property
+    def previews(self) -> tuple[PayloadPreview, ...]:
+        """The payload as displays show it."""
+        return self.original.previews
+
+    @property
+    def returned(self) -> tuple[Any, ...]:
+        """The very object that a notebook function returned, in a tuple.
+
+        Empty for other tools and in a saved conversation.
+        """
+        return self.original.returned
+
+    @property
+    def mocked(self) -> bool:
+        """Whether a stub answered in place of the tool, see `session.tools.mock`."""
+        return self.original.mocked
 
     @property
     def edited(self) -> bool:
@@ -565,7 +589,6 @@ def call_of(
             needs_approval=running and event.call_id in waits.approvals,
             waiting=running and event.call_id in waits.waiting,
         )
-    result = end.result or _NO_RESULT
     text, unedited = end.text, None
     if edits:
         text, unedited = edits[-1].text, edits[0].before
@@ -574,14 +597,9 @@ def call_of(
         status=end.status,
         result=text,
         unedited=unedited,
-        content=result.content,
-        structured=result.structured,
+        original=end.result or _NO_RESULT,
         seconds=end.at - event.at - waited,
-        payload=result.payload,
-        mocked=result.mocked,
-        previews=result.previews,
         large=end.large,
-        returned=result.returned,
     )
 
 
@@ -589,7 +607,7 @@ def app_calls_in(events: Iterable[AppCalled]) -> dict[str, tuple[ToolCall, ...]]
     """Build the calls that apps made, by the id of the call that each app shows."""
     calls: dict[str, tuple[ToolCall, ...]] = {}
     for event in events:
-        before, result = calls.get(event.call_id, ()), event.result or _NO_RESULT
+        before = calls.get(event.call_id, ())
         call = ToolCall(
             f"{event.call_id}/app-{len(before) + 1}",
             wire_name(event.tool),
@@ -597,8 +615,7 @@ def app_calls_in(events: Iterable[AppCalled]) -> dict[str, tuple[ToolCall, ...]]
             event.arguments,
             status=event.status,
             result=event.text,
-            content=result.content,
-            structured=result.structured,
+            original=event.result or _NO_RESULT,
             seconds=event.seconds,
             at=event.at,
             from_app=True,

@@ -213,21 +213,16 @@ def ended_call(
     nested: NestedCall, tool: ToolSpec, outcome: CallOutcome, seconds: float, at: float = 0.0
 ) -> ToolCall:
     """Build the value for a nested call that has ended."""
-    result = outcome.result or ToolResult()
     return ToolCall(
-        nested.id,
-        tool.wire_name,
-        tool.tool_name,
-        nested.arguments,
-        outcome.status,
-        encodable(outcome.text),
-        result.content,
-        result.structured,
+        id=nested.id,
+        name=tool.wire_name,
+        tool=tool.tool_name,
+        arguments=nested.arguments,
+        status=outcome.status,
+        result=encodable(outcome.text),
+        original=outcome.result or ToolResult(),
         seconds=seconds,
         at=at,
-        payload=result.payload,
-        mocked=result.mocked,
-        returned=result.returned,
     )
 
 

@@ -317,7 +317,8 @@ class Program:
         self.ended.append(call)
         if call.status == "ok":
             # A function of the notebook can return any object. The program gets what a model would.
-            return {"return_value": value_of_call(tool, replace(call, returned=()))}
+            original = replace(call.original, returned=())
+            return {"return_value": value_of_call(tool, replace(call, original=original))}
         message = f"{name}: {call.result.removeprefix('Error: ')[:MAX_ERROR]}"
         return {
             "exc_type": "PermissionError" if call.status == "denied" else "RuntimeError",

@@ -14,6 +14,7 @@ from pydantic_core import from_json, to_json
 from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.limits import is_large
 from casual_mcp_nb.base.tokens import estimate_tokens
+from casual_mcp_nb.conversation.event import CallStatus
 from casual_mcp_nb.conversation.step import EMPTY_RESULT, ToolCall
 
 NO_ERROR_TEXT = "the tool reported an error without text"
@@ -59,18 +60,15 @@ async def result_text_async(result: ToolResult) -> str:
 
 
 async def with_result(call: ToolCall, result: ToolResult) -> ToolCall:
-    """Give a call that no model made its result."""
-    return replace(
-        call,
-        status="error" if result.is_error else "ok",
-        result=await result_text_async(result),
-        content=result.content,
-        structured=result.structured,
-        payload=result.payload,
-        previews=result.previews,
-        returned=result.returned,
-        mocked=result.mocked,
-    )
+    """Give a call that no model made its result.
+
+    It does not keep what only an app gets, nor a table's rows, which are for large results.
+    """
+    text = await result_text_async(result)
+    status: CallStatus = "error" if result.is_error else "ok"
+    if result.rows is not None or result.meta is not None:
+        result = replace(result, rows=None, meta=None)
+    return replace(call, status=status, result=text, original=result)
 
 
 def _repeats(text: str, structured: Any) -> bool:

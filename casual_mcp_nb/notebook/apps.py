@@ -816,9 +816,7 @@ class SessionApps:
             app.call = replace(app.call, status=event.status, result=event.text)
             with suppress(CasualMcpError):
                 if event.result is not None and event.status in ("ok", "error"):
-                    app.call = replace(
-                        app.call, content=event.result.content, structured=event.result.structured
-                    )
+                    app.call = replace(app.call, original=event.result)
                     app.send(result=event.result.whole or event.result)
                 else:
                     app.send(cancelled=event.status)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from casual_llm.messages import AssistantMessage, UserMessage
 
-from casual_mcp_nb.base.content import ContentPart
+from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.tokens import CacheMiss, TokenParts, TokenUsage
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.conversation.conversation import Conversation
@@ -37,9 +37,8 @@ def plain(value: Any) -> str:
 
 
 def call(structured: Any = None, *content: ContentPart) -> ToolCall:
-    return ToolCall(
-        "1", "shop__list", ToolName("shop", "list"), {}, "ok", "text", content, structured
-    )
+    original = ToolResult(content, structured)
+    return ToolCall("1", "shop__list", ToolName("shop", "list"), {}, "ok", "text", original)
 
 
 def test_a_request_shows_its_messages_tools_and_breakdown(make: Any) -> None:

@@ -20,7 +20,7 @@ from kit.waiting import wait_until
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.config import ToolSetConfig
-from casual_mcp_nb.base.content import ContentPart
+from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.conversation.audit import MAX_CALLS, MAX_SIZE, RecordedCalls
 from casual_mcp_nb.conversation.step import ToolCall
@@ -208,7 +208,7 @@ def test_the_record_of_calls_is_bounded_in_number_and_size() -> None:
     assert [made.id for made in recorded.list()][:: MAX_CALLS - 1] == [str(MAX_CALLS + 5), "6"]
     large = ContentPart("image", data=bytes(MAX_SIZE // 2))
     for _ in range(3):
-        recorded.add(0.0, ToolCall("", "math__add", tool, {}, "ok", content=(large,)))
+        recorded.add(0.0, ToolCall("", "math__add", tool, {}, "ok", original=ToolResult((large,))))
     assert len(recorded.list()) == 2
     assert recorded.by_id(str(MAX_CALLS + 8)).call.content == (large,)
     with pytest.raises(UnknownNameError):
