@@ -1,7 +1,7 @@
 """Step mode from code: a loop over a turn's pauses, in which each request can be read and changed
 before it is sent.
 
-The turn runs on the engine's loop and waits in its `BeforeModelCall`. The loop's iterator holds the
+The turn runs on the engine's loop and waits in its gate, see `notebook/step_mode.py`. The loop's iterator holds the
 turn, and nothing else holds the iterator: when the loop ends early, the iterator is collected,
 which stops the turn.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -19,13 +19,14 @@ from casual_mcp_nb.base.tool import Catalog
 from casual_mcp_nb.conversation.event import Request
 from casual_mcp_nb.conversation.step import text_of
 from casual_mcp_nb.conversation.turn import Trace, Turn
-from casual_mcp_nb.engine.edits import MessageEdit, RequestEdit, SystemEdit, ToolsEdit
+from casual_mcp_nb.engine.edits import RequestEdit, SystemEdit, ToolsEdit
 from casual_mcp_nb.engine.turn_fields import ChatOptions
-from casual_mcp_nb.errors import UsageError, brief
+from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.caller import Caller, caller_here
 from casual_mcp_nb.notebook.loop import CLEAN_UP_SECONDS, EngineThread
 from casual_mcp_nb.notebook.parts import SessionParts
-from casual_mcp_nb.notebook.questions import Channel, editable_texts
+from casual_mcp_nb.notebook.questions import Channel
+from casual_mcp_nb.notebook.step_mode import StepAnswer, StepGate, StepTexts, check_text
 
 if TYPE_CHECKING:
     from casual_mcp_nb.conversation.conversation import Prompt
@@ -50,7 +51,8 @@ class Pause:
     def __init__(self, step: int, request: Request, catalog: Catalog) -> None:
         self.step = step
         self.request = request
-        self.texts, self.labels = editable_texts(request)
+        self._step_texts = StepTexts(request)
+        self.texts, self.labels = dict(self._step_texts.texts), self._step_texts.labels
         first = request.messages[0] if request.messages else None
         self.system: str = (
             text_of(first.content) if first is not None and first.role == "system" else ""
@@ -59,9 +61,9 @@ class Pause:
         by_wire_name = {tool.wire_name: str(tool.tool_name) for tool in catalog}
         offered = [str(definition["name"]) for definition in (*request.tools, *request.found)]
         self.tools: list[str] = [by_wire_name[name] for name in offered if name in by_wire_name]
-        self._before = (dict(self.texts), self.system, list(self.tools))
+        self._before = (self.system, list(self.tools))
         self.runs_on = False
-        self.answer: Future[Sequence[RequestEdit] | None] = Future()
+        self.answer: Future[StepAnswer] = Future()
 
     @property
     def tokens(self) -> int:
@@ -75,28 +77,20 @@ class Pause:
     def stop(self) -> None:
         """Stop the turn: its steps so far stay in `session.turns`, and the loop ends."""
         with suppress(InvalidStateError):
-            self.answer.set_result(None)
+            self.answer.set_result(StepAnswer("stop"))
 
     def send(self) -> None:
         """Send the request with its changes, as continuing the loop does."""
         if self.answer.done():
             return
-        edits = tuple(self._edits())
+        answer = StepAnswer("run" if self.runs_on else "next", tuple(self._edits()))
         with suppress(InvalidStateError):
-            self.answer.set_result(edits)
+            self.answer.set_result(answer)
 
     def _edits(self) -> Iterator[RequestEdit]:
-        texts, system, tools = self._before
-        for key, text in self.texts.items():
-            if key not in texts:
-                raise UsageError(
-                    f"There is no text {brief(key)} to edit.",
-                    hint=f"Available: {', '.join(map(repr, texts))}.",
-                )
-            _check_text("A text", text)
-            if text != texts[key]:
-                yield MessageEdit(text, key or None)
-        _check_text("The system prompt", self.system)
+        system, tools = self._before
+        yield from self._step_texts.edits(self.texts)
+        check_text("The system prompt", self.system)
         if self.system != system:
             yield SystemEdit(self.system)
         old = {self._catalog.resolve(name).tool_name for name in tools}
@@ -154,7 +148,8 @@ class Pauses:
                 "The pauses of a turn can be iterated over once.", hint="Call session.pauses again."
             )
         running = _Running(self._parts, wake)
-        options: ChatOptions = {**self._options, "step": running.gate}
+        gate = StepGate(running.ask, self._parts.runner.cancel)
+        options: ChatOptions = {**self._options, "step": gate}
         work = self._parts.turn_service.paused(self.turn, self._prompt, options, channel)
         self._started = True
         running.start(self._parts.engine, work, caller)
@@ -173,7 +168,6 @@ class _Running:
     def __init__(self, parts: SessionParts, wake: Callable[[], None]) -> None:
         self._parts = parts
         self._wake = wake
-        self._runs_on = False
         self._pause: Pause | None = None
 
     def start(self, engine: EngineThread, work: Coroutine[Any, Any, Turn], caller: Caller) -> None:
@@ -181,18 +175,11 @@ class _Running:
         self._future, self._ended = engine.submit(work, caller)
         self._future.add_done_callback(lambda _: wake())
 
-    async def gate(self, step: int, request: Request) -> Sequence[RequestEdit] | None:
-        """Wait for the person. A `BeforeModelCall`."""
-        if self._runs_on:
-            return None
+    async def ask(self, step: int, request: Request) -> StepAnswer:
+        """Pause, and wait for the answer of the loop."""
         pause = self._pause = Pause(step, request, self._parts.chat.catalog)
         self._wake()
-        edits = await asyncio.wrap_future(pause.answer)
-        self._runs_on = pause.runs_on
-        if edits is None:
-            self._parts.runner.cancel()
-            await asyncio.Event().wait()
-        return edits
+        return await asyncio.wrap_future(pause.answer)
 
     @property
     def waits(self) -> bool:
@@ -284,8 +271,3 @@ class _AsyncLoop:
 
     def __del__(self) -> None:
         self._running.cancel()
-
-
-def _check_text(what: str, value: object) -> None:
-    if not isinstance(value, str):
-        raise UsageError(f"{what} cannot be {brief(value)}.", hint="It must be a string.")

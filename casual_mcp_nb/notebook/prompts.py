@@ -30,7 +30,7 @@ from casual_mcp_nb.engine.consent import (
     NoOneToAsk,
     allowed_in_python,
 )
-from casual_mcp_nb.engine.edits import BeforeModelCall, MessageEdit
+from casual_mcp_nb.engine.edits import BeforeModelCall
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.errors import UsageError, brief
 from casual_mcp_nb.notebook.caller import notebook_shell
@@ -44,10 +44,10 @@ from casual_mcp_nb.notebook.questions import (
     FormQuestion,
     Question,
     SignInQuestion,
-    StepQuestion,
     UrlElicitation,
     not_open,
 )
+from casual_mcp_nb.notebook.step_mode import StepAnswer, StepGate, StepQuestion
 
 
 def can_prompt() -> bool:
@@ -608,20 +608,14 @@ class Questions(Sequence[Question]):
                 f"step cannot be {brief(step)}.",
                 hint="Give True, False, None, or a `BeforeModelCall`.",
             )
-        run = False
 
-        async def pause(number: int, request: Request) -> Sequence[MessageEdit] | None:
-            nonlocal run
-            if run or not (self.step_mode if step is None else step):
+        async def ask(number: int, request: Request) -> StepAnswer | None:
+            if not (self.step_mode if step is None else step):
                 return None
-            answer, edits = await self._answer(StepQuestion(self._channel(), number, request))
-            run = answer == "run"
-            if answer == "stop":
-                stop()
-                await asyncio.Event().wait()
-            return tuple(edits)
+            answer: StepAnswer = await self._answer(StepQuestion(self._channel(), number, request))
+            return answer
 
-        return pause
+        return StepGate(ask, stop)
 
     async def _answer(self, question: Question) -> Any:
         with self._new_question:

@@ -1,5 +1,5 @@
-"""A running turn's questions: whether a call may run, how to continue at a pause, servers' forms
-and pages.
+"""A running turn's questions: whether a call may run, and servers' forms and pages. How to continue
+at a pause is asked by `notebook/step_mode.py`.
 
 A question is answered once, from any thread: in the panel, at an `input()` prompt, or by calling a
 method.
@@ -17,12 +17,9 @@ from typing import Any, ClassVar, Literal
 
 from casual_mcp_nb.base.mcp import AddressRequest, SignInRequest
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.conversation.event import Request
-from casual_mcp_nb.conversation.step import text_of
 from casual_mcp_nb.display.words import clean, cut
 from casual_mcp_nb.engine.consent import ONE_BY_ONE, ApprovalRequest, Decision, NoOneToAsk, Scope
-from casual_mcp_nb.engine.edits import MessageEdit, editable
-from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.forms import FormField, checked, fields_of
 
 Channel = Literal["input", "panel"]
@@ -242,85 +239,6 @@ class ApprovalQuestion(Question):
         )
         if (scope == "tool" and same_tool) or (scope == "server" and same_server):
             self.approve()
-
-
-class StepQuestion(Question):
-    """A pause before a model call.
-
-    Attributes:
-        texts: The texts that are new to the model and can be edited: the person's message as "",
-            results by the call's id.
-    """
-
-    kind = "step"
-
-    def __init__(self, channel: Channel, step: int, request: Request) -> None:
-        super().__init__(channel)
-        self.step, self.request = step, request
-        self.texts, self.labels = editable_texts(request)
-
-    @property
-    def summary(self) -> str:
-        """The next request in one line."""
-        from casual_mcp_nb.conversation.view_calls import request_words
-
-        return request_words(self.request)
-
-    @property
-    def text(self) -> str:
-        """The step's number, and the next request."""
-        return f"Paused before step {self.step + 1}, which sends {self.summary}."
-
-    def next(self) -> None:
-        """Call the model, and pause again before the next call."""
-        self._settle(("next", ()))
-
-    def run(self, texts: str | Mapping[str, str] | None = None) -> None:
-        """Run the turn to its end without another pause; `texts` as in `edit`, and None changes
-        nothing.
-        """
-        self._settle(("run", self._edits(texts) if texts else ()))
-
-    def edit(self, texts: str | Mapping[str, str]) -> None:
-        """Call the model with edited texts, by the keys of `texts`.
-
-        A string replaces the last one.
-        """
-        self._settle(("next", self._edits(texts)))
-
-    def _edits(self, texts: str | Mapping[str, str]) -> tuple[MessageEdit, ...]:
-        if not self.texts:
-            raise UsageError("There is nothing to edit before this step.")
-        changes = {list(self.texts)[-1]: texts} if isinstance(texts, str) else texts
-        unknown = next((key for key in changes if key not in self.texts), None)
-        if unknown is not None:
-            raise UsageError(
-                f"There is no text {shown(unknown)} to edit.",
-                hint=f"Available: {', '.join(map(repr, self.texts))}.",
-            )
-        return tuple(MessageEdit(text, key or None) for key, text in changes.items())
-
-    def stop(self) -> None:
-        """Stop the turn."""
-        self._settle(("stop", ()))
-
-    def expire(self, why: str) -> None:
-        """Run the turn to its end."""
-        self.run()
-
-
-def editable_texts(request: Request) -> tuple[dict[str, str], dict[str, str]]:
-    """Collect the request's texts that are new to the model, with labels: the message under "",
-    results by call.
-    """
-    messages = request.messages
-    texts: dict[str, str] = {}
-    labels: dict[str, str] = {}
-    for call_id, index in editable(messages).items():
-        key = call_id or ""
-        texts[key] = text_of(messages[index].content)
-        labels[key] = f"result of {getattr(messages[index], 'name', '')}" if key else "your message"
-    return texts, labels
 
 
 def not_open() -> UsageError:

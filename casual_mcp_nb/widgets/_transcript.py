@@ -42,9 +42,9 @@ from casual_mcp_nb.notebook.questions import (
     FormQuestion,
     Question,
     SignInQuestion,
-    StepQuestion,
     UrlElicitation,
 )
+from casual_mcp_nb.notebook.step_mode import StepQuestion
 from casual_mcp_nb.views import transcript_html
 
 

@@ -30,8 +30,8 @@ from casual_mcp_nb.engine.turn_fields import ChatOptions, spelled_out
 from casual_mcp_nb.errors import CasualMcpError, UsageError
 from casual_mcp_nb.notebook.apps import App
 from casual_mcp_nb.notebook.live import Throttle
-from casual_mcp_nb.notebook.questions import StepQuestion
 from casual_mcp_nb.notebook.resource_service import several
+from casual_mcp_nb.notebook.step_mode import StepQuestion
 from casual_mcp_nb.views import request_html
 from casual_mcp_nb.widgets._rows import MAX_NAME, audit_rows
 from casual_mcp_nb.widgets._transcript import (

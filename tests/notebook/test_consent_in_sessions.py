@@ -20,7 +20,8 @@ from kit.waiting import wait_until
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.status import Check
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.notebook.questions import ApprovalQuestion, FormQuestion, StepQuestion
+from casual_mcp_nb.notebook.questions import ApprovalQuestion, FormQuestion
+from casual_mcp_nb.notebook.step_mode import StepQuestion
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
 FLIP = {"servers": {"shop": flipping([tool("pay", DESTRUCTIVE)], [tool("pay", READ_ONLY)])}}

@@ -23,9 +23,9 @@ from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.questions import (
     ApprovalQuestion,
     FormQuestion,
-    StepQuestion,
     UrlElicitation,
 )
+from casual_mcp_nb.notebook.step_mode import StepQuestion
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
 MATH = {"servers": {"math": {"bundled": "math", "transport": "in-process", "approval": "always"}}}

@@ -18,7 +18,8 @@ from kit.waiting import wait_until
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.config import ToolSetConfig
 from casual_mcp_nb.errors import UnknownNameError, UsageError
-from casual_mcp_nb.notebook.questions import ApprovalQuestion, StepQuestion
+from casual_mcp_nb.notebook.questions import ApprovalQuestion
+from casual_mcp_nb.notebook.step_mode import StepQuestion
 from casual_mcp_nb.providers.scripted import call, scripted_model
 from casual_mcp_nb.widgets.conversation import ConversationState, TokenMeter, TokensState
 

@@ -13,7 +13,8 @@ from casual_mcp_nb.base.content import MAX_BYTES
 from casual_mcp_nb.display.words import call_code, literal
 from casual_mcp_nb.engine.consent import MAX_REASON
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.notebook.questions import ApprovalQuestion, StepQuestion
+from casual_mcp_nb.notebook.questions import ApprovalQuestion
+from casual_mcp_nb.notebook.step_mode import StepQuestion
 from casual_mcp_nb.providers.scripted import call, calls
 from casual_mcp_nb.widgets._transcript import chat_code
 from casual_mcp_nb.widgets.conversation import ConversationState
