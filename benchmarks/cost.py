@@ -66,6 +66,7 @@ from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.discovery.signatures import identifier
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.setup import ChatSetup
 from casual_mcp_nb.experiments.evaluate import load_catalog
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.servers.server_manager import ServerManager
@@ -252,7 +253,7 @@ async def conversation(
             # Hundreds at a time would take longer than a server may.
             await manager.connect(names[first : first + 20])
         async with McpToolChat(
-            manager, ModelFactory(config), selection=selection, system=SYSTEM
+            manager, ModelFactory(config), ChatSetup(selection=selection, system=SYSTEM)
         ) as chat:
             turns: list[Turn] = []
             bodies: list[list[Any]] = []

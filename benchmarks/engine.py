@@ -33,6 +33,7 @@ from fastmcp.tools import Tool
 from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.setup import ChatSetup
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.servers.server_manager import ServerManager
 
@@ -85,7 +86,9 @@ class Ours:
         server_manager = ServerManager(
             {}, in_process={"desk": server(0, "add"), "many": server(tools - 1)}, cache_ttl=None
         )
-        self._chat = McpToolChat(server_manager, ModelFactory(Config()), selection=selection)
+        self._chat = McpToolChat(
+            server_manager, ModelFactory(Config()), ChatSetup(selection=selection)
+        )
         self._model = Model(AtOnce("desk__add"), "at-once")  # type: ignore[arg-type]
 
     async def __aenter__(self) -> Self:

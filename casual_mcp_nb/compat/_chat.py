@@ -20,6 +20,7 @@ from casual_mcp_nb.discovery.synthetic import SyntheticTool
 from casual_mcp_nb.engine import chat as engine
 from casual_mcp_nb.engine.options import TurnLimits
 from casual_mcp_nb.engine.results import result_text, result_text_async
+from casual_mcp_nb.engine.setup import ChatSetup
 from casual_mcp_nb.errors import CasualMcpError, ToolCallError, UsageError, shown
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.servers.server_manager import ServerManager
@@ -316,7 +317,7 @@ class McpToolChat(engine.McpToolChat):
         synthetic_tools: Your own synthetic tools, see `add_synthetic_tool`.
         model_factory: The models that `chat` can name, or None for none.
         more: Further arguments, such as `selection`, `tool_sets`, `limits`, `approver` and
-            `approval`.
+            `approval`, see `ChatSetup`.
 
     Attributes:
         mcp_client: The connections.
@@ -350,17 +351,16 @@ class McpToolChat(engine.McpToolChat):
         more.setdefault(
             "limits", TurnLimits.of(Config(), Settings.from_environ(read_environment(None)))
         )
-        super().__init__(
-            client.server_manager, factory, system=system, synthetic_tools=synthetic_tools, **more
-        )
+        setup = ChatSetup(system=system, synthetic_tools=synthetic_tools, **more)
+        super().__init__(client.server_manager, factory, setup)
         self.mcp_client = client
         self.model_factory = factory
         if tool_cache is not None:
             self.__dict__["tool_cache"] = tool_cache
 
     @classmethod
-    def _of(cls, server_manager: ServerManager, models: ModelFactory, **more: Any) -> Self:
-        return cls(server_manager, model_factory=models, **more)
+    def _of(cls, server_manager: ServerManager, models: ModelFactory, setup: ChatSetup) -> Self:
+        return cls(server_manager, model_factory=models, **vars(setup))
 
     async def __aenter__(self) -> Self:
         await self.mcp_client.__aenter__()

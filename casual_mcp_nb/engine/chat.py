@@ -1,13 +1,12 @@
 """McpToolChat: a model, MCP servers and a selection, put together for chatting.
 
-`McpToolChat.run` runs one turn: it has a `Run` built from the conversation, and records how it
-ends. The turn's steps are in `engine/run.py`.
+`McpToolChat.run_turn` runs one turn: it has a `Run` built from the conversation, and records how
+it ends. The turn's steps are in `engine/run.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -39,21 +38,18 @@ from casual_mcp_nb.conversation.event import Event, Notice, QuestionKind, TurnFi
 from casual_mcp_nb.conversation.stats import ChatStats
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.discovery.synthetic import SyntheticTool
-from casual_mcp_nb.engine.build_run import (
-    ConversationState,
-    PreflightChecks,
-    build_run,
-    put_in_place,
-)
+from casual_mcp_nb.engine.build_run import build_run
 from casual_mcp_nb.engine.consent import (
     Approver,
     Consent,
     Sampling,
     allowed_in_python,
+    always,
     checked_overrides,
+    never,
 )
+from casual_mcp_nb.engine.conversation_state import ConversationState
 from casual_mcp_nb.engine.deliveries import Deliveries
-from casual_mcp_nb.engine.dispatch import TaskDesk
 from casual_mcp_nb.engine.follower import Follower
 from casual_mcp_nb.engine.instructions import Instructions
 from casual_mcp_nb.engine.large_results import LargeResults
@@ -66,6 +62,9 @@ from casual_mcp_nb.engine.options import (
     selection_without,
     split_messages,
 )
+from casual_mcp_nb.engine.preflight import PreflightChecks
+from casual_mcp_nb.engine.recorded_chat import ReplayedChat, record_chat
+from casual_mcp_nb.engine.setup import ChatSetup, TurnSetup
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.engine.tools import ChatNames, ChatTools
 from casual_mcp_nb.engine.turn_fields import NamedTurnFields, TurnFields, spelled_out
@@ -96,25 +95,7 @@ class McpToolChat:
     Args:
         server_manager: The connections.
         models: The models.
-        selection: The model's view of the tools. Edit it at any time, a turn reads it when it
-            starts.
-        tool_sets: The toolsets that a selection can name.
-        templates: Where system prompts come from.
-        limits: A turn's limits.
-        system: The system prompt where neither the turn nor the model's template gives one, or None
-            for the default template.
-        approver: Asks the person where a tool's policy requires it. Without one, a policy in the
-            config denies the calls that it would ask about. Those that only the default policy asks
-            about run, with a notice.
-        approval: Policies by server that replace the config's.
-        can_ask: Returns whether somebody could answer the approver now; None: always.
-        how_to_allow: See `Consent`.
-        answer_limits: How long to wait for the person.
-        secrets: Values to redact in a turn's error.
-        run_function: Runs the calls to functions that `add_tool` made tools.
-        strict: Whether every call asks unless somebody set its policy to `never`, and changed tools
-            are blocked.
-        synthetic_tools: Your own synthetic tools, see `add_synthetic_tool`.
+        setup: All else, see `ChatSetup`.
 
     Attributes:
         state: This conversation's state.
@@ -130,55 +111,42 @@ class McpToolChat:
         self,
         server_manager: ServerManager,
         models: ModelFactory,
-        *,
-        selection: Selection | None = None,
-        tool_sets: Mapping[str, ToolSetConfig] | None = None,
-        templates: TemplateLibrary | None = None,
-        limits: TurnLimits | None = None,
-        system: str | None = None,
-        approver: Approver | None = None,
-        approval: Mapping[str, Policies] | None = None,
-        can_ask: Callable[[], bool] | None = None,
-        how_to_allow: Callable[[ToolSpec], str] | None = None,
-        answer_limits: AnswerLimits | None = None,
-        secrets: Collection[str] = (),
-        run_function: FunctionRunner = run_here,
-        strict: bool = False,
-        synthetic_tools: Iterable[SyntheticTool] = (),
+        setup: ChatSetup | None = None,
     ) -> None:
+        setup = setup or ChatSetup()
         self.server_manager = server_manager
         self.models = models
-        self.tool_sets = dict(tool_sets or {})
-        self.templates = templates or TemplateLibrary.for_config(None, server_manager.worker)
-        self.limits = limits or TurnLimits()
-        self.system = system
+        self.tool_sets = dict(setup.tool_sets or {})
+        self.templates = setup.templates or TemplateLibrary.for_config(None, server_manager.worker)
+        self.limits = setup.limits or TurnLimits()
+        self.system = setup.system
         self._context: Mapping[str, Any] = {}
-        self.tools = ChatTools(server_manager, self.tool_sets, lambda: models.window, strict)
+        self.tools = ChatTools(server_manager, self.tool_sets, lambda: models.window, setup.strict)
         self.deliveries = Deliveries()
         self.instructions = Instructions()
         self.checks = PreflightChecks()
         consent = Consent(
             self.tools.changes,
             server_manager.config_of,
-            overrides=checked_overrides(approval, server_manager.names),
-            approver=approver,
-            can_ask=can_ask or (lambda: True),
-            how_to_allow=how_to_allow or allowed_in_python,
-            limits=answer_limits or AnswerLimits(),
-            strict=strict,
+            overrides=checked_overrides(setup.approval, server_manager.names),
+            approver=setup.approver,
+            can_ask=setup.can_ask or always,
+            how_to_allow=setup.how_to_allow or allowed_in_python,
+            limits=setup.answer_limits or AnswerLimits(),
+            strict=setup.strict,
         )
         self.state = ConversationState(
-            selection or Selection(), consent, LargeResults(server_manager.config_of)
+            setup.selection or Selection(), consent, LargeResults(server_manager.config_of)
         )
-        self.run_function = run_function
+        self.run_function = setup.run_function
         self.toolbox = Toolbox(
-            run_function,
+            self.run_function,
             server_manager.changed,
             partial(self._log, NOTEBOOK),
             server_manager.worker,
         )
-        self.mocks = Mocks(run_function)
-        self._secrets = secrets
+        self.mocks = Mocks(self.run_function)
+        self._secrets = setup.secrets
         self.audit = AuditTrail(lambda: self._secrets)
         self.server_logs = Listeners[[str, str, str]]()
         self.sampling = Sampling(
@@ -189,11 +157,11 @@ class McpToolChat:
             partial(self._asking, "sampling"),
         )
         self.tape: Recorder | Replayer | None = None
-        self._add_replayed: Callable[[str], None] = lambda name: None
+        self._replayed: ReplayedChat | None = None
         self._asks = self.consent.approver, self.consent.can_ask
         self.names = ChatNames(server_manager, self.tool_sets, lambda: self.catalog)
         self.selection.bind(self.names)
-        for tool in synthetic_tools:
+        for tool in setup.synthetic_tools:
             self.add_synthetic_tool(tool)
 
     @classmethod
@@ -278,9 +246,7 @@ class McpToolChat:
             handlers=handlers,
             secrets=loaded.high_confidence_secrets(),
         )
-        chat = cls._of(
-            server_manager,
-            ModelFactory(loaded),
+        setup = ChatSetup(
             selection=initial_selection(loaded, in_process or {}),
             tool_sets=loaded.tool_sets,
             templates=TemplateLibrary.for_config(loaded.folder, server_manager.worker),
@@ -296,13 +262,14 @@ class McpToolChat:
             strict=strict or loaded.strict,
             synthetic_tools=synthetic_tools,
         )
+        chat = cls._of(server_manager, ModelFactory(loaded), setup)
         chat.tools.use_embedding(loaded.tool_discovery.embedding, chat.models, changed)
         return chat
 
     @classmethod
-    def _of(cls, server_manager: ServerManager, models: ModelFactory, **more: Any) -> Self:
+    def _of(cls, server_manager: ServerManager, models: ModelFactory, setup: ChatSetup) -> Self:
         """Create a chat from these parts. A subclass with another constructor overrides this."""
-        return cls(server_manager, models, **more)
+        return cls(server_manager, models, setup)
 
     async def __aenter__(self) -> Self:
         await self.server_manager.connect()
@@ -572,21 +539,24 @@ class McpToolChat:
         """
         if self.tape is not None:
             self.consent.approver, self.consent.can_ask = self._asks
+            self.consent.runs_nothing = never
             self.server_manager.restore()
         self.tape = tape
-        if tape is None:
-            return
+        self._replayed = None
         self._asks = self.consent.approver, self.consent.can_ask
-        self._add_replayed = put_in_place(
-            tape, self.server_manager, self.consent, self.toolbox, self._log, self._notify
-        )
+        if isinstance(tape, Recorder):
+            record_chat(tape, self.server_manager, self.consent)
+        elif tape is not None:
+            self._replayed = ReplayedChat(
+                tape, self.server_manager, self.consent, self.toolbox, self._log, self._notify
+            )
 
     async def replay_servers(self, names: Collection[str]) -> None:
         """Have exactly the servers that the replayed cassette had at one turn."""
         present = [*self.server_manager.names]
         for name in names:
-            if name not in present:
-                self._add_replayed(name)
+            if name not in present and self._replayed is not None:
+                self._replayed.add_server(name)
         for name in present:
             if name not in names and not (name == NOTEBOOK and self.toolbox.tools):
                 await self.remove_server(name)
@@ -618,10 +588,6 @@ class McpToolChat:
         on_event: Callable[[Event], None] | None = None,
         recorded: Turn | None = None,
         plan_only: bool = False,
-        in_history: bool = False,
-        asked_at: float | None = None,
-        ahead: Callable[[], Awaitable[None]] | None = None,
-        tasks: TaskDesk | None = None,
     ) -> Turn:
         """Run one turn to its end.
 
@@ -636,14 +602,6 @@ class McpToolChat:
             recorded: The steps that it begins with, see `recorded_steps`. They call no model.
             plan_only: End it with the first response that calls tools, and run only searches for
                 tools.
-            in_history: Whether the turn becomes part of the conversation, so that a recording
-                cassette has it as a turn.
-            asked_at: When the person asked, by `time.monotonic()`, or None for now. The turn's time
-                counts from then.
-            ahead: Awaited before each request to the model, after its event, to save everything
-                before it.
-            tasks: Keeps the tasks that calls become. Without it, a call waits for the end of its
-                task.
 
         Returns:
             The turn. A model error or a limit makes it `failed` and does not raise. See
@@ -655,10 +613,24 @@ class McpToolChat:
             CancelledError: The caller was cancelled. The turn is `stopped`, and its trace has
                 everything until then.
         """
-        asked_at = time.monotonic() if asked_at is None else asked_at
-        options = options or TurnOptions()
-        turn = turn or Turn(Trace())
+        return await self.run_turn(
+            TurnSetup(
+                messages=messages,
+                options=options or TurnOptions(),
+                history=history,
+                turn=turn or Turn(Trace()),
+                before=before,
+                on_event=on_event,
+                recorded=recorded,
+                plan_only=plan_only,
+            )
+        )
+
+    async def run_turn(self, setup: TurnSetup) -> Turn:
+        """Run one turn to its end, as `run` does."""
+        turn, on_event = setup.turn, setup.on_event
         trace = turn.trace
+        context = setup.options.given.get("context") or ()
         audit = self.audit.follow()
 
         def emit(event: Event) -> None:
@@ -668,22 +640,8 @@ class McpToolChat:
             if on_event is not None:
                 on_event(event)
 
-        with self.toolbox.injecting(options.given.get("context") or ()):
-            run = await build_run(
-                self,
-                messages,
-                options,
-                history,
-                emit,
-                before,
-                recorded,
-                asked_at,
-                in_history=in_history,
-                plan_only=plan_only,
-                ahead=ahead,
-                results=trace.results,
-                tasks=tasks,
-            )
+        with self.toolbox.injecting(context):
+            run = await build_run(self, setup, emit)
             self.state.last_turn = turn
             self.state.running.add(run)
             try:
@@ -702,7 +660,7 @@ class McpToolChat:
             finally:
                 self.state.running.discard(run)
                 run.release()
-        if options.given.get("context"):
+        if context:
             await self.tools.update_known()
         return turn
 
@@ -743,9 +701,9 @@ class McpToolChat:
         )
         await load("casual_llm")
         history, new, options = split_messages(messages, options)
-        turn = await self.run(
-            new, options, history=history, before=self.state.last_turn if history else None
-        )
+        before = self.state.last_turn if history else None
+        setup = TurnSetup(messages=new, options=options, history=history, before=before)
+        turn = await self.run_turn(setup)
         turn.raise_for_status()
         return turn.messages[len(new) :]
 
@@ -773,10 +731,15 @@ class McpToolChat:
         turn = Turn(Trace())
         follower = Follower(turn.trace)
         before = self.state.last_turn if history else None
-        running = self.run(
-            new, turn_options, history=history, turn=turn, before=before, on_event=follower.on_event
+        setup = TurnSetup(
+            messages=new,
+            options=turn_options,
+            history=history,
+            turn=turn,
+            before=before,
+            on_event=follower.on_event,
         )
-        task = asyncio.create_task(running)
+        task = asyncio.create_task(self.run_turn(setup))
         task.add_done_callback(follower.on_end)
         try:
             async for event in follower:

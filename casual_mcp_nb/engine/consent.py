@@ -225,6 +225,16 @@ def allowed_in_python(tool: ToolSpec) -> str:
     return f'To allow it, use {allowing}, or set "approval": {policy} on this server in the config.'
 
 
+def always() -> bool:
+    """Say that somebody can be asked."""
+    return True
+
+
+def never(tool: ToolSpec) -> bool:
+    """Say that none of a tool's calls is replayed: all of them run something."""
+    return False
+
+
 @dataclass
 class _Answers:
     """The answers in one conversation.
@@ -263,11 +273,11 @@ class Consent:
     _: KW_ONLY
     overrides: dict[str, Policies] = field(default_factory=dict)
     approver: Approver | None = None
-    can_ask: Callable[[], bool] = lambda: True
+    can_ask: Callable[[], bool] = always
     limits: AnswerLimits = field(default_factory=AnswerLimits)
     strict: bool = False
     how_to_allow: Callable[[ToolSpec], str] = allowed_in_python
-    runs_nothing: Callable[[ToolSpec], bool] = lambda tool: False
+    runs_nothing: Callable[[ToolSpec], bool] = never
 
     def __post_init__(self) -> None:
         self._answers = _Answers()

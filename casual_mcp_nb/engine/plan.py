@@ -27,8 +27,9 @@ from casual_mcp_nb.conversation.event import (
 from casual_mcp_nb.conversation.step import ToolCall, read_call
 from casual_mcp_nb.conversation.turn import PlannedCall, Trace, Turn
 from casual_mcp_nb.discovery.synthetic import BUILT_IN
-from casual_mcp_nb.engine.build_run import Chat, build_dispatcher
+from casual_mcp_nb.engine.build_run import build_dispatcher
 from casual_mcp_nb.engine.calls import Calls
+from casual_mcp_nb.engine.conversation_state import Chat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.programs import program_spec
 from casual_mcp_nb.errors import UsageError, shown

@@ -5,7 +5,7 @@
 1. `request` assembles the model's input: the system prompt, as much of the conversation as its
   context window holds, and the
    definitions of loaded and found tools.
-2. `gate`, if the caller passed one, pauses here and may edit text that the model has not read yet.
+2. The options' `gate`, if the caller passed one, pauses here and may edit text that the model has not read yet.
 3. `_complete` calls the model. Its response becomes the conversation's next message. Without tool
   calls, the turn is over.
 4. `Calls.run` runs the calls concurrently, each through `Dispatcher.run`. `_add_results` adds the
@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -62,11 +62,11 @@ from casual_mcp_nb.discovery.synthetic import (
 from casual_mcp_nb.discovery.text import MAX_QUERY, emphasis, readable, terms
 from casual_mcp_nb.engine.answers import CALL_CHARACTERS, CallNames, TextPieces, too_long, within
 from casual_mcp_nb.engine.calls import Calls, as_presented, search_event
-from casual_mcp_nb.engine.deliveries import Deliveries
+from casual_mcp_nb.engine.conversation_state import Chat
 from casual_mcp_nb.engine.dispatch import (
     CallOutcome,
     Dispatcher,
-    TaskDesk,
+    TaskReport,
     due_reports,
     report_with,
 )
@@ -81,10 +81,10 @@ from casual_mcp_nb.engine.edits import (
 )
 from casual_mcp_nb.engine.large_results import DEFINITION as READ_ON
 from casual_mcp_nb.engine.large_results import TOKENS as READ_ON_TOKENS
-from casual_mcp_nb.engine.large_results import LargeResults, ReadResultTool, handles_in
-from casual_mcp_nb.engine.notices import NoticeHistory, ServerLogs, unseen, view_changes
-from casual_mcp_nb.engine.options import TurnLimits
+from casual_mcp_nb.engine.large_results import ReadResultTool, handles_in
+from casual_mcp_nb.engine.notices import ServerLogs, unseen, view_changes
 from casual_mcp_nb.engine.prefix import PromptPrefix
+from casual_mcp_nb.engine.setup import TurnSetup
 from casual_mcp_nb.engine.tool_view import ToolView, cut_notices
 from casual_mcp_nb.engine.window import ContextWindow
 from casual_mcp_nb.engine.written_calls import WrittenCall, written_calls
@@ -100,10 +100,8 @@ from casual_mcp_nb.providers.limits import RateLimitWait, RequestAdapted
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantMessage, AssistantToolCall, ChatMessage
 
-    from casual_mcp_nb.base.selection import Selection
     from casual_mcp_nb.base.tokens import TokenUsage
     from casual_mcp_nb.conversation.step import ModelResponse
-    from casual_mcp_nb.conversation.turn import Turn
     from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
     from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
     from casual_mcp_nb.providers.chat_model import ChatModel
@@ -112,76 +110,70 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Run:
-    """One turn while it runs. It shares no state with another turn.
+    """One turn while it runs.
 
     Args:
+        chat: The chat of its conversation.
+        setup: What the turn was set up with.
+        emit: Records an event.
         dispatcher: Runs single calls. Shares `discovered` with this run. Its synthetic tools fit
             `delivery`.
-        messages: The conversation so far, including the new message but no system message. Grows.
+        messages: The conversation so far, including the new message but no system message, and the
+            messages of recorded steps. Grows.
         discovered: The tools that searches in this conversation have loaded, by wire name. Grows.
-        select: Returns the view under another selection, or None where a turn's tools cannot
-            change.
-        refresh_view: Returns the view after changes by servers, or None where nothing changes.
-        recorded: The steps that the turn begins with. `messages` has theirs.
-        ahead: Awaited before each model call, after its event, or None for nothing.
-        plan_only: Whether the first response with calls ends it, without running them. Searches for
-            tools do not count.
-        results: The result messages so far, by the call's id. Grows.
-        tasks: Keeps the tasks that calls become, or None if calls wait for the end of their tasks.
+        delivery: How the model receives what searches find.
+        context: The part of the conversation that fits into the model's context window.
+        prefix: The previous request, to compare with the next one.
+        notices: The notices so far about tools and servers.
     """
 
+    chat: Chat
+    setup: TurnSetup
+    emit: Callable[[Event], None]
     model: ChatModel
     view: ToolView
     dispatcher: Dispatcher
     messages: list[ChatMessage]
     discovered: dict[str, ToolSpec]
     system: str
-    limits: TurnLimits
-    emit: Callable[[Event], None]
-    delivery: Delivery = "definitions"
-    stream: bool = True
-    gate: BeforeModelCall | None = None
-    clock: Callable[[], float] = time.monotonic
-    started: float | None = None
-    context: ContextWindow = field(default_factory=ContextWindow)
-    select: Callable[[Selection], ToolView] | None = None
-    refresh_view: Callable[[ToolView], Awaitable[ToolView]] | None = None
-    change_notices: Callable[[], Sequence[Notice]] = tuple
+    delivery: Delivery
+    context: ContextWindow
+    prefix: PromptPrefix
     notices: list[Notice] = field(default_factory=list)
-    large_results: LargeResults = field(default_factory=LargeResults)
-    history: NoticeHistory = field(default_factory=NoticeHistory)
-    deliveries: Deliveries = field(default_factory=Deliveries)
-    prefix: PromptPrefix = field(default_factory=PromptPrefix)
-    recorded: Turn | None = None
-    ahead: Callable[[], Awaitable[None]] | None = None
-    plan_only: bool = False
-    repair_calls: bool = False
-    results: dict[str, ChatMessage] = field(default_factory=dict)
-    tasks: TaskDesk | None = None
 
     def __post_init__(self) -> None:
-        clock = self.clock
-        start = (clock() if self.started is None else self.started) - (
-            self.recorded.trace.last_at if self.recorded else 0
-        )
+        setup, given = self.setup, self.setup.options.given
+        start = setup.asked_at
+        steps: Sequence[StepStarted] = ()
+        if setup.recorded is not None:
+            start -= setup.recorded.trace.last_at
+            steps = setup.recorded.trace.of(StepStarted)
+
+        def now() -> float:
+            return time.monotonic() - start
+
         # Not a method: events have it, and a turn that refers to itself would wait for the garbage
         # collector.
-        self.now: Callable[[], float] = lambda: clock() - start
-        steps = self.recorded.trace.of(StepStarted) if self.recorded else ()
+        self.now: Callable[[], float] = now
+        self.limits = self.chat.limits
+        self._max_steps: int = given.get("max_steps") or self.limits.max_steps
+        self._stream = given.get("stream") is not False
+        repair = given.get("repair_calls")
+        self.repair_calls = self.model.repair_calls if repair is None else bool(repair)
+        self._large_results = self.chat.state.large_results
         self._first_step = steps[-1].step + 1 if steps else 0
         self._first_view = self.view
         self._system_tokens = _prompt_tokens(self.system)
         self._cut_answers = CutAnswers()
         self.logs = ServerLogs(self.emit, self.now)
         self._calls = Calls(
-            self.dispatcher, self.limits, self.emit, self.now, self.large_results, self.tasks
+            self.dispatcher, self.limits, self.emit, self.now, self._large_results, setup.tasks
         )
-        ids = [
-            call.id
-            for each in self.messages
-            if each.role == "assistant"
-            for call in each.tool_calls or ()
-        ]
+        ids = []
+        for message in self.messages:
+            if message.role == "assistant":
+                for call in message.tool_calls or ():
+                    ids.append(call.id)
         self._names = CallNames(ids, self.dispatcher.wire_name)
         self._answered, self._has_called = False, self._first_step > 0
         self._last_sent: Request | None = None
@@ -223,13 +215,11 @@ class Run:
         )
         if self.dispatcher.small and not self._first_step:
             await self._load_for_message()
-        for step in range(self._first_step, self._first_step + self.limits.max_steps):
+        last = self._first_step + self._max_steps - 1
+        for step in range(self._first_step, last + 1):
             if step > self._first_step:
                 await self._refresh_tools()
-            if (
-                self.dispatcher.small
-                and self._first_step < step == self._first_step + self.limits.max_steps - 1
-            ):
+            if self.dispatcher.small and self._first_step < step == last:
                 # Otherwise the turn would end without an answer.
                 self._calls.repeats.answer_only = True
             try:
@@ -250,7 +240,7 @@ class Run:
                     await self._notify_of_missed_search()
                 return
             self._has_called = True
-            if self.plan_only and not all(
+            if self.setup.plan_only and not all(
                 call.function.name in BUILT_IN for call in message.tool_calls
             ):
                 return
@@ -261,7 +251,7 @@ class Run:
             self._add_results(step, calls, await self._calls.run(step, calls, refusals, recorded))
         useful = self._calls.repeats.last_useful
         raise MaxIterationsError(
-            f"The model was still calling tools after {self.limits.max_steps} steps."
+            f"The model was still calling tools after {self._max_steps} steps."
             + (f" The last result, of {useful}" if useful else ""),
             hint="Completed steps are kept. Ask the model to continue, or raise max_steps.",
         )
@@ -276,7 +266,8 @@ class Run:
         """Call the model once and add its response to the conversation."""
         model = self._sent_model
         request = self.request(step, model)
-        if self.gate is not None and (edits := await self._paused(self.gate, step, request)):
+        gate = self.setup.options.gate
+        if gate is not None and (edits := await self._paused(gate, step, request)):
             for edit in edits:
                 await self._edit(step, edit)
             request = self.request(step, model)
@@ -285,8 +276,8 @@ class Run:
             self.emit(change)
         self.emit(StepStarted(step, request, self.now(), undeferred_tokens))
         self._last_sent = request
-        if self.ahead is not None:
-            await self.ahead()
+        if self.setup.ahead is not None:
+            await self.setup.ahead()
         response = await self._complete(step, request, model)
         if request.delivery == "native" and model.tries_natively:
             try:
@@ -420,11 +411,9 @@ class Run:
         """
         from casual_mcp_nb.conversation.messages import result_message
 
-        reports = (
-            due_reports(self.tasks, self.dispatcher.tape, len(self.messages))
-            if self.tasks is not None
-            else []
-        )
+        reports: Sequence[TaskReport] = ()
+        if self.setup.tasks is not None:
+            reports = due_reports(self.setup.tasks, self.dispatcher.tape, len(self.messages))
         carrier, added = report_with(calls, reports) if reports else ("", "")
         for report in reports:
             self.emit(TaskReported(step + 1, report.number, report.text, carrier, self.now()))
@@ -437,7 +426,7 @@ class Run:
                 call.function.name, call.id, text, failed=failed, result=outcome.result
             )
             self.messages.append(message)
-            self.results[call.id] = message
+            self.setup.turn.trace.results[call.id] = message
             if (search := outcome.search) is not None:
                 if isinstance(self.dispatcher.tape, Replayer):
                     search = as_presented(search, text, self.view.deferred_by_name, self.discovered)
@@ -469,7 +458,7 @@ class Run:
                 found_tools=found_definitions,
                 before=self.prefix.response_id,
                 on_event=on_event,
-                stream=self.stream,
+                stream=self._stream,
             )
             response = await within(self.limits, completion)
         finally:
@@ -637,8 +626,8 @@ class Run:
 
     def _use_definitions(self) -> None:
         self.model.remember_native(False)
-        self.deliveries.refuse(self.model)
-        self.delivery = self.deliveries.of(self.view, self.model)
+        self.chat.deliveries.refuse(self.model)
+        self.delivery = self.chat.deliveries.of(self.view, self.model)
         self._make_synthetic()
         self._notify_once(
             f"Model {shown(self.model.name)} cannot load deferred tools by itself, so their"
@@ -696,8 +685,8 @@ class Run:
             case SystemEdit() if edit.text != self.system:
                 self.system, self._system_tokens = edit.text, _prompt_tokens(edit.text)
                 self.emit(RequestEdited(step, system=edit.text, at=self.now()))
-            case ToolsEdit() if self.select is not None and (edit.off or edit.loaded):
-                view = edited_view(edit, self.view, self.select)
+            case ToolsEdit() if edit.off or edit.loaded:
+                view = edited_view(edit, self.view, self.chat.tools.view)
                 await view.measure()
                 self._use_view(view)
                 self.emit(RequestEdited(step, off=edit.off, loaded=edit.loaded, at=self.now()))
@@ -761,15 +750,15 @@ class Run:
         )
 
     async def _refresh_tools(self) -> None:
-        if self.refresh_view is None:
-            return
-        view = await self.refresh_view(self.view)
+        view = await self.chat.tools.refreshed_view(self.view)
         if view is self.view:
             # Nothing changed, or another call of this step has seen it first.
             return
         before = self.view
         self._use_view(view)
-        on_definitions = unseen((*self.change_notices(), *self.view.notices), self.notices)
+        on_definitions = unseen(
+            (*self.chat.tools.change_notices(), *self.view.notices), self.notices
+        )
         for notice in (*view_changes(before, self.view), *on_definitions):
             self.notices.append(notice)
             self.emit(replace(notice, at=self.now()))
@@ -782,7 +771,7 @@ class Run:
                 del self.discovered[name]
             else:
                 self.discovered[name] = tool
-        self.delivery = self.deliveries.of(self.view, self.model)
+        self.delivery = self.chat.deliveries.of(self.view, self.model)
         self._make_synthetic()
 
     def _reads_from_the_start(self) -> bool:
@@ -795,14 +784,14 @@ class Run:
             return False
         servers = {tool.server for tool in (*self.view.loaded, *self.view.deferred)}
         return any(
-            self.large_results.limit_for(server, self.limits.result_tokens) for server in servers
+            self._large_results.limit_for(server, self.limits.result_tokens) for server in servers
         )
 
     def _offer_reader(self, messages: Sequence[ChatMessage]) -> None:
         if READ_RESULT not in self.dispatcher.synthetic and (
             self._reads_from_the_start() or handles_in(messages)
         ):
-            reader = ReadResultTool(self.messages, self.large_results, self.limits.result_tokens)
+            reader = ReadResultTool(self.messages, self._large_results, self.limits.result_tokens)
             self.dispatcher.synthetic = {**self.dispatcher.synthetic, READ_RESULT: reader}
         # With `bridge` it is called through `call_tool`, and its definition is not sent.
         self._defines_reader = (
@@ -813,7 +802,7 @@ class Run:
         self.emit(Notice(text, at=self.now()))
 
     def _notify_once(self, text: str) -> None:
-        for new in self.history.new([text]):
+        for new in self.chat.state.notice_history.new([text]):
             self._notify(new)
 
     async def _notify_of_missed_search(self) -> None:

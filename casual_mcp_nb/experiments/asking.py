@@ -12,9 +12,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from casual_mcp_nb.base.config import ServerConfig
-from casual_mcp_nb.engine.build_run import prompt_source
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.system_prompt import prompt_source
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.providers.chat_model import ChatModel

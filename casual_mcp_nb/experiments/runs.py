@@ -22,6 +22,7 @@ from casual_mcp_nb.conversation.step import text_of
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.setup import TurnSetup
 from casual_mcp_nb.engine.tools import Described, described_tool
 from casual_mcp_nb.errors import (
     CasualMcpError,
@@ -668,14 +669,15 @@ class Evaluating:
         try:
             for message in planned.case.messages:
                 turn = Turn(Trace())
-                await chat.run(
-                    [UserMessage(content=message)],
-                    options,
+                setup = TurnSetup(
+                    messages=[UserMessage(content=message)],
+                    options=options,
                     history=history,
                     turn=turn,
                     before=turns[-1] if turns else None,
                     on_event=on_event,
                 )
+                await chat.run_turn(setup)
                 turns.append(turn)
                 history += turn.messages
                 if isinstance(turn.exception, BudgetReachedError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -23,6 +22,7 @@ from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.discovery.synthetic import discovered_in
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.events import Observers
+from casual_mcp_nb.engine.setup import TurnSetup
 from casual_mcp_nb.errors import ClosedError, UsageError
 from casual_mcp_nb.notebook.saving import ConversationSaver, save
 from casual_mcp_nb.notebook.tasks import LaterEvent, TaskRegister
@@ -86,17 +86,15 @@ class ConversationRunner:
         return sum((turn.stats for turn in self.turns), ChatStats())
 
     @asynccontextmanager
-    async def adding(
-        self, turn: Turn, on_event: Callable[[Event], None] | None = None, index: int | None = None
-    ) -> AsyncIterator[dict[str, Any]]:
+    async def adding(self, setup: TurnSetup, index: int | None = None) -> AsyncIterator[TurnSetup]:
         """Add the turn that the body runs, or replace those from `index` on, and save it as it
         grows.
 
         No other can run meanwhile. A stop or a close ends the body early, and keeps the turn as it
-        is. Yields the engine's arguments.
+        is. Yields the setup with what the conversation knows.
         """
-        asked_at = time.monotonic()
         await self._acquire()
+        turn, on_event = setup.turn, setup.on_event
         turns, saved = self.turns, self.saver.current
 
         def record(event: Event) -> None:
@@ -111,16 +109,15 @@ class ConversationRunner:
 
         earlier = turns[:index]
         try:
-            yield {
-                "history": [message for each in earlier for message in each.messages],
-                "turn": turn,
-                "before": earlier[-1] if earlier else None,
-                "on_event": record,
-                "in_history": True,
-                "asked_at": asked_at,
-                "ahead": saved.store.written if saved is not None else None,
-                "tasks": self.tasks.desk(turn, earlier) if self.tasks is not None else None,
-            }
+            yield replace(
+                setup,
+                history=[message for each in earlier for message in each.messages],
+                before=earlier[-1] if earlier else None,
+                on_event=record,
+                in_history=True,
+                ahead=saved.store.written if saved is not None else None,
+                tasks=self.tasks.desk(turn, earlier) if self.tasks is not None else None,
+            )
             if saved is not None:
                 await saved.store.written()
         except asyncio.CancelledError:

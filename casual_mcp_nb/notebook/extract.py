@@ -15,8 +15,9 @@ from pydantic import BaseModel, ValidationError
 from casual_mcp_nb.base.config import ToolSetConfig
 from casual_mcp_nb.base.model_options import ModelOptions
 from casual_mcp_nb.conversation.conversation import Prompt
-from casual_mcp_nb.conversation.turn import Trace, Turn
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.setup import TurnSetup
 from casual_mcp_nb.errors import BadRequestError, ExtractionError, UsageError
 from casual_mcp_nb.notebook.turn_service import TurnService
 from casual_mcp_nb.providers.builtin.offline import OfflineClient
@@ -183,7 +184,7 @@ async def _json_turn(
     conversation: bool,
 ) -> Turn:
     if conversation:
-        return await turns.run_turn(Turn(Trace()), prompt, options)
+        return await turns.run_turn(TurnSetup(options=options), prompt)
     return await turns.run_separately(prompt, options, history)
 
 

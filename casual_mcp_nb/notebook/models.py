@@ -9,9 +9,9 @@ from casual_mcp_nb.base.config import ClientConfig, Config
 from casual_mcp_nb.base.displayable import NamespaceList
 from casual_mcp_nb.base.model_options import ModelOptions
 from casual_mcp_nb.base.status import ClientRow, Clients, ModelRow, Models, SystemPrompt
-from casual_mcp_nb.engine.build_run import prompt_source
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.instructions import with_instructions
+from casual_mcp_nb.engine.system_prompt import prompt_source
 from casual_mcp_nb.notebook.blocking import awaited, blocking
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.starting import ServerStarter

@@ -22,9 +22,9 @@ from casual_mcp_nb.base.status import (
 from casual_mcp_nb.base.tokens import Budget, estimate_tokens
 from casual_mcp_nb.discovery.toolsets import filter_tools, unknown_servers
 from casual_mcp_nb.engine.budget import turn_budget
-from casual_mcp_nb.engine.build_run import DEFAULT_TEMPLATE
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.instructions import with_instructions
+from casual_mcp_nb.engine.system_prompt import DEFAULT_TEMPLATE
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.engine.tools import ChatNames
 from casual_mcp_nb.errors import UsageError, closest, shown

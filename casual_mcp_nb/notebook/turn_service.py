@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from casual_mcp_nb.base.config import Config
@@ -33,6 +33,7 @@ from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.follower import Follower
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.plan import planned_calls, resumed, run_planned
+from casual_mcp_nb.engine.setup import TurnSetup
 from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import CassetteMismatchError, UsageError, brief, shown
 from casual_mcp_nb.notebook.apps import SessionApps
@@ -127,14 +128,16 @@ class TurnService:
                 if live is not None and isinstance(event, ToolStarted) and event.app:
                     live.in_cell(lambda: self._apps.show(turn))
 
-            on_event = drawn_with_apps if live is not None and shows_apps else draw
+            setup = TurnSetup(
+                options=turn_options,
+                turn=turn,
+                on_event=drawn_with_apps if live is not None and shows_apps else draw,
+                recorded=recorded,
+            )
 
             def work(blocks: bool) -> Coroutine[Any, Any, Turn]:
                 channel: Channel = "input" if blocks else self._questions.channel_of_awaited_cells()
-                attach = options.get("attach")
-                return self.run_turn(
-                    turn, prompt, turn_options, on_event, channel, index, attach, recorded
-                )
+                return self.run_turn(setup, prompt, options.get("attach"), channel, index)
 
             turn = await on_engine(work)
         if shows_apps:
@@ -143,30 +146,34 @@ class TurnService:
 
     async def run_turn(
         self,
-        turn: Turn,
+        setup: TurnSetup,
         prompt: Prompt,
-        options: TurnOptions,
-        on_event: Callable[[Event], None] | None = None,
+        attach: Any = None,
         channel: Channel = "panel",
         index: int | None = None,
-        attach: Any = None,
-        recorded: Turn | None = None,
     ) -> Turn:
         """Connect the servers that are not connected yet, and run one turn, see
         `ConversationRunner.adding`.
 
-        Every turn starts here, on the engine's loop. `attach` is as in
-        `ResourceService.with_attachments`, `recorded` as in `recorded_steps`.
+        Every turn starts here, on the engine's loop.
+
+        Args:
+            setup: The turn's, without its messages.
+            prompt: Its messages.
+            attach: As in `ResourceService.with_attachments`.
+            channel: Where its questions are asked.
+            index: The first of the turns that it replaces, or None for none.
         """
         async with (
             self._questions.prompt_on(channel),
-            self.runner.adding(turn, on_event, index) as within,
+            self.runner.adding(setup, index) as within,
         ):
             warm_up()
             await self._starter.view()
             await warmed_up()
             messages = await self._resources.with_attachments(as_messages(prompt), attach)
-            await self._chat.run(messages, options, recorded=recorded, **within)
+            await self._chat.run_turn(replace(within, messages=messages))
+        turn = setup.turn
         tape, error = self._chat.tape, turn.exception
         if isinstance(tape, Replayer) and tape.strict and isinstance(error, CassetteMismatchError):
             error.raised = True
@@ -183,9 +190,8 @@ class TurnService:
         turn, turn_options = Turn(Trace()), self.turn_options(options)
         follower = Follower(turn.trace)
         channel = self._questions.channel_of_awaited_cells()
-        work = self.run_turn(
-            turn, prompt, turn_options, follower.on_event, channel, attach=options.get("attach")
-        )
+        setup = TurnSetup(options=turn_options, turn=turn, on_event=follower.on_event)
+        work = self.run_turn(setup, prompt, options.get("attach"), channel)
         running = asyncio.ensure_future(self._engine.wait(work))
         running.add_done_callback(follower.on_end)
         try:
@@ -204,10 +210,9 @@ class TurnService:
         self, prompt: Prompt, options: ChatOptions, index: int | None = None
     ) -> Future[Turn]:
         """Start a turn in the background, see `Session.submit`."""
-        turn_options, attach = self.turn_options(options), options.get("attach")
-        return self._engine.submit(
-            self.run_turn(Turn(Trace()), prompt, turn_options, index=index, attach=attach)
-        )[0]
+        setup = TurnSetup(options=self.turn_options(options))
+        work = self.run_turn(setup, prompt, options.get("attach"), index=index)
+        return self._engine.submit(work)[0]
 
     def paused(
         self, turn: Turn, prompt: Prompt, options: ChatOptions, channel: Channel | None
@@ -216,9 +221,9 @@ class TurnService:
 
         Without a channel, it asks where cells that await do.
         """
-        turn_options, attach = self.turn_options(options), options.get("attach")
+        setup = TurnSetup(options=self.turn_options(options), turn=turn)
         channel = channel or self._questions.channel_of_awaited_cells()
-        return self.run_turn(turn, prompt, turn_options, channel=channel, attach=attach)
+        return self.run_turn(setup, prompt, options.get("attach"), channel)
 
     def submit_rerun(self, index: int, prompt: str | None, options: ChatOptions) -> Future[Turn]:
         """Run a turn again without waiting for it, see `Session.rerun`."""
@@ -376,7 +381,8 @@ class TurnService:
     ) -> Turn:
         """Run a turn on the engine's loop that does not become part of the conversation."""
         await self._starter.view()
-        return await self._chat.run(as_messages(prompt), options, history=history)
+        setup = TurnSetup(messages=as_messages(prompt), options=options, history=history)
+        return await self._chat.run_turn(setup)
 
     async def plan(self, prompt: Prompt, options: ChatOptions) -> PlannedCalls:
         """Plan the model's calls, see `Session.plan`.
@@ -429,11 +435,15 @@ class TurnService:
         await warmed_up()
         messages = await self._resources.with_attachments(as_messages(prompt), attach)
         history = [message for turn in turns for message in turn.messages]
-        before = turns[-1] if turns else None
+        setup = TurnSetup(
+            messages=messages,
+            options=options,
+            history=history,
+            before=turns[-1] if turns else None,
+            plan_only=True,
+        )
         with self._chat.toolbox.injecting(options.given.get("context") or ()):
-            turn = await self._chat.run(
-                messages, options, history=history, before=before, plan_only=True
-            )
+            turn = await self._chat.run_turn(setup)
             catalog = self._chat.catalog
         await self._chat.tools.update_known()
         return turn, catalog

@@ -27,6 +27,7 @@ from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.options import TurnOptions, split_messages
+from casual_mcp_nb.engine.setup import TurnSetup
 from casual_mcp_nb.errors import (
     CasualMcpError,
     ClosedError,
@@ -301,9 +302,10 @@ class ServedTurns:
         history, new, options = split_messages(messages, options)
         # The model's answers are streamed even if nobody reads along. In one piece, the client's
         # timeout would have to last for a whole answer, and a proxy ends a silent connection.
-        await self._chat.apart(self._consent(), private=True).run(
-            new, options, history=history, turn=turn, on_event=notify
+        setup = TurnSetup(
+            messages=new, options=options, history=history, turn=turn, on_event=notify
         )
+        await self._chat.apart(self._consent(), private=True).run_turn(setup)
         turn.raise_for_status()
         return turn.messages[len(turn.prompt_messages) :]
 

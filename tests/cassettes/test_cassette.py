@@ -299,6 +299,26 @@ def test_an_approval_is_replayed_and_nobody_is_asked(
         assert [each.status for each in again.turns[0].tool_calls] == ["ok", "denied"]
 
 
+def test_after_a_replay_its_calls_need_approval_as_before(
+    opened: Callable[..., Session], file: Path
+) -> None:
+    session = opened(approval={"harbour": "always"})
+    consent = session.parts.chat.consent
+
+    async def approve(request: Any) -> bool:
+        return True
+
+    consent.approver, consent.can_ask = approve, lambda: True
+    with session.cassettes.use(file):
+        session.chat("How deep?", model=scripted_model(call("harbour__depth"), "12"), echo="none")
+    consent.approver = None
+    with session.cassettes.use(file, "none"):
+        pass
+    model = scripted_model(call("harbour__depth"), "I do not know.")
+    turn = session.chat("How deep is it now?", model=model, echo="none")
+    assert [each.status for each in turn.tool_calls] == ["denied"]
+
+
 def test_a_large_result_is_kept_and_read_on_in_the_replay(
     opened: Callable[..., Session], file: Path
 ) -> None:

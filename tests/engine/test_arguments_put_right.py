@@ -20,6 +20,7 @@ from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.conversation.event import Notice
 from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.setup import ChatSetup
 from casual_mcp_nb.errors import ToolCallError
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
@@ -101,7 +102,9 @@ async def chat() -> AsyncIterator[McpToolChat]:
     async with McpToolChat(
         ServerManager({}, in_process={"desk": server}),
         ModelFactory(Config()),
-        selection=Selection(),
+        ChatSetup(
+            selection=Selection(),
+        ),
     ) as chat:
         yield chat
 

@@ -17,6 +17,7 @@ from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions, initial_selection
+from casual_mcp_nb.engine.setup import ChatSetup
 from casual_mcp_nb.engine.tool_view import ASSUMED_WINDOW
 from casual_mcp_nb.errors import ConfigError
 from casual_mcp_nb.providers.factory import ModelFactory
@@ -31,7 +32,7 @@ NAMES = ["weather__forecast", "weather__history", "desk__note"]
 async def chat() -> AsyncIterator[McpToolChat]:
     servers = ServerManager({}, in_process={name: make() for name, make in SERVERS.items()})
     selection = Selection(discovery="auto")
-    async with McpToolChat(servers, ModelFactory(Config()), selection=selection) as chat:
+    async with McpToolChat(servers, ModelFactory(Config()), ChatSetup(selection=selection)) as chat:
         yield chat
 
 

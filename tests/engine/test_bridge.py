@@ -21,6 +21,7 @@ from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.plan import planned_calls, run_planned
+from casual_mcp_nb.engine.setup import ChatSetup
 from casual_mcp_nb.errors import UnknownNameError
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
@@ -62,7 +63,9 @@ async def chat() -> AsyncIterator[McpToolChat]:
         }
     )
     server_manager = ServerManager({}, in_process={"weather": weather(), "desk": desk()})
-    async with McpToolChat(server_manager, ModelFactory(Config()), selection=selection) as chat:
+    async with McpToolChat(
+        server_manager, ModelFactory(Config()), ChatSetup(selection=selection)
+    ) as chat:
         yield chat
 
 

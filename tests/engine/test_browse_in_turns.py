@@ -19,6 +19,7 @@ from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.budget import turn_budget
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.setup import ChatSetup
 from casual_mcp_nb.engine.tool_view import ToolView, compile_view
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
@@ -52,7 +53,9 @@ async def chat() -> AsyncIterator[McpToolChat]:
     async with McpToolChat(
         ServerManager({}, in_process={"weather": weather()}),
         ModelFactory(Config()),
-        selection=selection,
+        ChatSetup(
+            selection=selection,
+        ),
     ) as chat:
         yield chat
 

@@ -14,6 +14,7 @@ from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.setup import ChatSetup
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.servers.server_manager import ServerManager
@@ -27,7 +28,9 @@ async def chat() -> AsyncIterator[McpToolChat]:
         {"servers": {"weather": "deferred", "desk": "loaded"}, "discovery": True}
     )
     server_manager = ServerManager({}, in_process={"weather": weather(), "desk": desk()})
-    async with McpToolChat(server_manager, ModelFactory(Config()), selection=selection) as chat:
+    async with McpToolChat(
+        server_manager, ModelFactory(Config()), ChatSetup(selection=selection)
+    ) as chat:
         yield chat
 
 
@@ -239,7 +242,9 @@ async def test_what_a_server_marks_stays_loaded_when_the_server_is_deferred() ->
     async with McpToolChat(
         ServerManager({}, in_process={"weather": server}),
         ModelFactory(Config()),
-        selection=selection,
+        ChatSetup(
+            selection=selection,
+        ),
     ) as chat:
         turn = await ask(chat, call("weather__now", city="Oslo"), "ok")
         assert offered(turn, 0) == ["weather__now", SEARCH]

@@ -18,6 +18,7 @@ from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.conversation.event import ServerLog, TextDelta, TurnFinished
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnLimits
+from casual_mcp_nb.engine.setup import ChatSetup
 from casual_mcp_nb.errors import AnswerLimitError
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.scripted import call
@@ -61,7 +62,9 @@ def made(provider: Provider, limits: TurnLimits | None = None) -> McpToolChat:
     return McpToolChat(
         ServerManager({}),
         ModelFactory(Config.model_validate(provider.config("openai"))),
-        limits=limits,
+        ChatSetup(
+            limits=limits,
+        ),
     )
 
 
@@ -95,7 +98,7 @@ async def test_a_slow_reader_of_a_stream_delays_nothing_and_reads_the_whole_trac
                 [
                     task
                     for task in asyncio.all_tasks()
-                    if task.get_coro().__qualname__ == "McpToolChat.run"
+                    if task.get_coro().__qualname__ == "McpToolChat.run_turn"
                 ]
             )
             read += [event async for event in stream]
@@ -154,7 +157,9 @@ async def test_calls_that_are_longer_than_an_answer_may_be_are_not_run(
     async with McpToolChat(
         ServerManager({}, in_process={"lab": server}),
         ModelFactory(Config()),
-        limits=TurnLimits(answer_characters=5_000),
+        ChatSetup(
+            limits=TurnLimits(answer_characters=5_000),
+        ),
     ) as chat:
         turn = await ask(chat, call("lab__check", text="x" * 10_000), "never")
     assert turn.tool_calls == []

@@ -21,6 +21,7 @@ from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.run import Run
+from casual_mcp_nb.engine.setup import ChatSetup
 from casual_mcp_nb.engine.window import ContextWindow
 from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.factory import ModelFactory
@@ -47,7 +48,7 @@ async def chat() -> AsyncIterator[McpToolChat]:
         {"servers": {"weather": "deferred"}, "discovery": True, "delivery": "native"}
     )
     manager = ServerManager({}, in_process={"weather": weather()})
-    async with McpToolChat(manager, ModelFactory(Config()), selection=selection) as chat:
+    async with McpToolChat(manager, ModelFactory(Config()), ChatSetup(selection=selection)) as chat:
         yield chat
 
 

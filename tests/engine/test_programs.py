@@ -31,6 +31,7 @@ from casual_mcp_nb.engine import programs
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.plan import planned_calls, run_planned
+from casual_mcp_nb.engine.setup import ChatSetup
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.scripted import call, scripted_model
 from casual_mcp_nb.servers.server_manager import ServerManager
@@ -98,7 +99,7 @@ def made() -> list[str]:
 async def chat(made: list[str]) -> AsyncIterator[McpToolChat]:
     selection = Selection.model_validate({"delivery": "code"})
     manager = ServerManager({}, in_process={"shop": shop(made)})
-    async with McpToolChat(manager, ModelFactory(Config()), selection=selection) as chat:
+    async with McpToolChat(manager, ModelFactory(Config()), ChatSetup(selection=selection)) as chat:
         yield chat
 
 
@@ -230,7 +231,7 @@ lef"""
         manager = ServerManager({}, in_process={"shop": shop(made)})
         selection = Selection.model_validate({"delivery": "code"})
         factory = ModelFactory(Config.model_validate(desk.config(provider)))
-        async with McpToolChat(manager, factory, selection=selection) as chat:
+        async with McpToolChat(manager, factory, ChatSetup(selection=selection)) as chat:
             chat.consent.approver = approver
             turn = await chat.run(
                 [UserMessage(content="Refund all.")], TurnOptions(model="small", stream=False)
@@ -348,7 +349,9 @@ async def test_calls_of_gather_run_at_the_same_time() -> None:
 
     selection = Selection.model_validate({"delivery": "code"})
     async with McpToolChat(
-        ServerManager({}, in_process={"pair": server}), ModelFactory(Config()), selection=selection
+        ServerManager({}, in_process={"pair": server}),
+        ModelFactory(Config()),
+        ChatSetup(selection=selection),
     ) as chat:
         ended = await result(
             chat, "import asyncio\nawait asyncio.gather(pair__meet(name='a'), pair__meet(name='b'))"
@@ -510,7 +513,9 @@ async def test_names_of_tools_are_only_names() -> None:
 
     selection = Selection.model_validate({"delivery": "code"})
     async with McpToolChat(
-        ServerManager({}, in_process={"odd": server}), ModelFactory(Config()), selection=selection
+        ServerManager({}, in_process={"odd": server}),
+        ModelFactory(Config()),
+        ChatSetup(selection=selection),
     ) as chat:
         turn = await ask(chat, run("odd__get_user()"), "done")
         description = turn.steps[0].request.tools[0]["description"]
@@ -537,7 +542,7 @@ async def test_a_stop_midway_ends_the_program_and_the_history_is_valid() -> None
     started = asyncio.Event()
     selection = Selection.model_validate({"delivery": "code"})
     manager = ServerManager({}, in_process={"shop": shop(), "slow": waits(started)})
-    async with McpToolChat(manager, ModelFactory(Config()), selection=selection) as chat:
+    async with McpToolChat(manager, ModelFactory(Config()), ChatSetup(selection=selection)) as chat:
         model = scripted_model(run("shop__orders()\nslow__forever()\nshop__orders()"), "never")
         turn = Turn(Trace())
         running = asyncio.create_task(

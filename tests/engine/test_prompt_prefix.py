@@ -22,6 +22,7 @@ from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.prefix import PromptPrefix
+from casual_mcp_nb.engine.setup import ChatSetup
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.servers.server_manager import ServerManager
@@ -55,7 +56,7 @@ async def chat() -> AsyncIterator[McpToolChat]:
         {}, in_process={"weather": weather(), "desk": growing_desk()}, cache_ttl=0
     )
     async with McpToolChat(
-        server_manager, ModelFactory(Config()), selection=selection, system="Be brief."
+        server_manager, ModelFactory(Config()), ChatSetup(selection=selection, system="Be brief.")
     ) as chat:
         yield chat
 

@@ -23,6 +23,7 @@ from casual_mcp_nb.conversation.event import Notice
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.setup import ChatSetup
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.servers.server_manager import ServerManager
 
@@ -69,7 +70,9 @@ async def chat_with() -> AsyncIterator[Callable[..., McpToolChat]]:
         manager = ServerManager({}, in_process={"desk": tools_server()})
         chats.append(
             McpToolChat(
-                manager, ModelFactory(Config.model_validate(server.config)), selection=chosen
+                manager,
+                ModelFactory(Config.model_validate(server.config)),
+                ChatSetup(selection=chosen),
             )
         )
         return chats[-1]

@@ -24,6 +24,7 @@ from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.consent import ApprovalRequest
 from casual_mcp_nb.engine.loose_arguments import SCHEMA_WORDS, example_of
 from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.setup import ChatSetup
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.servers.server_manager import ServerManager
@@ -103,8 +104,10 @@ def opened(desk: Desk, asked: list[ApprovalRequest], **selection: Any) -> McpToo
     chat = McpToolChat(
         manager,
         ModelFactory(Config()),
-        selection=Selection.model_validate(selection),
-        approver=approve,
+        ChatSetup(
+            selection=Selection.model_validate(selection),
+            approver=approve,
+        ),
     )
     return chat
 
@@ -437,7 +440,7 @@ async def test_a_large_result_is_read_on_through_the_bridge_without_a_change_of_
         return call(CALL, name="read_result", arguments={"handle": handle, "search": "line 19999"})
 
     async with McpToolChat(
-        manager, ModelFactory(Config()), selection=Selection.model_validate(chosen)
+        manager, ModelFactory(Config()), ChatSetup(selection=Selection.model_validate(chosen))
     ) as chat:
         found, read = (
             call(SEARCH, tool_names=["logs__read"]),

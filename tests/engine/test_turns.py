@@ -33,6 +33,7 @@ from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.consent import ApprovalRequest
 from casual_mcp_nb.engine.options import TurnLimits, TurnOptions
+from casual_mcp_nb.engine.setup import ChatSetup
 from casual_mcp_nb.errors import MaxIterationsError, ProviderError, ToolSetError, UnknownNameError
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
@@ -120,7 +121,9 @@ def made(server: Server, **more: Any) -> McpToolChat:
         {"servers": {"lab": "loaded"}, **more.pop("selection", {})}
     )
     server_manager = ServerManager({}, in_process={"lab": server.mcp}, handlers=Handlers())
-    return McpToolChat(server_manager, ModelFactory(Config()), selection=selection, **more)
+    return McpToolChat(
+        server_manager, ModelFactory(Config()), ChatSetup(selection=selection, **more)
+    )
 
 
 async def ask(chat: McpToolChat, *answers: Any, history: Any = (), **options: Any) -> Turn:

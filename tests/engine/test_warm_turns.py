@@ -14,6 +14,7 @@ from kit.turns import ask
 from casual_mcp_nb.base.config import Config, ToolSetConfig
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.setup import ChatSetup
 from casual_mcp_nb.errors import ConnectError, UnknownNameError
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.scripted import call
@@ -38,7 +39,9 @@ def many() -> FastMCP[Any]:
 async def chat() -> AsyncIterator[McpToolChat]:
     selection = Selection.model_validate({"servers": {"many": "deferred"}, "discovery": True})
     async with McpToolChat(
-        ServerManager({}, in_process={"many": many()}), ModelFactory(Config()), selection=selection
+        ServerManager({}, in_process={"many": many()}),
+        ModelFactory(Config()),
+        ChatSetup(selection=selection),
     ) as chat:
         yield chat
 

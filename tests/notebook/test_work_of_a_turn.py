@@ -21,6 +21,7 @@ from casual_mcp_nb import Session
 from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.setup import ChatSetup
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.servers.server_manager import ServerManager
 
@@ -111,7 +112,7 @@ async def test_a_chat_of_the_engine_runs_few_functions(discovery: bool) -> None:
     selection = Selection.model_validate({"servers": MODES, "discovery": discovery})
     manager = ServerManager({}, in_process=servers(), cache_ttl=None)
     work, answering = Work(), model()
-    async with McpToolChat(manager, ModelFactory(Config()), selection=selection) as chat:
+    async with McpToolChat(manager, ModelFactory(Config()), ChatSetup(selection=selection)) as chat:
         for _ in range(WARM):
             await chat.chat([UserMessage(content="Add 1 and 2")], model=answering)
         with counted(work):
@@ -130,7 +131,7 @@ async def test_definitions_that_are_sent_again_are_converted_once() -> None:
     manager = ServerManager({}, in_process=servers(), cache_ttl=None)
     client = AtOnce()
     answering = Model(client, "at-once")  # type: ignore[arg-type]
-    async with McpToolChat(manager, ModelFactory(Config()), selection=selection) as chat:
+    async with McpToolChat(manager, ModelFactory(Config()), ChatSetup(selection=selection)) as chat:
         for _ in range(2):
             await chat.chat([UserMessage(content="Add 1 and 2")], model=answering)
             # A client may change the list of its request.
@@ -143,7 +144,9 @@ async def test_definitions_that_are_sent_again_are_converted_once() -> None:
 async def test_clients_share_a_copy_of_the_selection_until_it_is_edited() -> None:
     manager = ServerManager({}, in_process=servers(), cache_ttl=None)
     async with McpToolChat(
-        manager, ModelFactory(Config()), selection=Selection.model_validate({"servers": MODES})
+        manager,
+        ModelFactory(Config()),
+        ChatSetup(selection=Selection.model_validate({"servers": MODES})),
     ) as chat:
         one, other = chat.apart(private=True), chat.apart(private=True)
         assert one.selection is other.selection is not chat.selection

@@ -29,6 +29,7 @@ from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.edits import MessageEdit
 from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.setup import ChatSetup
 from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.servers.server_manager import ServerManager
@@ -117,7 +118,9 @@ class Conversing:
         manager = ServerManager(
             {}, in_process={"weather": weather(), "vault": vault(), "desk": desk()}
         )
-        return McpToolChat(manager, ModelFactory(Config()), selection=selection, system="Be brief.")
+        return McpToolChat(
+            manager, ModelFactory(Config()), ChatSetup(selection=selection, system="Be brief.")
+        )
 
     def call(self) -> tuple[str, dict[str, Any]]:
         kind = self.chance.choice(
@@ -288,7 +291,7 @@ async def test_a_change_of_the_provider_and_back_breaks_nothing(
     turns: list[Turn] = []
     manager = ServerManager({}, in_process={"weather": weather(), "desk": desk()})
     async with McpToolChat(
-        manager, ModelFactory(Config()), selection=selection, system="Be brief."
+        manager, ModelFactory(Config()), ChatSetup(selection=selection, system="Be brief.")
     ) as chat:
         # Each finds one tool, and calls it and the one that the other found.
         parts = [
@@ -336,7 +339,9 @@ async def test_a_server_that_is_deferred_later_breaks_the_prefix_once(
     in_process = {"weather": weather(), "vault": vault(), "desk": desk()}
     turns: list[Turn] = []
     async with McpToolChat(
-        ServerManager({}, in_process=in_process), ModelFactory(Config()), selection=selection
+        ServerManager({}, in_process=in_process),
+        ModelFactory(Config()),
+        ChatSetup(selection=selection),
     ) as chat:
         for mode in ("loaded", "deferred", "deferred"):
             chat.selection.servers["weather"] = mode

@@ -25,6 +25,7 @@ from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.setup import ChatSetup
 from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.limits import RequestAdapted
@@ -301,7 +302,7 @@ async def test_a_forced_tool_loses_cached_messages_only_where_it_precedes_them(
     )
     factory = factory_for(Config.model_validate(server.config(provider)))
     async with McpToolChat(
-        ServerManager({}, in_process={"desk": desk()}), factory, system="Be kind."
+        ServerManager({}, in_process={"desk": desk()}), factory, ChatSetup(system="Be kind.")
     ) as chat:
         turn = await chat.run(
             [UserMessage(content="Go.")], TurnOptions(stream=False, tool_choice="required")

@@ -1,0 +1,93 @@
+"""What a conversation remembers between its turns, and what a turn needs of its chat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from casual_mcp_nb.base.config import ToolSetConfig
+from casual_mcp_nb.base.selection import Selection
+from casual_mcp_nb.cassettes.replayer import Recorder, Replayer
+from casual_mcp_nb.config.templates import TemplateLibrary
+from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.engine.consent import Consent
+from casual_mcp_nb.engine.deliveries import Deliveries
+from casual_mcp_nb.engine.instructions import Instructions
+from casual_mcp_nb.engine.large_results import LargeResults
+from casual_mcp_nb.engine.notices import NoticeHistory
+from casual_mcp_nb.engine.options import TurnLimits
+from casual_mcp_nb.engine.preflight import PreflightChecks
+from casual_mcp_nb.engine.tools import ChatNames, ChatTools
+from casual_mcp_nb.engine.window import ContextWindows
+from casual_mcp_nb.own_tools.toolbox import Mocks, Toolbox
+from casual_mcp_nb.providers.factory import ModelFactory
+from casual_mcp_nb.servers.server_manager import ServerManager
+
+if TYPE_CHECKING:
+    from casual_llm import Model
+
+    from casual_mcp_nb.engine.run import Run
+    from casual_mcp_nb.providers.chat_model import ChatModel
+
+
+@dataclass(eq=False)
+class ConversationState:
+    """One conversation's state. The conversations with its servers share everything else.
+
+    Args:
+        last_selection: The key of the last turn's selection, or empty before it.
+    """
+
+    selection: Selection
+    consent: Consent
+    large_results: LargeResults
+    contexts: ContextWindows = field(default_factory=ContextWindows)
+    notice_history: NoticeHistory = field(default_factory=NoticeHistory)
+    last_selection: str = ""
+    last_turn: Turn | None = None
+    running: set[Run] = field(default_factory=set)
+    _shared: tuple[str, Selection] | None = None
+
+    def apart(self, consent: Consent | None = None, *, private: bool = False) -> ConversationState:
+        """Create another conversation's, see `McpToolChat.apart`."""
+        selection = self._shared_snapshot() if private else self.selection.snapshot()
+        other = ConversationState(selection, consent or self.consent.apart(), self.large_results)
+        if private:
+            other.large_results = self.large_results.apart()
+        else:
+            other.running = self.running
+        return other
+
+    def _shared_snapshot(self) -> Selection:
+        """Copy the selection once for all clients of a service: each turn has its own where its
+        options differ.
+        """
+        key = self.selection.key()
+        if self._shared is None or self._shared[0] is not key:
+            self._shared = key, self.selection.snapshot()
+        return self._shared[1]
+
+
+class Chat(Protocol):
+    """The parts of a chat that a turn needs. See `McpToolChat`."""
+
+    server_manager: ServerManager
+    models: ModelFactory
+    state: ConversationState
+    tool_sets: dict[str, ToolSetConfig]
+    templates: TemplateLibrary
+    limits: TurnLimits
+    system: str | None
+    context: Mapping[str, Any]
+    tools: ChatTools
+    checks: PreflightChecks
+    mocks: Mocks
+    toolbox: Toolbox
+    names: ChatNames
+    deliveries: Deliveries
+    instructions: Instructions
+    tape: Recorder | Replayer | None
+
+    async def ready_model(self, name: str | Model | ChatModel | None) -> ChatModel:
+        """Get a model that is ready for calls."""

@@ -1,0 +1,52 @@
+"""A turn's system prompt: which text or template counts, and its text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from casual_mcp_nb.engine.conversation_state import Chat
+from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.tool_view import ToolView
+from casual_mcp_nb.errors import shown
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.providers.chat_model import ChatModel
+
+DEFAULT_TEMPLATE = "default"
+
+
+async def system_prompt(chat: Chat, options: TurnOptions, model: ChatModel, view: ToolView) -> str:
+    """Render the system prompt, without the server instructions."""
+    given = options.given
+    system, template = prompt_source(
+        given.get("system"), given.get("template"), model.template, chat.system
+    )
+    if system is None:
+        system = await chat.templates.render_async(
+            template, tools=view.offered, variables=given.get("variables")
+        )
+    return system
+
+
+def prompt_source(
+    system: str | None, template: str | None, model_template: str | None, default: str | None
+) -> tuple[str | None, str]:
+    """Choose a system prompt's text, or None and the name of the template that generates it."""
+    if system is None and template is None and not model_template:
+        system = default
+    return system, model_template or DEFAULT_TEMPLATE if template is None else template
+
+
+def unused_system_notices(chat: Chat, options: TurnOptions, model: ChatModel) -> tuple[str, ...]:
+    """Build a notice if the model's template replaces the chat's system prompt."""
+    if not (chat.system and model.template) or any(
+        options.given.get(name) is not None for name in ("system", "template")
+    ):
+        return ()
+    return (
+        (
+            f"Model {shown(model.name)} has the template {shown(model.template)}, which comes"
+            " before the chat's system prompt. For another one, name it in the call: system=… or"
+            " template=…."
+        ),
+    )
