@@ -53,10 +53,21 @@ class EngineThread:
         self._blocking = threading.Lock()
         self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="casual-mcp-engine", daemon=True
-        )
+        self._thread = threading.Thread(target=self._serve, name="casual-mcp-engine", daemon=True)
         self._thread.start()
+
+    def _serve(self) -> None:
+        """Run the loop until `stop`.
+
+        A task that raises KeyboardInterrupt or SystemExit ends the loop. Whoever waits for it gets
+        the error, and all other work goes on.
+        """
+        while True:
+            try:
+                self._loop.run_forever()
+            except (KeyboardInterrupt, SystemExit):
+                continue
+            return
 
     @property
     def is_current(self) -> bool:

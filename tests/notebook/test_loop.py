@@ -95,3 +95,25 @@ def test_many_threads_can_use_the_engine_at_once(engine: EngineThread) -> None:
     for thread in threads:
         thread.join(30)
     assert results == ["casual-mcp-engine"] * 8
+
+
+@pytest.mark.defect("P10")
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_work_that_raises_an_interrupt_ends_alone(kind: type[BaseException]) -> None:
+    engine = EngineThread()
+
+    async def raising() -> None:
+        raise kind("from a client")
+
+    async def waiting(free: asyncio.Event) -> str:
+        await free.wait()
+        return "done"
+
+    free = asyncio.Event()
+    other, _ = engine.submit(waiting(free))
+    future, _ = engine.submit(raising())
+    with pytest.raises(kind):
+        future.result(10)
+    engine.call_later(0, free.set)
+    assert other.result(10) == "done"
+    engine.stop()
