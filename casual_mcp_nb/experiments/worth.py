@@ -9,7 +9,7 @@ the cheapest with which they were right. Further arms follow until nothing is lo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from casual_mcp_nb.base.config import ExcludeSpec, ToolSetConfig
@@ -47,7 +47,7 @@ class ToolWorth:
         used: How often it is called, as a share of runs, once what is to go is off.
         needed: How many cases expect it.
         advice: Whether to load it, to defer it, or to turn it off.
-        certain: Whether the whole intervals lead to the same advice. To turn something off, that of
+        certain: Whether all runs were made, and the whole intervals lead to the same advice. To turn something off, that of
             everything that goes counts as well. If no case changes, that takes 183 cases.
         loaded_price: Estimated input tokens that it adds to a run if it is loaded, reused ones
             counted as a tenth.
@@ -157,7 +157,7 @@ class Worth(DisplayableList[ToolWorth], items="worths"):
                 saving.
 
         Raises:
-            UsageError: The session is in another process, nothing was measured, or the toolset
+            UsageError: The session is in another process, not all runs were made, or the toolset
                 cannot be saved.
         """
         if self._apply is None:
@@ -169,6 +169,14 @@ class Worth(DisplayableList[ToolWorth], items="worths"):
             raise UsageError(
                 "Nothing was measured, so there is no advice.",
                 hint="worth.results.problem, or the detail of worth.results.not_made, says why.",
+            )
+        if self.results.status != "done":
+            raise UsageError(
+                "Not all runs were made, so the advice rests on a part of them.",
+                hint=(
+                    "With results=FILE, the same call with a higher limit makes only the others. To"
+                    " use it as it is: session.selection = worth.applied_to(session.selection)."
+                ),
             )
         self._apply(self, name)
 
@@ -290,7 +298,8 @@ def worth_of(
     worths = []
     for (name, *others), arm in arms.items():
         if not others and (each := _worth(name, base, arm, as_advised, tools, plan)) is not None:
-            worths.append(each)
+            # A part of the runs, up to a limit or a stop, is certain of nothing.
+            worths.append(replace(each, certain=each.certain and results.status == "done"))
     return tuple(
         sorted(worths, key=lambda worth: (not worth.is_server, -worth.right.mean, worth.tokens))
     )

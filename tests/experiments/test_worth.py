@@ -345,3 +345,24 @@ def test_what_was_not_measured_is_said_and_not_applied(session: Session) -> None
     assert worth.results.not_made
     assert "could not be made" in str(worth)
     assert "No luck" in str(worth)
+
+
+@pytest.mark.defect("P1")
+def test_a_part_of_the_runs_is_certain_of_nothing_and_not_applied(
+    session: Session, tmp_path: Path
+) -> None:
+    before = session.selection.model_dump()
+    options: dict[str, Any] = {"model": model(), "results": tmp_path / "runs.jsonl"}
+    options |= {"targets": ["archive"], "max_tokens": 50, "concurrency": 1}
+    spent = session.experiments.worth(CASES, **options).results.spent[0]
+    part = {**options, "results": tmp_path / "part.jsonl"}
+    worth = session.experiments.worth(CASES, max_total_tokens=int(spent / 2), **part)
+    assert worth.results.status == "over budget"
+    assert len(worth) == 1
+    assert not worth["archive"].certain
+    with pytest.raises(UsageError, match="Not all runs"):
+        worth.apply()
+    assert session.selection.model_dump() == before
+    # The same call makes the others.
+    session.experiments.worth(CASES, **part).apply()
+    assert session.selection.model_dump() != before
