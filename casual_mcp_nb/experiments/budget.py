@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 
 from casual_mcp_nb.base.tokens import TokenUsage, estimate_tokens
 from casual_mcp_nb.conversation.event import Request
-from casual_mcp_nb.errors import LimitError, UsageError, brief
+from casual_mcp_nb.errors import (
+    IncompleteStreamError,
+    LimitError,
+    MalformedAnswerError,
+    ProviderError,
+    ProviderTimeout,
+    UsageError,
+    brief,
+)
 
 if TYPE_CHECKING:
     from casual_mcp_nb.base.prices import Price
@@ -22,6 +30,9 @@ SAMPLE = 10
 LEAST_ANSWER = 256
 MARGIN = 1.1
 """How far a token estimate may be too low."""
+
+_BILLED = (IncompleteStreamError, MalformedAnswerError, ProviderTimeout)
+"""Errors after which the provider may have answered, and asks for it."""
 
 Amount = tuple[float, float]
 """Tokens and money."""
@@ -189,6 +200,17 @@ class Budget:
         # Those that wait look again. The next ones wait for the next event.
         self._freed.set()
         self._freed = asyncio.Event()
+
+
+def is_refusal(error: BaseException | None) -> bool:
+    """Check whether a provider refused a call, by an answer that says so, and so asks nothing for
+    it.
+    """
+    return (
+        isinstance(error, ProviderError)
+        and error.status is not None
+        and not isinstance(error, _BILLED)
+    )
 
 
 def _amount(usage: TokenUsage, price: Price | None) -> Amount:

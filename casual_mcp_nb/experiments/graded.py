@@ -20,7 +20,7 @@ from casual_mcp_nb.base.tokens import TokenUsage, estimate_tokens
 from casual_mcp_nb.conversation.step import text_of
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.errors import CasualMcpError, UsageError, brief, shown
-from casual_mcp_nb.experiments.budget import Budget, BudgetReachedError
+from casual_mcp_nb.experiments.budget import Budget, BudgetReachedError, is_refusal
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.matchers import Graded
 
@@ -134,7 +134,8 @@ class Judge:
                 usage = TokenUsage(estimate, estimate_tokens(text))
             budget.settle(call, usage, model.price)
         except CasualMcpError as error:
-            reason = f"the judge could not be asked: {error}"
+            budget.release(call, refused=is_refusal(error))
+            reason = f"the judge could not be asked: {str(error).removesuffix('.')}"
             return replace(verdict, reason=reason, asked=False)
         finally:
             budget.release(call)

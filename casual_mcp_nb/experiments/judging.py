@@ -5,10 +5,13 @@ changed.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from casual_mcp_nb.base.arguments_by_schema import problems
@@ -73,9 +76,10 @@ async def judged_and_graded(
     setup: Setup,
     worker: Worker,
     judge: Judge | None,
+    threads: ThreadPoolExecutor,
     budget: Budget | None = None,
 ) -> RunRecord:
-    """Judge a run in a thread.
+    """Judge a run in one of these threads.
 
     If nothing is wrong, and its answer is to be graded, ask the judge. See `judged`.
 
@@ -86,16 +90,31 @@ async def judged_and_graded(
     """
     if judge is not None:
         record = replace(record, grades=tuple(filter(judge.gave, record.grades)))
-    by_rules = await asyncio.to_thread(judged, record, case, turns, setup, worker)
+    by_rules = await judged_in_thread(threads, record, case, turns, setup, worker)
     if judge is None or by_rules.right is not None or not (by_rules.made and case.judged):
         return by_rules
     verdicts = {each.task: each for each in record.grades}
     for check, task in tasks_of(case, turns).items():
         if task not in verdicts:
             verdicts[task] = await judge.grade(check, case, turns, budget)
-    return await asyncio.to_thread(
-        judged, replace(record, grades=tuple(verdicts.values())), case, turns, setup, worker
-    )
+    record = replace(record, grades=tuple(verdicts.values()))
+    return await judged_in_thread(threads, record, case, turns, setup, worker)
+
+
+async def judged_in_thread(
+    threads: ThreadPoolExecutor,
+    record: RunRecord,
+    case: ToolUseCase,
+    turns: Sequence[Turn],
+    setup: Setup,
+    worker: Worker,
+) -> RunRecord:
+    """Judge a run in one of these threads.
+
+    They are not the loop's own, which look up names for requests, since a check may hang.
+    """
+    work = partial(contextvars.copy_context().run, judged, record, case, turns, setup, worker)
+    return await asyncio.get_running_loop().run_in_executor(threads, work)
 
 
 def _needed(case: ToolUseCase, setup: Setup) -> list[ToolName]:
@@ -161,22 +180,39 @@ async def graded_again(
     setups: Mapping[str, Setup],
     cases: Sequence[ToolUseCase],
     judge: Judge,
+    keep: Callable[[RunRecord], None],
 ) -> tuple[RunRecord, ...]:
-    """Do the same, and have a judge model grade answers."""
+    """Do the same, and have a judge model grade answers.
+
+    Args:
+        records: The runs.
+        setups: What their arms offered.
+        cases: The cases.
+        judge: The judge.
+        keep: Gets each run when it was judged, so that a grade is not lost if a later one fails.
+    """
     worker = Worker()
     few = asyncio.Semaphore(AT_ONCE)
+    threads = ThreadPoolExecutor(AT_ONCE, "casual-mcp-judging")
 
     async def again(record: RunRecord, case: ToolUseCase, setup: Setup) -> RunRecord:
         async with few:
             turns = await asyncio.to_thread(lambda: record.turns)
-            return await judged_and_graded(record, case, turns, setup, worker, judge)
+            new = await judged_and_graded(record, case, turns, setup, worker, judge, threads)
+            keep(new)
+            return new
 
     try:
-        return tuple(
-            await asyncio.gather(*(again(*each) for each in _with_cases(records, setups, cases)))
-        )
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(again(*each)) for each in _with_cases(records, setups, cases)
+            ]
+    except BaseExceptionGroup as error:
+        raise error.exceptions[0] from None
     finally:
+        threads.shutdown(wait=False)
         await worker.aclose()
+    return tuple(task.result() for task in tasks)
 
 
 def _with_cases(

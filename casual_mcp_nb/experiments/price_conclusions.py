@@ -25,6 +25,8 @@ def price_conclusions(results: RunResults) -> Iterator[str]:
     """
     arms = results.comparable
     yield from _absent(results)
+    if not results.judged and not arms and sum(bool(arm.done) for arm in results.values()) > 1:
+        yield "The arms have no answered case in common, so nothing compares them."
     yield from _other_tools(arms)
     if not results.judged:
         yield from _other_answers(arms)

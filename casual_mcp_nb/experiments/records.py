@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from casual_mcp_nb.base.displayable import DisplayableList, count, display
 from casual_mcp_nb.base.files import write_text
 from casual_mcp_nb.base.tokens import Origin
+from casual_mcp_nb.display.words import one_line
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 from casual_mcp_nb.experiments.arms import Arm
 from casual_mcp_nb.experiments.case_files import CaseSource, load_tool_cases
@@ -727,7 +728,8 @@ class RunResults(Mapping[str, ArmResults], Exportable):
                 )
             if baseline is not None:
                 problems += _worse_than(baseline, arm, max_drop, tests=len(self))
-        return problems
+        # A name or a reason with a line end must not look like several problems.
+        return [one_line(problem) for problem in problems]
 
     def to_inspect(
         self, path: str | Path, *, arm: str | None = None, overwrite: bool = False

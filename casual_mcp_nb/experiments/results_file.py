@@ -121,6 +121,8 @@ class ResultsFile:
 
     def read(self) -> None:
         """Read it, also again after other processes have appended to it."""
+        if self.path.exists() and not self.path.is_file():
+            raise UsageError(f"{shown(self.path)} is not a file.")
         try:
             data = self.path.read_bytes() if self.path.exists() else b""
         except OSError as error:
@@ -330,16 +332,7 @@ class ResultsFile:
 
     def _line(self, row: Mapping[str, Any]) -> str:
         """Write a row without secrets."""
-        line = _dumped(row)
-        masked = self._mask(line)
-        if masked == line:
-            return line
-        try:
-            json.loads(masked)
-        except ValueError:
-            # A secret of digits is in a number as well, which is none.
-            return _dumped(_masked(json.loads(line), self._mask))
-        return masked
+        return masked_json(_dumped(row), self._mask)
 
     def newest(self) -> tuple[tuple[RunRecord, ...], int]:
         """Choose each case's runs in each arm's newest set-up.
@@ -359,6 +352,19 @@ class ResultsFile:
 
 def _dumped(row: Any) -> str:
     return json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def masked_json(text: str, mask: Callable[[str], str]) -> str:
+    """Remove secrets from a text in JSON, which stays JSON."""
+    masked = mask(text)
+    if masked == text:
+        return text
+    try:
+        json.loads(masked)
+    except ValueError:
+        # A secret of digits is in a number as well, which is none.
+        return _dumped(_masked(json.loads(text), mask))
+    return masked
 
 
 def _masked(value: Any, mask: Callable[[str], str]) -> Any:

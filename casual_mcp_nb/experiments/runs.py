@@ -12,7 +12,7 @@ import pickle
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import BrokenExecutor
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
@@ -27,25 +27,26 @@ from casual_mcp_nb.engine.tools import Described, described_tool
 from casual_mcp_nb.errors import (
     CasualMcpError,
     ConnectError,
-    IncompleteStreamError,
-    MalformedAnswerError,
-    ProviderError,
-    ProviderTimeout,
     UsageError,
     brief,
     shown,
 )
 from casual_mcp_nb.experiments.arms import ArmSetup
 from casual_mcp_nb.experiments.asking import hash_of, run_key, setup_key
-from casual_mcp_nb.experiments.budget import Budget, BudgetReachedError
+from casual_mcp_nb.experiments.budget import Budget, BudgetReachedError, is_refusal
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.graded import Judge
 from casual_mcp_nb.experiments.jobs import JOBS, RUNS_A_JOB, JobResult, Submits, Wanted
-from casual_mcp_nb.experiments.judging import judged, judged_and_graded, may_change, places_of
+from casual_mcp_nb.experiments.judging import (
+    judged_and_graded,
+    judged_in_thread,
+    may_change,
+    places_of,
+)
 from casual_mcp_nb.experiments.matching import LIMITS
 from casual_mcp_nb.experiments.measuring import measured
 from casual_mcp_nb.experiments.records import ResultsStatus, RunResults
-from casual_mcp_nb.experiments.results_file import ResultsFile
+from casual_mcp_nb.experiments.results_file import ResultsFile, masked_json
 from casual_mcp_nb.experiments.run_record import RunRecord, Setup
 from casual_mcp_nb.providers.chat_model import ChatModel
 
@@ -53,19 +54,6 @@ MAX_RUNS = 1_000
 """How many runs are allowed by default, since each calls a model."""
 MAX_FAILING = 20
 """If this many runs in a row could not be made, and none before, the others are not tried."""
-_BILLED = (IncompleteStreamError, MalformedAnswerError, ProviderTimeout)
-"""Errors after which the provider may have answered, and asks for it."""
-
-
-def _is_refusal(error: BaseException | None) -> bool:
-    """Check whether a provider refused a call, by an answer that says so, and so asks nothing for
-    it.
-    """
-    return (
-        isinstance(error, ProviderError)
-        and error.status is not None
-        and not isinstance(error, _BILLED)
-    )
 
 
 @dataclass(frozen=True)
@@ -175,6 +163,7 @@ class Evaluating:
         self._reused = 0
         self._status: ResultsStatus = "running"
         self._problem = ""
+        self._threads = ThreadPoolExecutor(concurrency, "casual-mcp-judging")
         self._began = time.monotonic()
         self._seconds: float | None = None
         if file is not None:
@@ -377,12 +366,20 @@ class Evaluating:
         worker = prepared.chat.server_manager.worker
         try:
             return await judged_and_graded(
-                record, case, turns, prepared.setup, worker, self._judge, self.budget
+                record,
+                case,
+                turns,
+                prepared.setup,
+                worker,
+                self._judge,
+                self._threads,
+                self.budget,
             )
         except BudgetReachedError as error:
             self._stop("over budget", str(error))
-            return await asyncio.to_thread(
-                judged, replace(record, grades=()), case, turns, prepared.setup, worker
+            record = replace(record, grades=())
+            return await judged_in_thread(
+                self._threads, record, case, turns, prepared.setup, worker
             )
 
     async def run(self, seconds: float = math.inf) -> None:
@@ -471,10 +468,10 @@ class Evaluating:
                 ended = {(record.arm, record.key) for record in self._records}
                 pending = [each for each in pending if (each.arm.arm.name, each.key) not in ended]
                 if len(self._records) == count and (len(batches) == 1 or not self.budget.limited):
-                    self._stop(
-                        "over budget" if self.budget.limited else "failing",
-                        "The other processes made no run.",
-                    )
+                    if self.budget.limited:
+                        self._stop("over budget", "The next run could pass the budget.")
+                    else:
+                        self._stop("failing", "The other processes made no run.")
                 # Too little is left for so many shares: the last job gets it all.
                 size = max(size, -(-2 * len(pending) // len(batches)))
         finally:
@@ -530,10 +527,26 @@ class Evaluating:
 
     def add(self, *records: RunRecord, written: bool = False) -> None:
         """Add runs that ended: to the file first, unless another process has written them there."""
-        if self._file is not None and not written:
-            self._file.add(*records)
+        if not written:
+            records = tuple(map(self._without_secrets, records))
+            if self._file is not None:
+                self._file.add(*records)
         self._records += records
         self.on_change()
+
+    def _without_secrets(self, record: RunRecord) -> RunRecord:
+        """Remove secrets that a tool or a model told, since results are exported without a
+        session.
+        """
+        transcript = record.transcript and masked_json(record.transcript, self._mask)
+        grades = tuple(replace(each, reason=self._mask(each.reason)) for each in record.grades)
+        return replace(
+            record,
+            answer=self._mask(record.answer),
+            detail=self._mask(record.detail),
+            transcript=transcript,
+            grades=grades,
+        )
 
     async def close(self) -> None:
         """End the servers that were started for an arm."""
@@ -546,6 +559,7 @@ class Evaluating:
         if self._seconds is not None:
             return
         self._seconds = time.monotonic() - self._began
+        self._threads.shutdown(wait=False)
         if self._status == "running":
             self._status = "done" if self.ended >= self.total else "stopped"
         if (
@@ -682,7 +696,7 @@ class Evaluating:
                 history += turn.messages
                 if isinstance(turn.exception, BudgetReachedError):
                     raise turn.exception
-                refused = _is_refusal(turn.exception)
+                refused = is_refusal(turn.exception)
                 if turn.status != "done":
                     return
         finally:

@@ -63,6 +63,7 @@ from casual_mcp_nb.experiments.proposing import ask_for_texts
 from casual_mcp_nb.experiments.records import RunResults
 from casual_mcp_nb.experiments.results import Experiments
 from casual_mcp_nb.experiments.results_file import ResultsFile, load_runs
+from casual_mcp_nb.experiments.run_record import RunRecord
 from casual_mcp_nb.experiments.runs import Evaluating
 from casual_mcp_nb.experiments.search_scores import Evaluation
 from casual_mcp_nb.experiments.workshop import Workshop
@@ -441,27 +442,26 @@ class SessionExperiments(Namespace):
             UsageError: A model or the file does not exist, or a case is wrong.
         """
         loaded = load_tool_cases(cases, functions=functions)
-        file = (
-            ResultsFile(results, partial(redacted, secrets=self._secrets()))
-            if isinstance(results, str | Path)
-            else None
-        )
-        earlier = load_runs(results) if isinstance(results, str | Path) else results
-        if file is not None:
+        keep: Callable[[RunRecord], None] = _nothing
+        if isinstance(results, str | Path):
+            file = ResultsFile(results, partial(redacted, secrets=self._secrets()))
             file.check_format()
-        judged = await on_engine(partial(self._judged_again, earlier, loaded, _judge(judge)))
-        if file is not None:
-            file.add(*judged.records)
-        return judged
+            keep, results = file.add, load_runs(results)
+        return await on_engine(partial(self._judged_again, results, loaded, _judge(judge), keep))
 
     judge_async = awaited(judge)
 
     async def _judged_again(
-        self, results: RunResults, cases: Sequence[ToolUseCase], judge: Judge, _blocks: bool
+        self,
+        results: RunResults,
+        cases: Sequence[ToolUseCase],
+        judge: Judge,
+        keep: Callable[[RunRecord], None],
+        _blocks: bool,
     ) -> RunResults:
         ready = replace(judge, model=await self._chat.ready_model(judge.model))
         return results.with_verdicts(
-            await graded_again(results.records, results.setups, cases, ready), cases
+            await graded_again(results.records, results.setups, cases, ready, keep), cases
         )
 
     def explore(self, results: RunResults | str | Path | None = None) -> Any:
@@ -945,6 +945,10 @@ async def _in_a_thread(function: Callable[..., Any], *arguments: Any) -> Any:
     The last argument, whether a cell blocks, is left out.
     """
     return await asyncio.to_thread(function, *arguments[:-1])
+
+
+def _nothing(_record: RunRecord) -> None:
+    """Keep no run, where there is no file."""
 
 
 def _judge(judge: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from casual_mcp_nb.base.prices import Cost
@@ -180,21 +180,14 @@ def results_view(results: RunResults, limits: DisplayLimits) -> View:
             " again."
         )
     text += _grading(results)
-    blocks.append(TextBlock("\n".join(text)))
+    blocks.append(_sentences(text))
     blocks.append(arms_table(results, limits))
     if results.status != "running":
         blocks += failure_sections(results, limits)
         blocks += _by_case(results, limits)
         blocks += _spread(results, limits)
         blocks += _uses(results.tool_uses(), limits)
-        if results.not_made:
-            rows = tuple(
-                (record.label, record.arm, record.detail)
-                for record in results.not_made[: limits.rows]
-            )
-            table = Table(columns("Case", "Arm", "Why"), rows, len(results.not_made) - len(rows))
-            note = f"{words.count(len(results.not_made), 'run')}, neither right nor wrong"
-            blocks.append(Section("Not made", (table,), note=note, fold="closed"))
+        blocks += _not_made(results, limits)
     blocks += _answers(results, limits)
     counts = {"arm": len(results), "case": len(results.cases), "repeat": results.repeats}
     return View(
@@ -203,6 +196,27 @@ def results_view(results: RunResults, limits: DisplayLimits) -> View:
         tuple(blocks),
         note=" · ".join(words.count(number, unit) for unit, number in counts.items()),
     )
+
+
+def _sentences(text: Iterable[str]) -> TextBlock:
+    """Show a sentence per line, also where a name in it has a line end."""
+    return TextBlock("\n".join(map(words.one_line, text)))
+
+
+def _not_made(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
+    """Show why runs could not be made, each reason once in an arm."""
+    cases: dict[tuple[str, str], list[str]] = {}
+    for record in results.not_made:
+        cases.setdefault((record.arm, record.detail), []).append(record.label)
+    if not cases:
+        return
+    rows: list[tuple[Cell, ...]] = []
+    for (arm, why), labels in list(cases.items())[: limits.rows]:
+        named = words.listed(dict.fromkeys(labels), _MAX_TOOLS)
+        rows.append((named, arm, words.number(len(labels)), why))
+    table = Table(columns("Case", "Arm", "Runs #", "Why"), tuple(rows), len(cases) - len(rows))
+    note = f"{words.count(len(results.not_made), 'run')}, neither right nor wrong"
+    yield Section("Not made", (table,), note=note, fold="closed")
 
 
 def _grading(results: RunResults) -> Iterator[str]:
@@ -255,7 +269,14 @@ def _progress(results: RunResults) -> Line:
         f"{len(results.not_made):,} failed" if results.not_made else "",
         words.seconds(results.seconds),
     ]
-    return Line(_ENDED[results.status], tuple(filter(None, figures)), data=(("part", "figures"),))
+    mark = _ENDED[results.status]
+    if (
+        results.status == "done"
+        and results.records
+        and not any(each.made for each in results.records)
+    ):
+        mark = Status("✗ no run could be made", "bad")
+    return Line(mark, tuple(filter(None, figures)), data=(("part", "figures"),))
 
 
 def conclusions(results: RunResults) -> Iterator[str]:
@@ -266,6 +287,14 @@ def conclusions(results: RunResults) -> Iterator[str]:
         return
     comparisons = results.comparisons() if results.status != "running" else ()
     clusters = results.clusters or len({record.cluster for record in results.records})
+    if results.status != "running":
+        compared = {each.second for each in comparisons}
+        first, *others = results
+        for name in others:
+            if name not in compared:
+                yield f"{name} and {first} have no judged case in common, so nothing compares them."
+        if others and not comparisons:
+            return
     yield from sentences.conclusions(
         comparisons,
         arms=len(results),
@@ -382,15 +411,15 @@ def _spread(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
 
 def _answers(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
     """Show the answers, if there are few, or if none was judged, so that they must be read."""
-    if not results.records or (results.judged and len(results.records) > limits.rows):
+    # Why the others have none is said once, under "Not made".
+    answered = [record for record in results.records if record.made or record.answer]
+    if not answered or (results.judged and len(results.records) > limits.rows):
         return
-    sections = tuple(_answer(record, results, limits) for record in results.records[: limits.rows])
+    sections = tuple(_answer(record, results, limits) for record in answered[: limits.rows])
     more = (
-        (TextBlock(f"{len(results.records) - limits.rows:,} more"),)
-        if len(results.records) > limits.rows
-        else ()
+        (TextBlock(f"{len(answered) - limits.rows:,} more"),) if len(answered) > limits.rows else ()
     )
-    single = results.records[0].message if len(results.cases) == 1 else ""
+    single = answered[0].message if len(results.cases) == 1 else ""
     prompt = (TextBlock(single, label="Prompt"),) if single else ()
     yield Section("Answers", (*prompt, *sections, *more))
 
@@ -466,7 +495,11 @@ def _wrong_run(record: RunRecord, limits: DisplayLimits) -> Section:
 
 
 def _by_case(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
-    if not results.records or len(results.cases) < 2 or (results.judged and len(results) < 2):
+    if (
+        not any(record.made for record in results.records)
+        or len(results.cases) < 2
+        or (results.judged and len(results) < 2)
+    ):
         return
     if not results.judged:
         shown = results.cases[: max(2, limits.rows // 3)]
@@ -601,7 +634,7 @@ def worth_view(worth: Worth, limits: DisplayLimits) -> View:
         sentences.of_joint(worth.plan.off, worth.plan.joint),
     ]
     blocks: list[Block] = _incomplete(worth.results)
-    blocks.append(TextBlock("\n".join(filter(None, [*together, text]))))
+    blocks.append(_sentences(filter(None, [*together, text])))
     blocks.append(Table(titles, tuple(rows), len(worth) - len(rows)))
     return View("worth", "What tools are worth", tuple(blocks), note=note)
 

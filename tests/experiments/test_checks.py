@@ -297,3 +297,31 @@ def test_a_run_can_be_stopped_while_a_check_takes_its_time(weather_session: Sess
         leave.set()
     assert weather_session.experiments.results is not None
     assert weather_session.experiments.results.records == ()
+
+
+async def test_checks_that_hang_leave_the_loop_its_threads(
+    weather_session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "CHECK_SECONDS", 60)
+    free, hanging = threading.Event(), threading.Semaphore(0)
+
+    def hangs(turn: Turn) -> bool:
+        hanging.release()
+        return free.wait(60)
+
+    count = 40
+    cases = [ToolUseCase(f"Go {number}", answer=hangs) for number in range(count)]
+    running = asyncio.ensure_future(
+        weather_session.experiments.run_async(
+            cases, models=scripted_model(*["Yes"] * count), concurrency=count, progress=False
+        )
+    )
+    try:
+        for _ in range(count):
+            assert await asyncio.to_thread(hanging.acquire, timeout=30)
+        # Names are looked up in the loop's own threads.
+        found = weather_session.parts.engine.submit(asyncio.to_thread(str, 1))[0]
+        assert await asyncio.to_thread(found.result, 10) == "1"
+    finally:
+        free.set()
+    assert {record.right for record in (await running).records} == {True}

@@ -17,6 +17,7 @@ from casual_mcp_nb.base.tokens import TokenUsage, estimate_tokens
 from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.errors import OverloadedError, UsageError
+from casual_mcp_nb.experiments.budget import Budget
 from casual_mcp_nb.experiments.case_files import load_tool_cases, save_tool_cases
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.graded import (
@@ -28,6 +29,7 @@ from casual_mcp_nb.experiments.graded import (
     read_verdict,
     task_of,
 )
+from casual_mcp_nb.experiments.judging import AT_ONCE
 from casual_mcp_nb.experiments.matchers import Graded, IfGiven, OneOf
 from casual_mcp_nb.experiments.matching import Judgement, judge_turns
 from casual_mcp_nb.experiments.results_file import load_runs
@@ -432,3 +434,37 @@ def test_a_case_without_a_stored_run_does_not_pass_a_check(weather_session: Sess
     changed = [case, ToolUseCase("Another message", answer="Sunny", id="b")]
     (problem,) = results.judge(changed).problems(min_right=1)
     assert problem.endswith("1 case without a run: b.")
+
+
+@pytest.mark.defect("P6")
+@pytest.mark.parametrize("status", [401, 429])
+async def test_a_judge_that_is_refused_costs_nothing(turn: Turn, status: int) -> None:
+    refused = OverloadedError("Busy", client="x", status=status)
+    budget = Budget(tokens=10_000)
+    judge = Judge(scripted_model(*[refused] * 9, name="judge"))
+    verdict = await judge.grade(POLITE, ToolUseCase("Go", answer=POLITE), [turn], budget)
+    assert (verdict.asked, budget.spent, budget.left()[0]) == (False, (0.0, 0.0), 10_000)
+    assert not verdict.reason.endswith(".")
+
+
+@pytest.mark.defect("P7")
+def test_grades_are_kept_although_a_later_one_fails(
+    weather_session: Session, tmp_path: Path
+) -> None:
+    models, path = Graders(), tmp_path / "runs.jsonl"
+    cases = [ToolUseCase(f"Go {number}", answer=POLITE, id=str(number)) for number in range(9)]
+    plain = [ToolUseCase(f"Go {number}", answer="Sunny") for number in range(9)]
+    weather_session.experiments.run(plain, models=models.model, results=path)
+
+    def interrupted(messages: Any, tools: Any) -> str:
+        if len(models.graded) == 6:
+            raise KeyboardInterrupt
+        return models._grade(messages, tools)
+
+    broken = scripted_model(*[interrupted] * 9, name="judge")
+    with pytest.raises(KeyboardInterrupt):
+        weather_session.experiments.judge(path, cases, broken)
+    kept = sum(record.grade == "right" for record in load_runs(path).records)
+    assert kept >= 6 - AT_ONCE
+    weather_session.experiments.judge(path, cases, models.judge)
+    assert len(models.graded) == 6 + 9 - kept

@@ -414,3 +414,11 @@ def test_a_file_of_a_later_version_is_not_called_empty(tmp_path: Path) -> None:
     path.write_text('{"format":"casual_mcp_nb runs","version":9,"id":"x"}\n{"run":{"new":1}}\n')
     with pytest.raises(UsageError, match="another version"):
         load_runs(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no such files")
+def test_what_is_no_file_is_refused_and_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
+        with pytest.raises(UsageError, match="not a file"):
+            ResultsFile(path)

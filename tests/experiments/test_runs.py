@@ -945,3 +945,73 @@ def test_the_policies_of_another_server_are_its_own(shops: dict[str, FastMCP[Any
             "as configured": ("shop:order",),
             "new": (),
         }
+
+
+def model_asking_only(name: str, remainder: int) -> ChatModel:
+    """A model that answers every second message, and is broken for the others."""
+
+    def answer(messages: Any, tools: Any) -> Any:
+        if int(str(messages[-1].content).split()[-1]) % 2 != remainder:
+            return ProviderError("Overloaded", client="x")
+        return "Sunny"
+
+    return model_of(answer, name)
+
+
+@pytest.mark.defect("P9")
+@pytest.mark.parametrize("answer", ["sunny", None])
+def test_arms_without_a_case_in_common_are_not_compared(small: Session, answer: Any) -> None:
+    cases = [
+        ToolUseCase(f"Number {number}", answer=answer, judged=answer is not None, id=str(number))
+        for number in range(8)
+    ]
+    models = [model_asking_only("even", 0), model_asking_only("odd", 1)]
+    results = small.experiments.run(cases, models=models, progress=False)
+    assert (results.comparisons(), results.cheapest, results.prices) == ((), None, {})
+    text = str(results)
+    assert "in common" in text
+    assert "find a difference" not in text
+
+
+@pytest.mark.defect("P10")
+@pytest.mark.parametrize("answer", ["sunny", None])
+def test_a_provider_that_is_down_is_told_once(small: Session, answer: Any) -> None:
+    cases = [
+        ToolUseCase(f"Number {number}", answer=answer, judged=answer is not None, id=str(number))
+        for number in range(6)
+    ]
+    model = model_of(lambda messages, tools: ProviderError("Out of order", client="x"))
+    text = str(small.experiments.run(cases, models=model, repeats=2, progress=False))
+    assert text.count("Out of order") == 1
+    assert "done" not in text
+
+
+@pytest.mark.defect("P9")
+def test_a_line_end_in_a_name_makes_no_sentence(small: Session) -> None:
+    name = "short\n::error::All is lost"
+    results = small.experiments.run(
+        [FORECAST],
+        models=model_of(forecaster),
+        descriptions={name: {"weather:forecast": "Forecast it."}},
+        progress=False,
+    )
+    assert name in results
+    for text in (str(results), "\n".join(results.problems(min_right=1.1))):
+        assert "::error::" in text
+        assert not any(line.strip(" │").startswith("::error::") for line in text.splitlines())
+
+
+def test_what_a_tool_tells_of_a_key_is_in_no_export(
+    small: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "sk-not-a-real-key-1234"
+    monkeypatch.setattr(small.experiments, "_secrets", lambda: [key])
+    results = small.experiments.run(
+        [FORECAST], models=model_of(lambda messages, tools: f"The key is {key}"), progress=False
+    )
+    results.to_inspect(tmp_path)
+    results.export(tmp_path / "runs.html")
+    results.export(tmp_path / "runs.json")
+    for path in tmp_path.iterdir():
+        assert key not in path.read_text("utf-8"), path.name
+    assert key not in str(results.records[0].turns[0].messages)
