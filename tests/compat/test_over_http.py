@@ -230,6 +230,7 @@ def test_a_config_of_before_1_0_is_not_served_until_it_is_converted(tmp_path: Pa
 
 
 @pytest.mark.defect("K5")
+@pytest.mark.slow
 def test_a_tool_that_says_nothing_is_called_with_a_config_of_casual_mcp(
     answers: dict[str, dict[str, tuple[int, Any]]],
 ) -> None:

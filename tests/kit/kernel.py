@@ -19,15 +19,18 @@ LIMIT = 60
 OLDER = Path(__file__).resolve().parents[2] / ".third-party" / "ipykernel-6" / "packages"
 """Where an older ipykernel is; its folder goes before the installed one."""
 
-_MISSING = pytest.mark.skipif(not OLDER.exists(), reason="python3 .ci/third_party.py installs it")
+_OLDER = (
+    pytest.mark.slow,
+    pytest.mark.skipif(not OLDER.exists(), reason="python3 .ci/third_party.py installs it"),
+)
 KERNELS = [
     pytest.param(lean(), id="installed"),
-    pytest.param(lean(OLDER), id="older", marks=_MISSING),
+    pytest.param(lean(OLDER), id="older", marks=_OLDER),
 ]
 """Environments for `started_kernel`."""
 KERNELS_WITH_OPENAI = [
     pytest.param(lean(openai=True), id="installed"),
-    pytest.param(lean(OLDER, openai=True), id="older", marks=_MISSING),
+    pytest.param(lean(OLDER, openai=True), id="older", marks=_OLDER),
 ]
 """The same, in which the SDK of OpenAI is found."""
 

@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.defect("A10"), pytest.mark.timeout(150)]
 
 
 @pytest.mark.parametrize("how", ["uvloop.run(main())", "uvloop.install(); asyncio.run(main())"])
+@pytest.mark.slow
 def test_a_session_is_awaited_on_uvloop_and_runs_where_uvloop_is_the_policy(how: str) -> None:
     pytest.importorskip("uvloop")
     code = f"""
@@ -68,6 +69,7 @@ async def test_fastapi_awaits_a_session_and_calls_it_from_its_threads(fastapi: A
     assert [answer.json() for answer in answers[1:]] == ["1", "2", "3", "4"]
 
 
+@pytest.mark.slow
 def test_a_dask_task_creates_a_session_and_cannot_receive_one() -> None:
     pytest.importorskip("distributed")
     code = f"""
