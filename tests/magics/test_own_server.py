@@ -61,12 +61,12 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
 
 LINES = [
     "python library.py",
-    '"python3 library.py"',
-    "'python library.py'",
-    '"python3" library.py',
-    "{sys.executable} library.py",
+    pytest.param('"python3 library.py"', marks=pytest.mark.slow),
+    pytest.param("'python library.py'", marks=pytest.mark.slow),
+    pytest.param('"python3" library.py', marks=pytest.mark.slow),
+    pytest.param("{sys.executable} library.py", marks=pytest.mark.slow),
     '"{sys.executable} {folder}/$script"',
-    "python3 $script",
+    pytest.param("python3 $script", marks=pytest.mark.slow),
     "--model offline:planner python3 library.py",
 ]
 
