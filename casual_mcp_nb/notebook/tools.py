@@ -35,7 +35,8 @@ from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.engine.tools import EmbeddingLike
 from casual_mcp_nb.engine.turn_fields import ToolFields, spelled_out
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, closest, did_you_mean, shown
-from casual_mcp_nb.notebook.apps import App, Apps, SessionApps
+from casual_mcp_nb.notebook.app import App
+from casual_mcp_nb.notebook.apps import Apps, SessionApps
 from casual_mcp_nb.notebook.blocking import awaited, blocking
 from casual_mcp_nb.notebook.caller import NotebookRunner
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner

@@ -56,7 +56,8 @@ from casual_mcp_nb.display.view import (
 )
 from casual_mcp_nb.display.words import SUMMARY, first
 from casual_mcp_nb.doors import in_words_of
-from casual_mcp_nb.notebook.apps import App, AppMessage, AppMessages, Apps
+from casual_mcp_nb.notebook.app import App, AppMessage, AppMessages
+from casual_mcp_nb.notebook.apps import Apps
 from casual_mcp_nb.servers.views import (
     STATES,
     affected_table,

@@ -11,7 +11,8 @@ from pydantic import Base64Bytes
 
 from casual_mcp_nb.display.words import one_line
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.notebook.apps import MAX_CALLS, App, SessionApps
+from casual_mcp_nb.notebook.app import MAX_CALLS, App
+from casual_mcp_nb.notebook.apps import SessionApps
 from casual_mcp_nb.notebook.questions import ApprovalQuestion
 from casual_mcp_nb.widgets._transcript import give, row_of
 from casual_mcp_nb.widgets.base import HasParts, Layout, SessionWidget, State, command

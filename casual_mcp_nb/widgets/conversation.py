@@ -28,7 +28,7 @@ from casual_mcp_nb.display.render import style
 from casual_mcp_nb.display.words import first
 from casual_mcp_nb.engine.turn_fields import ChatOptions, spelled_out
 from casual_mcp_nb.errors import CasualMcpError, UsageError
-from casual_mcp_nb.notebook.apps import App
+from casual_mcp_nb.notebook.app import App
 from casual_mcp_nb.notebook.live import Throttle
 from casual_mcp_nb.notebook.resource_service import several
 from casual_mcp_nb.notebook.step_mode import StepQuestion
