@@ -34,7 +34,7 @@ from casual_mcp_nb.base.tool import (
     ToolName,
     ToolSpec,
 )
-from casual_mcp_nb.bundled import BUNDLED
+from casual_mcp_nb.bundled import BUNDLED, BundledServer
 from casual_mcp_nb.conversation.audit import AuditRecord, size_of_arguments
 from casual_mcp_nb.conversation.event import CallStatus, Notice
 from casual_mcp_nb.conversation.step import ModelResponse, text_of
@@ -155,10 +155,12 @@ def policy_of(
     strict: bool = False,
 ) -> Policy:
     """Resolve a tool's policy. With `strict` it is `always` unless somebody set it to `never`."""
-    bundled = BUNDLED.get(config.bundled or "") if config else None
+    bundled = _bundled(config)
     if bundled is not None and tool.name in bundled.asks_each_time:
         return "always"
-    policies = override if override is not None else config.approval if config else None
+    policies = override
+    if policies is None and config is not None:
+        policies = config.approval
     if isinstance(policies, Mapping):
         policies = policies.get(tool.name, policies.get(OTHER_TOOLS))
     if strict:
@@ -168,11 +170,18 @@ def policy_of(
     return bundled.approval if bundled else "default"
 
 
+def _bundled(config: ServerConfig | None) -> BundledServer | None:
+    """Look up the bundled server that a config names, if it does."""
+    if config is None or not config.bundled:
+        return None
+    return BUNDLED.get(config.bundled)
+
+
 def is_outgoing(tool: ToolSpec, config: ServerConfig | None) -> bool:
     """Check whether a tool sends something in the user's name, so that no policy or earlier answer
     lets it run.
     """
-    bundled = BUNDLED.get(config.bundled or "") if config else None
+    bundled = _bundled(config)
     return bundled is not None and tool.name in bundled.asks_each_time
 
 
@@ -183,8 +192,10 @@ def as_sent(arguments: dict[str, Any], config: ServerConfig | None) -> dict[str,
     Raises:
         ValueError: It cannot send anything with them. The message has the reason, for the model.
     """
-    bundled = BUNDLED.get(config.bundled or "") if config else None
-    return bundled.finished(arguments) if bundled and bundled.finished else arguments
+    bundled = _bundled(config)
+    if bundled is None or bundled.finished is None:
+        return arguments
+    return bundled.finished(arguments)
 
 
 def reason_to_ask(tool: ToolSpec, policy: Policy, third_party: bool) -> Reason | None:
@@ -337,15 +348,15 @@ class Consent:
                 continue
             names = [tool.name for tool in tools]
             for name in policies:
-                if name != OTHER_TOOLS and name not in names:
-                    suggestion = "".join(
-                        f" Did you mean {shown(close)}?" for close in closest(name, names, 1)
-                    )
-                    text = (
-                        f"approval of server {shown(server)} names a tool that it does not have:"
-                        f" {shown(name)}.{suggestion}"
-                    )
-                    yield Notice(text, server)
+                if name == OTHER_TOOLS or name in names:
+                    continue
+                text = (
+                    f"approval of server {shown(server)} names a tool that it does not have:"
+                    f" {shown(name)}."
+                )
+                for close in closest(name, names, 1):
+                    text += f" Did you mean {shown(close)}?"
+                yield Notice(text, server)
 
     async def permission(
         self,
@@ -423,12 +434,10 @@ class Consent:
             reason = (
                 'It does not declare whether it is destructive, and its policy is "destructive".'
             )
+        elif tool.risk is Risk.DESTRUCTIVE:
+            reason = "It is declared destructive."
         else:
-            reason = (
-                "It is declared destructive."
-                if tool.risk is Risk.DESTRUCTIVE
-                else "It said that it is destructive."
-            )
+            reason = "It said that it is destructive."
         return Denial(tool.tool_name, reason, self.how_to_allow(tool))
 
     def _unasked(
@@ -575,18 +584,16 @@ class Sampling:
         """Ask the person, and then the model."""
         try:
             model = await self.models.ready()
-            messages = [{"role": role, "text": text} for role, text in request.messages]
-            system = {"system": request.system} if request.system else {}
-            arguments = {
-                "model": model.name,
-                **system,
-                "messages": messages,
-                "max_tokens": request.max_tokens,
-            }
-            at, permission = (
-                time.time(),
-                await self.consent.sampling(server, arguments, partial(self.asking, server)),
-            )
+            arguments: dict[str, Any] = {"model": model.name}
+            if request.system:
+                arguments["system"] = request.system
+            arguments["messages"] = [
+                {"role": role, "text": text} for role, text in request.messages
+            ]
+            arguments["max_tokens"] = request.max_tokens
+            at = time.time()
+            asking = partial(self.asking, server)
+            permission = await self.consent.sampling(server, arguments, asking)
             record = AuditRecord(
                 at,
                 ToolName(server, METHOD),
@@ -606,17 +613,17 @@ class Sampling:
             details = f"{type(error).__name__}: {redacted(str(error), self.secrets())}"
             # What went wrong at a provider is none of the server's business.
             raise SamplingRefused("the model could not answer", details) from None
-        usage = response.usage
-        counts = [(usage.prompt_tokens, "in"), (usage.completion_tokens, "out")] if usage else []
-        estimates = " + ".join(
-            f"{count:,} tokens {way}" for count, way in counts if count is not None
-        )
-        took = f": {estimates}" if estimates else ""
-        cost = model.price.of(usage) if model.price else None
-        note = (
-            f"Model {shown(model.name)} answered messages of this"
-            f" server{took}{f', {cost}' if cost else ''}."
-        )
+        usage, counts = response.usage, []
+        if usage is not None and usage.prompt_tokens is not None:
+            counts.append(f"{usage.prompt_tokens:,} tokens in")
+        if usage is not None and usage.completion_tokens is not None:
+            counts.append(f"{usage.completion_tokens:,} tokens out")
+        note = f"Model {shown(model.name)} answered messages of this server"
+        if counts:
+            note += f": {' + '.join(counts)}"
+        if model.price and (cost := model.price.of(usage)):
+            note += f", {cost}"
+        note += "."
         return SamplingAnswer(
             text_of(response.message.content), model.model, response.truncated, note
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -10,12 +10,13 @@ from casual_mcp_nb.base.config import ToolSetConfig
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.cassettes.replayer import Recorder, Replayer
 from casual_mcp_nb.config.templates import TemplateLibrary
+from casual_mcp_nb.conversation.event import Event, QuestionKind
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.deliveries import Deliveries
 from casual_mcp_nb.engine.instructions import Instructions
 from casual_mcp_nb.engine.large_results import LargeResults
-from casual_mcp_nb.engine.notices import NoticeHistory
+from casual_mcp_nb.engine.notices import NoticeHistory, ServerLogs
 from casual_mcp_nb.engine.options import TurnLimits
 from casual_mcp_nb.engine.preflight import PreflightChecks
 from casual_mcp_nb.engine.tools import ChatNames, ChatTools
@@ -27,8 +28,26 @@ from casual_mcp_nb.servers.server_manager import ServerManager
 if TYPE_CHECKING:
     from casual_llm import Model
 
-    from casual_mcp_nb.engine.run import Run
     from casual_mcp_nb.providers.chat_model import ChatModel
+
+
+class RunningTurn(Protocol):
+    """A turn that runs, for what its servers say and ask meanwhile. See `Run`."""
+
+    logs: ServerLogs
+    now: Callable[[], float]
+
+    @property
+    def emit(self) -> Callable[[Event], None]:
+        """The function that records an event."""
+
+    def waiting_for_person(
+        self, kind: QuestionKind, server: str | None = None
+    ) -> Callable[[], None]:
+        """Record a question to the person. Return the function that records the answer."""
+
+    def is_calling(self, server: str) -> bool:
+        """Check whether a call to this server is running."""
 
 
 @dataclass(eq=False)
@@ -46,7 +65,7 @@ class ConversationState:
     notice_history: NoticeHistory = field(default_factory=NoticeHistory)
     last_selection: str = ""
     last_turn: Turn | None = None
-    running: set[Run] = field(default_factory=set)
+    running: set[RunningTurn] = field(default_factory=set)
     _shared: tuple[str, Selection] | None = None
 
     def apart(self, consent: Consent | None = None, *, private: bool = False) -> ConversationState:

@@ -50,12 +50,10 @@ def planned_calls(
     turn: Turn, catalog: Catalog, own: Sequence[ToolSpec], worker: Worker
 ) -> list[PlannedCall]:
     """List the calls in a turn's last answer that did not run."""
-    answers, ended = (
-        turn.trace.of(StepFinished),
-        {event.call_id for event in turn.trace.of(ToolFinished)},
-    )
-    calls = (answers[-1].message.tool_calls or ()) if answers else ()
-
+    answers = turn.trace.of(StepFinished)
+    if not answers:
+        return []
+    ended = {event.call_id for event in turn.trace.of(ToolFinished)}
     by_name = {RUN_CODE: program_spec(()), **{tool.name: tool for tool in own}}
 
     def check(tool: ToolSpec, arguments: Mapping[str, Any]) -> Sequence[str]:
@@ -67,9 +65,11 @@ def planned_calls(
         tool = by_name.get(name) or catalog.get(name)
         return PlannedCall(call.id, name, tool, arguments, check)
 
-    return [
-        plan(call) for call in calls if call.id not in ended and call.function.name not in BUILT_IN
-    ]
+    planned = []
+    for call in answers[-1].message.tool_calls or ():
+        if call.id not in ended and call.function.name not in BUILT_IN:
+            planned.append(plan(call))
+    return planned
 
 
 async def run_planned(
@@ -88,18 +88,16 @@ async def run_planned(
 
     with chat.toolbox.injecting(options.given.get("context") or ()):
         view = await chat.tools.connected_view(options.applied_to(chat.state.selection))
-        _check_unchanged(
-            calls,
-            {
-                tool.tool_name: tool
-                for tool in (*view.catalog, *(own.spec for own in chat.tools.own))
-            },
-        )
-        tools = (call.tool.wire_name for call in calls if call.tool is not None)
-        # A search while planning has loaded them.
-        discovered = {
-            name: view.deferred_by_name[name] for name in tools if name in view.deferred_by_name
-        }
+        tools = {tool.tool_name: tool for tool in view.catalog}
+        for own in chat.tools.own:
+            tools[own.spec.tool_name] = own.spec
+        _check_unchanged(calls, tools)
+        discovered = {}
+        for call in calls:
+            if call.tool is not None and call.tool.wire_name in view.deferred_by_name:
+                # A search while planning has loaded it.
+                name = call.tool.wire_name
+                discovered[name] = view.deferred_by_name[name]
         trace, start = Trace(), time.monotonic()
 
         def now() -> float:
@@ -109,13 +107,10 @@ async def run_planned(
             trace.append(event)
             on_event(event)
 
-        dispatcher = build_dispatcher(
-            chat,
-            view,
-            discovered,
-            options,
-            on_notice=lambda notice: emit(replace(notice, at=now())),
-        )
+        def on_notice(notice: Notice) -> None:
+            emit(replace(notice, at=now()))
+
+        dispatcher = build_dispatcher(chat, view, discovered, options, on_notice=on_notice)
         runner = Calls(
             dispatcher,
             replace(chat.limits, max_calls_per_step=len(calls)),
@@ -125,9 +120,9 @@ async def run_planned(
         )
         to_run = []
         for call in calls:
-            arguments = (
-                call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)
-            )
+            arguments = call.arguments
+            if not isinstance(arguments, str):
+                arguments = json.dumps(arguments)
             function = AssistantToolCallFunction(
                 name=call.tool.wire_name if call.tool else call.name, arguments=arguments
             )
@@ -138,11 +133,10 @@ async def run_planned(
             # Also when it is interrupted: what was run is not to be run again.
             trace.append(TurnFinished("done", at=now()))
             run = {each.id: replace(each, planned=True) for each in Turn(trace).tool_calls}
-            allowed = {
-                end.call_id
-                for end in trace.of(ToolFinished)
-                if end.permission is not None and end.permission.allowed
-            }
+            allowed = set()
+            for end in trace.of(ToolFinished):
+                if end.permission is not None and end.permission.allowed:
+                    allowed.add(end.call_id)
             for call in calls:
                 call.call = run.get(call.id, call.call)
                 call.ran = call.id in allowed and not run[call.id].mocked
@@ -155,51 +149,41 @@ def resumed(turn: Turn, calls: Sequence[PlannedCall]) -> Turn:
     begins.
     """
     events = [event for event in turn.trace if not isinstance(event, TurnFinished)]
-    last = max(
-        (n for n, event in enumerate(events) if isinstance(event, StepFinished)), default=None
-    )
-    answer = events[last] if last is not None else None
-    if isinstance(answer, StepFinished) and (model_calls := answer.message.tool_calls):
-        message, edited = _as_run(answer.message, calls)
-        events[last or 0] = replace(answer, message=message)
-        trace, now = Trace(events), turn.seconds
-        for name in edited:
-            trace.append(
-                Notice(f"The arguments of the call of {shown(name)} were edited by hand.", at=now)
-            )
-        named = {call.id: call for call in calls}
-        for each in model_calls:
-            call = named.get(each.id)
-            if call is None or not call.events:
-                _leave_out(trace, answer.step, each, call, now)
-                continue
-            for event in call.events:
-                trace.append(replace(event, at=now + event.at))
-        return Turn(trace)
-    return Turn(Trace(events))
+    answer, last = None, 0
+    for number, event in enumerate(events):
+        if isinstance(event, StepFinished):
+            answer, last = event, number
+    if answer is None or not answer.message.tool_calls:
+        return Turn(Trace(events))
+    message, edited = _as_run(answer.message, calls)
+    events[last] = replace(answer, message=message)
+    trace, now = Trace(events), turn.seconds
+    for name in edited:
+        text = f"The arguments of the call of {shown(name)} were edited by hand."
+        trace.append(Notice(text, at=now))
+    named = {call.id: call for call in calls}
+    for each in answer.message.tool_calls:
+        call = named.get(each.id)
+        if call is None or not call.events:
+            _leave_out(trace, answer.step, each, call, now)
+            continue
+        for of_call in call.events:
+            trace.append(replace(of_call, at=now + of_call.at))
+    return Turn(trace)
 
 
 def _leave_out(
     trace: Trace, step: int, model_call: AssistantToolCall, call: PlannedCall | None, at: float
 ) -> None:
     name, arguments, _ = read_call(model_call.function.name, model_call.function.arguments)
-    planned_tool = call.tool if call is not None else None
-    tool = (
-        planned_tool.tool_name
-        if planned_tool
-        else ToolName(SYNTHETIC if call is None else UNKNOWN, name)
-    )
-    trace.append(
-        ToolStarted(
-            step,
-            model_call.id,
-            name,
-            tool,
-            arguments,
-            at,
-            planned_tool.wire_name if planned_tool else "",
-        )
-    )
+    wire_name = ""
+    if call is None:
+        tool = ToolName(SYNTHETIC, name)
+    elif call.tool is None:
+        tool = ToolName(UNKNOWN, name)
+    else:
+        tool, wire_name = call.tool.tool_name, call.tool.wire_name
+    trace.append(ToolStarted(step, model_call.id, name, tool, arguments, at, wire_name))
     trace.append(ToolFinished(step, model_call.id, tool, "denied", LEFT_OUT, at=at))
 
 
@@ -218,23 +202,22 @@ def _as_run(
         name, arguments, bridged = read_call(each.function.name, each.function.arguments)
         if call is not None and call.call is not None and call.call.arguments != arguments:
             run = call.call.arguments
-            text = (
-                run
-                if isinstance(run, str)
-                else json.dumps({"name": name, "arguments": run} if bridged else run)
-            )
+            if isinstance(run, str):
+                text = run
+            elif bridged:
+                text = json.dumps({"name": name, "arguments": run})
+            else:
+                text = json.dumps(run)
             function = each.function.model_copy(
                 update={"name": CALL_TOOL if bridged else name, "arguments": text}
             )
             each = each.model_copy(update={"function": function})
             edited.append(call.name)
         calls_run.append(each)
+    if not edited:
+        return message, []
     # What a provider has signed would have the old arguments in it.
-    return (
-        (AssistantMessage(content=message.content, tool_calls=calls_run), edited)
-        if edited
-        else (message, [])
-    )
+    return AssistantMessage(content=message.content, tool_calls=calls_run), edited
 
 
 def _of_call(trace: Trace, call_id: str) -> Iterator[Event]:
@@ -254,12 +237,10 @@ def _check_unchanged(calls: Sequence[PlannedCall], tools: Mapping[ToolName, Tool
             # A tool that is gone cannot be run; its call says so.
             continue
         lines = ToolChange(call.tool, now).diff.splitlines()
-        more = (
-            [f"… {len(lines) - _MAX_DIFF_LINES:,} more lines"]
-            if len(lines) > _MAX_DIFF_LINES
-            else []
-        )
-        difference = "\n".join([*lines[:_MAX_DIFF_LINES], *more])
+        more = len(lines) - _MAX_DIFF_LINES
+        if more > 0:
+            lines = [*lines[:_MAX_DIFF_LINES], f"… {more:,} more lines"]
+        difference = "\n".join(lines)
         raise UsageError(
             f"Tool {shown(str(now.tool_name))} has changed since the model planned its call."
             f" Nothing was run:\n{difference}\n",

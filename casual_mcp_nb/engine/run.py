@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from casual_mcp_nb.base.config_base import RequestOptions
 from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.tokens import TokenParts, estimate_tokens
-from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, ToolSpec
+from casual_mcp_nb.base.tool import ToolName, ToolSpec
 from casual_mcp_nb.cassettes.interaction import plain_message
 from casual_mcp_nb.cassettes.replayer import Replayer
 from casual_mcp_nb.conversation.event import (
@@ -57,12 +57,12 @@ from casual_mcp_nb.discovery.synthetic import (
     IN_CARDS,
     first_presented,
     schemas_presented,
-    ways_to_shorten,
 )
-from casual_mcp_nb.discovery.text import MAX_QUERY, emphasis, readable, terms
+from casual_mcp_nb.discovery.text import MAX_QUERY
 from casual_mcp_nb.engine.answers import CALL_CHARACTERS, CallNames, TextPieces, too_long, within
 from casual_mcp_nb.engine.calls import Calls, as_presented, search_event
 from casual_mcp_nb.engine.conversation_state import Chat
+from casual_mcp_nb.engine.cut_answers import CutAnswers
 from casual_mcp_nb.engine.dispatch import (
     CallOutcome,
     Dispatcher,
@@ -82,6 +82,7 @@ from casual_mcp_nb.engine.edits import (
 from casual_mcp_nb.engine.large_results import DEFINITION as READ_ON
 from casual_mcp_nb.engine.large_results import TOKENS as READ_ON_TOKENS
 from casual_mcp_nb.engine.large_results import ReadResultTool, handles_in
+from casual_mcp_nb.engine.missed_search import missed_tool
 from casual_mcp_nb.engine.notices import ServerLogs, unseen, view_changes
 from casual_mcp_nb.engine.prefix import PromptPrefix
 from casual_mcp_nb.engine.setup import TurnSetup
@@ -89,7 +90,6 @@ from casual_mcp_nb.engine.tool_view import ToolView, cut_notices
 from casual_mcp_nb.engine.window import ContextWindow
 from casual_mcp_nb.engine.written_calls import WrittenCall, written_calls
 from casual_mcp_nb.errors import (
-    AnswerCutError,
     ContextOverflowError,
     MaxIterationsError,
     NativeDeferralError,
@@ -102,7 +102,6 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.base.tokens import TokenUsage
     from casual_mcp_nb.conversation.step import ModelResponse
-    from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
     from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
     from casual_mcp_nb.providers.chat_model import ChatModel
     from casual_mcp_nb.providers.limits import RetryScheduled
@@ -192,7 +191,11 @@ class Run:
         self._questions += 1
         name = f"question-{self._questions}"
         self.emit(QuestionAsked(name, kind, server, self.now()))
-        return lambda: self.emit(QuestionAnswered(name, self.now()))
+
+        def answered() -> None:
+            self.emit(QuestionAnswered(name, self.now()))
+
+        return answered
 
     def is_calling(self, server: str) -> bool:
         """Check whether a call to this server is running."""
@@ -249,10 +252,11 @@ class Run:
             at_limit = [call for call in calls if call.id not in self._written]
             refusals, recorded = self._cut_answers.refusals(at_limit), self._recorded_texts(calls)
             self._add_results(step, calls, await self._calls.run(step, calls, refusals, recorded))
-        useful = self._calls.repeats.last_useful
+        problem = f"The model was still calling tools after {self._max_steps} steps."
+        if useful := self._calls.repeats.last_useful:
+            problem += f" The last result, of {useful}"
         raise MaxIterationsError(
-            f"The model was still calling tools after {self._max_steps} steps."
-            + (f" The last result, of {useful}" if useful else ""),
+            problem,
             hint="Completed steps are kept. Ask the model to continue, or raise max_steps.",
         )
 
@@ -296,10 +300,11 @@ class Run:
                     )
                 )
                 raise
-        self._last_counted = (request, response.usage) if response.usage is not None else None
+        self._last_counted = None
         self._overflowed = ()
         truncated = response.truncated
         if response.usage is not None:
+            self._last_counted = (request, response.usage)
             self._read_usage(request.tokens.total, response.usage)
         if (truncated or self._cut_answers.where) and (
             notice := self._cut_answers.notice(step, request, response)
@@ -362,12 +367,11 @@ class Run:
         read_on = [READ_ON] if self._defines_reader else []
         if defined or read_on:
             last = [tool.definition for tool in defined]
-            # What searches add comes last where the rest is to stay the same.
-            tools = (
-                (*tools, *last, *read_on)
-                if self.delivery == "definitions"
-                else (*tools, *read_on, *last)
-            )
+            if self.delivery == "definitions":
+                tools = (*tools, *last, *read_on)
+            else:
+                # What searches add comes last, because the rest is to stay the same.
+                tools = (*tools, *read_on, *last)
         request = Request(
             messages=(
                 *_system_messages(self.system),
@@ -419,9 +423,9 @@ class Run:
             self.emit(TaskReported(step + 1, report.number, report.text, carrier, self.now()))
         for call, outcome in zip(calls, outcomes, strict=True):
             failed = outcome.status != "ok"
-            text = (
-                with_report(outcome.text, added) if added and call.id == carrier else outcome.text
-            )
+            text = outcome.text
+            if added and call.id == carrier:
+                text = with_report(text, added)
             message = result_message(
                 call.function.name, call.id, text, failed=failed, result=outcome.result
             )
@@ -485,23 +489,26 @@ class Run:
         """
         if self.delivery == "definitions":
             return tuple(self.discovered.values()), ()
+        defined, added = [], []
         if self.delivery in IN_CARDS:
-            # What was unloaded since, or is no longer listed, is not in `discovered`.
-            return [
-                self.discovered[name]
-                for name in self._loaded_for_message
-                if name in self.discovered
-            ], ()
-        places = first_presented(self.messages, {spec.name for spec in self.view.own_specs})
-        # Also what was unloaded: without it, the requests so far would be read in another way.
-        native = {
-            name for name, (index, built_in) in places.items() if built_in and index >= left_out
-        }
-        defined = [tool for name, tool in self.discovered.items() if name not in native]
-        deferred = self.view.deferred_by_name
-        return defined, [
-            brief_spec(deferred[name]) for name in places if name in native and name in deferred
-        ]
+            for name in self._loaded_for_message:
+                # What was unloaded since, or is no longer listed, is not in `discovered`.
+                if name in self.discovered:
+                    defined.append(self.discovered[name])
+            return defined, ()
+        deferred, native = self.view.deferred_by_name, set()
+        own = {spec.name for spec in self.view.own_specs}
+        for name, (index, built_in) in first_presented(self.messages, own).items():
+            if not built_in or index < left_out:
+                continue
+            native.add(name)
+            # Also what was unloaded: without it, the requests so far would be read in another way.
+            if name in deferred:
+                added.append(brief_spec(deferred[name]))
+        for name, tool in self.discovered.items():
+            if name not in native:
+                defined.append(tool)
+        return defined, added
 
     def _leave_out_more(self, error: ContextOverflowError) -> bool:
         """Prepare to repeat a request that was too long. Return whether it will be shorter."""
@@ -538,21 +545,16 @@ class Run:
             return message
         names = ", ".join(dict.fromkeys(shown(each.name) for each in written))
         known = all(find.is_known(each.name) for each in written)
+        said = f"The model wrote a call of {names} as text"
         if not self.repair_calls or self._calls.repeats.answer_only:
-            what = (
-                "so nothing was run"
-                if known
-                else "and it was offered no such tool, so nothing was run"
-            )
+            offered = "" if known else " and it was offered no such tool,"
             advice = "" if self.repair_calls else " The option repair_calls runs such calls."
-            self._notify(f"The model wrote a call of {names} as text, {what}.{advice}")
+            self._notify(f"{said},{offered} so nothing was run.{advice}")
             return message
-        run = (
-            "it is run like any other call (repair_calls)"
-            if known
-            else "the model is told which tools there are"
-        )
-        self._notify(f"The model wrote a call of {names} as text: {run}.")
+        if known:
+            self._notify(f"{said}: it is run like any other call (repair_calls).")
+        else:
+            self._notify(f"{said}: the model is told which tools there are.")
         if self.model.small is None and not any(each.tagged for each in written):
             # Tags are a template's, which a server did not read. Without them, the model does not
             # know the format of calls.
@@ -568,13 +570,10 @@ class Run:
 
         # Some models write the same call until they are cut.
         arguments = dict.fromkeys((each.name, json.dumps(each.arguments)) for each in written)
-        functions = (
-            AssistantToolCallFunction(name=name, arguments=text) for name, text in arguments
-        )
-        calls = [
-            AssistantToolCall(id=f"written_{number}", function=function)
-            for number, function in enumerate(functions)
-        ]
+        calls = []
+        for number, (name, text) in enumerate(arguments):
+            function = AssistantToolCallFunction(name=name, arguments=text)
+            calls.append(AssistantToolCall(id=f"written_{number}", function=function))
         return AssistantMessage(content=before, tool_calls=calls)
 
     def _without_calls(self, message: AssistantMessage) -> AssistantMessage:
@@ -604,18 +603,16 @@ class Run:
             return
         before, usage = self._last_counted
         new = [tool for tool in request.found if tool not in before.found]
-        size, counts = (
-            self._definition_tokens(new),
-            (usage.prompt_tokens, response.usage.prompt_tokens),
-        )
+        size = self._definition_tokens(new)
         if (
             size < _LEAST_GROWTH
             or before.delivery != "native"
             or before.left_out != request.left_out
-            or None in counts
+            or usage.prompt_tokens is None
+            or response.usage.prompt_tokens is None
         ):
             return
-        if (counts[1] or 0) - (counts[0] or 0) < size / 2:
+        if response.usage.prompt_tokens - usage.prompt_tokens < size / 2:
             raise NativeDeferralError(
                 f"Model {shown(self.model.name)} was not shown the tools that were found: its"
                 " gateway drops them.",
@@ -641,12 +638,9 @@ class Run:
         """
         tools, self._presented_from = self.discovered.values(), left_out
         own = {spec.name for spec in self.view.own_specs}
-        in_cards = self.delivery in IN_CARDS
-        presented = (
-            schemas_presented(self.messages[left_out:], tools, own, self.delivery)
-            if in_cards
-            else ()
-        )
+        presented: Collection[ToolName] = ()
+        if self.delivery in IN_CARDS:
+            presented = schemas_presented(self.messages[left_out:], tools, own, self.delivery)
         loaded = [tool.tool_name for tool in tools]
         self.dispatcher.synthetic = self.view.synthetic_tools(
             loaded, self.delivery, self.dispatcher.used, presented
@@ -667,10 +661,12 @@ class Run:
         self, gate: BeforeModelCall, step: int, request: Request
     ) -> Sequence[RequestEdit] | None:
         answered: list[Callable[[], None]] = []
+
+        def ask() -> None:
+            answered.append(self.waiting_for_person("step"))
+
         # A gate that returns without waiting asks nobody.
-        asking = asyncio.get_running_loop().call_soon(
-            lambda: answered.append(self.waiting_for_person("step"))
-        )
+        asking = asyncio.get_running_loop().call_soon(ask)
         try:
             return await gate(step, request)
         finally:
@@ -740,14 +736,10 @@ class Run:
             self._notify(f"Loaded for the message, since small models seldom search: {names}.")
 
     def _last_message(self) -> str:
-        return next(
-            (
-                text_of(message.content)
-                for message in reversed(self.messages)
-                if message.role == "user"
-            ),
-            "",
-        )
+        for message in reversed(self.messages):
+            if message.role == "user":
+                return text_of(message.content)
+        return ""
 
     async def _refresh_tools(self) -> None:
         view = await self.chat.tools.refreshed_view(self.view)
@@ -782,10 +774,10 @@ class Run:
         """
         if self.delivery in ("definitions", "bridge"):
             return False
-        servers = {tool.server for tool in (*self.view.loaded, *self.view.deferred)}
-        return any(
-            self._large_results.limit_for(server, self.limits.result_tokens) for server in servers
-        )
+        for server in {tool.server for tool in (*self.view.loaded, *self.view.deferred)}:
+            if self._large_results.limit_for(server, self.limits.result_tokens):
+                return True
+        return False
 
     def _offer_reader(self, messages: Sequence[ChatMessage]) -> None:
         if READ_RESULT not in self.dispatcher.synthetic and (
@@ -826,11 +818,9 @@ class Run:
         tokens = self.view.loaded_tokens + self.view.search_tool_tokens
         if self._defines_reader:
             tokens += READ_ON_TOKENS
-        return (
-            tokens + sum([tool.tokens for tool in (*defined, *found_tools)])
-            if defined or found_tools
-            else tokens
-        )
+        for tool in (*defined, *found_tools):
+            tokens += tool.tokens
+        return tokens
 
     def _definition_tokens(self, definitions: Sequence[Mapping[str, Any]]) -> int:
         """Estimate the tokens of some definitions in a request."""
@@ -841,8 +831,12 @@ class Run:
         for definition in definitions:
             name = str(definition["name"])
             tool = offered.get(name) or self.view.deferred_by_name.get(name)
-            sent = tool if tool is None or tool.definition == definition else brief_spec(tool)
-            tokens += sent.tokens if sent else READ_ON_TOKENS
+            if tool is None:
+                tokens += READ_ON_TOKENS
+            elif tool.definition == definition:
+                tokens += tool.tokens
+            else:
+                tokens += brief_spec(tool).tokens
         return tokens
 
     def _first_message_tokens(self, messages: int) -> int:
@@ -857,107 +851,6 @@ def _nothing(tool: ToolSpec) -> None:
 
 LOADED_FOR_SMALL = 3
 """How many tools are loaded for a small model before it is asked. More definitions confuse it."""
-_LEAST_WORDS = 2
-_LEAST_SHARE = 0.5
-
-
-async def missed_tool(view: ToolView, prompt: str, loaded: Container[str]) -> ToolSpec | None:
-    """Find the deferred tool that clearly fits a message, or None if none does, or if there are too
-    many tools to check now.
-
-    A tool fits if it has at least two meaningful words, and half of them all. That overlooks tools
-    with other words for the same thing, but ignores small talk.
-    """
-    if not 0 < len(view.deferred) <= MAX_TOOLS_ON_LOOP or not prompt.strip():
-        return None
-    index = await view.searchable()
-    return await asyncio.to_thread(_fitting, index, prompt[:MAX_QUERY], loaded)
-
-
-def _fitting(index: ToolSearchIndex, prompt: str, loaded: Container[str]) -> ToolSpec | None:
-    hit = next(iter(index.search(prompt, 1)), None)
-    if hit is None or hit.tool.wire_name in loaded:
-        return None
-    words = {
-        term for term in terms(readable(prompt)) if emphasis(term) == 1.0 and not term.isdigit()
-    }
-    matched = words.intersection(share.query_term or share.term for share in hit.explain().shares)
-    return hit.tool if len(matched) >= max(_LEAST_WORDS, _LEAST_SHARE * len(words)) else None
-
-
-END_AFTER = 3
-"""After this many consecutive responses cut off in a tool call, the turn ends."""
-
-
-class CutAnswers:
-    """Counts the responses in one turn that were cut off.
-
-    Attributes:
-        where: Where the last one was cut, or empty if it was not.
-    """
-
-    def __init__(self) -> None:
-        self.where = ""
-        self._notified = False
-        self._in_a_row = 0
-
-    def notice(self, step: int, request: Request, response: ModelResponse) -> str | None:
-        """Record a response, and return a notice for the person if it is the first one cut off."""
-        if not response.truncated:
-            self.where, self._in_a_row = "", 0
-            return None
-        # None is the model's own limit.
-        max_tokens = request.options.get("max_tokens")
-        self.where = _where(response, max_tokens)
-        if self._notified:
-            return None
-        self._notified = True
-        return (
-            f"The answer of step {step + 1} was cut at {self.where}. {_advice(request, response)}"
-        )
-
-    def refusals(self, calls: Sequence[AssistantToolCall]) -> Mapping[str, str]:
-        """Refuse the last call in a response that was cut off: errors in place of calls, by their
-        ids.
-
-        Its arguments can be incomplete even where they are valid JSON: some providers add the
-        closing brackets.
-        """
-        if not self.where or not calls:
-            return {}
-        self._in_a_row += 1
-        last = calls[-1]
-        cut = (
-            f"your answer was cut at {self.where}, so the arguments of {shown(last.function.name)}"
-            " may be incomplete"
-        )
-        advice = "Make it again with shorter arguments, in several calls if necessary."
-        return {last.id: f"Error: {cut}, and the call was not run. {advice}"}
-
-    def check(self) -> None:
-        """Check that the turn can continue."""
-        if self._in_a_row >= END_AFTER:
-            raise AnswerCutError(
-                f"{self._in_a_row} answers in a row were cut at {self.where}, in the middle of a"
-                " tool call.",
-                hint="Everything up to here is kept: raise max_tokens, or ask for less at a time.",
-            )
-
-
-def _where(response: ModelResponse, max_tokens: int | None) -> str:
-    if response.finish_reason == "model_context_window_exceeded":
-        return "the end of the model's context window"
-    return f"max_tokens = {max_tokens:,}" if max_tokens else "the model's limit of tokens"
-
-
-def _advice(request: Request, response: ModelResponse) -> str:
-    max_tokens = request.options.get("max_tokens")
-    if response.finish_reason == "model_context_window_exceeded":
-        return f"{ways_to_shorten(request.tools)}, or use a model with a larger context window."
-    raised = "Raise max_tokens" if max_tokens else "Set a higher max_tokens"
-    return f"{raised}, in the config or for one call, or ask the model to continue."
-
-
 _MAX_OVERFLOWS = 1
 _LEAST_GROWTH = 100
 """Found tools with at least this many estimated tokens are missing from a request that did not grow
