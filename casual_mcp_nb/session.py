@@ -725,9 +725,9 @@ class Session(Checked, Displayable):
             id: A saved conversation's id, or how it begins, or None for this one.
             overwrite: Replace a file that exists.
             player: Make the `.html` file a player: a page that steps through the conversation,
-                forward and back, and searches the session's tools with the same scores, without a
-                network. It cuts very long texts. It is a cassette too, unless that is too large for
-                a page: `Session.quick(cassette=…)` replays it.
+                forward and back, and lists its searches and the session's tools, without a network.
+                It cuts very long texts. It is a cassette too, unless that is too large for a page:
+                `Session.quick(cassette=…)` replays it.
 
         Returns:
             The file. It is written whole or not at all.

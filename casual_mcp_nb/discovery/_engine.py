@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 
 from casual_mcp_nb.base.search import Explanation, TermScore
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.discovery import _ranking, text
 from casual_mcp_nb.discovery._ranking import (
     CLAUSE,
     CLAUSE_POWER,
     DESCRIPTION,
-    K1,
     MAX_NEAREST,
     NAME,
     NAME_COVERED,
@@ -206,13 +204,13 @@ class ExactNames:
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
         self._places: dict[str, list[int]] = {}
-        self.plain: set[str] = set()
+        self._plain: set[str] = set()
         self._longest = 1
         self._starts: set[str] = set()
         for index, tool in enumerate(tools):
             name = tool.name.strip().casefold()
             if name.isalpha() and (tool.name.islower() or tool.name.istitle()):
-                self.plain.add(name)
+                self._plain.add(name)
             elif " " in name:
                 words = name.split()
                 self._longest = max(self._longest, min(_MAX_WORDS, len(words)))
@@ -239,9 +237,9 @@ class ExactNames:
                     yield from self._forms(phrase, _bare(phrase))
 
     def _forms(self, chunk: str, bare: str) -> Iterator[str]:
-        if chunk not in self.plain:
+        if chunk not in self._plain:
             yield chunk
-        if bare != chunk and (bare not in self.plain or _is_quoted(chunk, bare)):
+        if bare != chunk and (bare not in self._plain or _is_quoted(chunk, bare)):
             yield bare
 
 
@@ -373,60 +371,6 @@ def _kinds(descriptions: Mapping[int, frozenset[int]]) -> dict[int, int]:
 def _same(one: frozenset[int], other: frozenset[int]) -> bool:
     common = len(one & other)
     return common >= SAME * (len(one) + len(other) - common)
-
-
-def portable(
-    tools: list[ToolSpec], bm25: FieldedBM25, ranker: Ranker, names: ExactNames
-) -> dict[str, Any]:
-    """Convert an index to plain values, with its tools in the order that breaks ties.
-
-    `tools`: each one's name, server and wire name; `vocabulary`: the terms; `texts`: for each tool
-    and field its term numbers; `copies`: for each near-duplicate the first of its kind;
-    `deprecated`: the deprecated tools; `plain`: the names that are ordinary words; `synonyms` and
-    `topics`: for each term the numbers of those in the vocabulary; `words` and `constants`.
-    """
-    vocabulary = bm25.vocabulary
-    return {
-        "tools": [[tool.name, tool.server, tool.wire_name] for tool in tools],
-        "vocabulary": list(vocabulary),
-        "texts": [
-            [bm25.text_terms(document, field).tolist() for field in range(len(FIELDS))]
-            for document in range(len(tools))
-        ],
-        "copies": sorted(ranker.copies.items()),
-        "deprecated": sorted(ranker.deprecated),
-        "plain": sorted(names.plain),
-        "synonyms": _numbered(text.synonyms(), vocabulary),
-        "topics": _numbered(text.topics(), vocabulary),
-        "words": text.word_lists(),
-        "constants": {
-            "fields": [[field.weight, field.b] for field in FIELDS],
-            "k1": K1,
-            "related": _ranking.RELATED,
-            "same_topic": _ranking.SAME_TOPIC,
-            "like": _ranking.LIKE,
-            "name_covered": _ranking.NAME_COVERED,
-            "clause": _ranking.CLAUSE,
-            "clause_power": _ranking.CLAUSE_POWER,
-            "server": _ranking.SERVER,
-            "server_k1": _ranking.SERVER_K1,
-            "server_b": _ranking.SERVER_B,
-            "copy": COPY,
-            "deprecated": DEPRECATED,
-            "weak": text.WEAK,
-            "max_query": text.MAX_QUERY,
-            "max_clauses": text.MAX_CLAUSES,
-        },
-    }
-
-
-def _numbered(related: dict[str, tuple[str, ...]], vocabulary: Any) -> dict[str, list[int]]:
-    numbers: dict[str, list[int]] = {}
-    for term, others in related.items():
-        known = [vocabulary[other] for other in others if other in vocabulary]
-        if known:
-            numbers[term] = known
-    return numbers
 
 
 _SHOWN = 60
@@ -581,10 +525,6 @@ class Engine:
             return 1.0
         known = query_terms & self._scorer.bm25.vocabulary.keys()
         return len(known) / len(query_terms)
-
-    def portable(self) -> dict[str, Any]:
-        """Convert the index to plain values, without the embedding."""
-        return portable(self._tools, self._scorer.bm25, self._ranking, self._names)
 
     def ranked(
         self, query: str, server: str | None, count: int, only: str | None = None

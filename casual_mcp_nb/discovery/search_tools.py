@@ -718,14 +718,6 @@ class ToolSearchIndex:
         """Check whether a search ranks by words only, or by meaning too."""
         return "words and meaning" if self.nearest_in_meaning(query) else "words"
 
-    def to_plain(self) -> dict[str, Any]:
-        """Convert the index to plain values that JSON can hold, for a page that ranks without
-        Python and gets the same scores.
-
-        See `discovery/_engine.py`. Excludes any embedding. Empty without tools.
-        """
-        return self._engine.portable() if self._engine else {}
-
     def other_language(self, query: str) -> bool:
         """Check whether a query seems to be in another language than the descriptions.
 

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.tool import ToolSpec
@@ -196,23 +196,6 @@ def _weak_terms() -> frozenset[str]:
 def emphasis(term: str) -> float:
     """Compute a term's weight in a request, from 0 to 1: filler words count less."""
     return WEAK if term in _weak_terms() else 1.0
-
-
-def word_lists() -> dict[str, Any]:
-    """Collect the words and endings that splitting and stemming need, as plain values."""
-    return {
-        "stop": sorted(_STOP_WORDS),
-        "weak": sorted(_weak_terms()),
-        "compounds": _COMPOUNDS.split("|"),
-        "suffixes": list(_SUFFIXES.items()),
-        "irregular": list(_IRREGULAR.items()),
-        "extensions": sorted(_EXTENSIONS),
-        "not_a_host": sorted(_NOT_A_HOST),
-        "operator": _OPERATOR.pattern,
-        "operators": _OPERATORS,
-        "phrase": _PHRASE.pattern,
-        "phrases": [words for words, _ in _PHRASES],
-    }
 
 
 def spelled(text: str) -> dict[str, str]:

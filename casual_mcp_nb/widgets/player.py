@@ -9,14 +9,13 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from markupsafe import escape
 
 from casual_mcp_nb.base.content import pictures_of
-from casual_mcp_nb.base.displayable import count
 from casual_mcp_nb.base.tokens import definition_tokens, estimate_tokens
-from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.cassettes.format import Cassette, scrubbed
 from casual_mcp_nb.conversation.codec import PLAYER, NumberedValues, read_message
 from casual_mcp_nb.conversation.conversation import Conversation
@@ -59,11 +58,11 @@ from casual_mcp_nb.display.view import (
 )
 from casual_mcp_nb.display.words import clean, cut, first
 from casual_mcp_nb.engine.tool_view import ToolView
-from casual_mcp_nb.widgets._rows import MAX_NAME, MAX_SUMMARY
 from casual_mcp_nb.widgets.base import bundle_of
 
 MAX_TITLE = 80
 _MAX_NAME = 200
+_MAX_DESCRIPTION = 300
 _MAX_ROWS = 200
 _LONG = 100
 """From how many characters on a text is in the page only once."""
@@ -79,18 +78,20 @@ class SlideLimits:
         text: Maximum characters per text.
         definition: Maximum characters per tool definition, or 0 for none.
         images: Maximum bytes for all images together.
+        tools: Maximum number of tools to look through.
     """
 
     text: int
     definition: int
     images: int
+    tools: int
 
 
 TIERS = (
-    SlideLimits(20_000, 8_000, 300_000),
-    SlideLimits(6_000, 2_000, 150_000),
-    SlideLimits(2_000, 500, 0),
-    SlideLimits(400, 0, 0),
+    SlideLimits(20_000, 8_000, 300_000, 1_000),
+    SlideLimits(6_000, 2_000, 150_000, 1_000),
+    SlideLimits(2_000, 500, 0, 300),
+    SlideLimits(400, 0, 0, 100),
 )
 """From most to least: a page that is too large is built with the next one."""
 
@@ -344,7 +345,6 @@ MAX_BYTES = 950_000
 """Maximum page size."""
 MAX_DATA_BYTES = 600_000
 """If its data are larger than this, the page's texts are cut shorter."""
-MAX_INDEX_BYTES = 400_000
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -376,13 +376,13 @@ def player_page(
     secrets: Iterable[str] = (),
     programs: Sequence[WrittenProgram] = (),
 ) -> str:
-    """Build an HTML page that steps through a conversation, searches as its model does, and is a
-    cassette.
+    """Build an HTML page that steps through a conversation, lists its searches and the session's
+    tools, and is a cassette.
 
     Args:
         conversation: The conversation, without values that stay in the kernel.
         title: The page's title if the conversation has no turns.
-        view: The session's tools, which the page can search.
+        view: The session's tools, which a person can look through.
         cassette: The cassette that replays the conversation.
         secrets: Values to mask, wherever they occur.
         programs: What models wrote for notebook cells meanwhile, shown after the turns.
@@ -397,11 +397,14 @@ def player_page(
     }
     element = cassette.to_element(secrets) if cassette else ""
     fits = len(element.encode()) <= MAX_BYTES - MAX_DATA_BYTES - len(script) - len(style)
-    fixed = {**PLAYER.head, "search": _search(view), "cassette": bool(element) and fits}
     for limits in TIERS:
-        document: dict[str, Any] = scrubbed(
-            {**fixed, **slides_of(conversation, limits, programs)}, secrets
-        )
+        document: dict[str, Any] = {
+            **PLAYER.head,
+            "cassette": bool(element) and fits,
+            "catalog": _catalog(view, limits.tools),
+            **slides_of(conversation, limits, programs),
+        }
+        document = scrubbed(document, secrets)
         data = _embedded(document)
         if len(data.encode()) <= MAX_DATA_BYTES:
             break
@@ -413,39 +416,24 @@ def player_page(
     )
 
 
-def _search(view: ToolView | None) -> dict[str, Any]:
-    """Embed a session's search: the index that its model searches, or the reason why the page has
-    none.
+def _catalog(view: ToolView | None, limit: int) -> Row:
+    """List the tools that the session's model can search, or all if none is deferred.
+
+    Returns:
+        `deferred`, whether it is the former; `total`, how many there are; and up to `limit` of them
+        as `tools`, each with its name and its description.
     """
-    index = None if view is None else view.index if view.deferred else view.whole_index
-    if view is None or index is None or not len(index):
-        return {
-            "tools": [],
-            "cut": 0,
-            "deferred": False,
-            "note": "No tools were connected when this page was made.",
-        }
-    data = {"cut": view.selection.max_search_results, "deferred": bool(view.deferred)}
-    plain = index.to_plain()
-    if len(_embedded(plain).encode()) > MAX_INDEX_BYTES:
-        return {
-            **data,
-            "tools": [],
-            "note": f"{count(len(index), 'tool')} are too many for the search in a page.",
-        }
-    by_name = {tool.wire_name: tool for tool in index.tools}
-    tools = [_tool(by_name[wire_name]) for _, _, wire_name in plain["tools"]]
-    note = "The index is in this page, and its scores are those of the session's own search."
-    return {**data, "index": plain, "tools": tools, "note": note}
-
-
-def _tool(tool: ToolSpec) -> list[str]:
-    return [
-        first(tool.name, MAX_NAME),
-        first(tool.server, MAX_NAME),
-        tool.wire_name,
-        first(tool.description, MAX_SUMMARY),
-    ]
+    if view is None:
+        return {"deferred": False, "total": 0, "tools": []}
+    tools = sorted(view.deferred or view.loaded, key=attrgetter("tool_name"))
+    return {
+        "deferred": bool(view.deferred),
+        "total": len(tools),
+        "tools": [
+            [first(str(tool.tool_name), _MAX_NAME), first(tool.description, _MAX_DESCRIPTION)]
+            for tool in tools[:limit]
+        ],
+    }
 
 
 def _embedded(value: Any) -> str:

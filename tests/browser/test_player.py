@@ -30,17 +30,6 @@ CONFIG = {
 }
 
 
-QUERIES = [
-    "convert a time zone",
-    "add numbers and then convert the time",
-    "math:add",
-    "primes",
-    "Wochentag",
-    "calculat sqare roots",
-]
-Found = dict[str, list[tuple[str, str]]]
-
-
 @pytest.fixture(scope="module")
 def session() -> Session:
     """A session that has ended, with two turns and a cell that a model wrote."""
@@ -63,23 +52,10 @@ def lesson(session: Session, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(session: Session) -> Found:
-    """For each query what the session's own search finds, five more than the model gets, with
-    scores as they are shown.
+def opened(browser: Any, lesson: Path, axe: Path) -> Iterator[Any]:
+    """The page of the file, in a browser that has no network. It has axe already, because its
+    policy allows no script of a test.
     """
-    index = session.parts.chat.current_view().index
-    return {
-        query: [
-            (str(hit.tool.tool_name), f"{hit.score:.1f}".removesuffix(".0"))
-            for hit in index.search(query, 10)
-        ]
-        for query in QUERIES
-    }
-
-
-@pytest.fixture(scope="module")
-def opened(browser: Any, lesson: Path) -> Iterator[Any]:
-    """The page of the file, in a browser that has no network."""
     context = browser.new_context(
         offline=True, color_scheme="light", viewport={"width": 1440, "height": 900}
     )
@@ -93,6 +69,7 @@ def opened(browser: Any, lesson: Path) -> Iterator[Any]:
         lambda message: page.complaints.append(message.text) if message.type == "error" else None,
     )
     page.goto(lesson.as_uri())
+    page.evaluate(axe.read_text(encoding="utf-8"))
     yield page
     context.close()
 
@@ -167,8 +144,6 @@ def test_an_address_names_a_slide(page: Any) -> None:
 @pytest.mark.slow
 def test_everybody_can_read_it_light_dark_and_large(page: Any, axe: Path) -> None:
     assert page.evaluate("() => document.documentElement.dataset.theme") == "light"
-    script = axe.read_text(encoding="utf-8")
-    page.evaluate(script)
     for theme in ("light", "dark"):
         sync_api.expect(page.locator("html")).to_have_attribute("data-theme", theme)
         for number in (1, 2, 3, 5, 7, 10, 12):
@@ -187,27 +162,42 @@ def test_everybody_can_read_it_light_dark_and_large(page: Any, axe: Path) -> Non
     page.keyboard.press("l")
 
 
-def test_the_search_moves_with_each_key_and_has_the_scores_of_the_session(
-    page: Any, found: Found, axe: Path
+def test_the_searches_of_the_model_are_shown_as_they_were(
+    page: Any, session: Session, axe: Path
 ) -> None:
-    page.keyboard.press("/")
-    sync_api.expect(page.get_by_test_id("query")).to_be_focused()
-    for query, expected in found.items():
-        page.get_by_test_id("query").fill("")
-        sync_api.expect(page.get_by_test_id("hit-name")).to_have_count(0)
-        page.get_by_test_id("query").press_sequentially(query)
-        sync_api.expect(page.get_by_test_id("hit-name")).to_have_text(
-            [name for name, _ in expected]
-        )
-        sync_api.expect(page.get_by_test_id("score")).to_have_text([score for _, score in expected])
-    page.get_by_test_id("query").fill("add")
-    sync_api.expect(page.get_by_test_id("hit-name").first).to_have_text("math:add")
+    page.get_by_test_id("tab-search").click()
+    recorded = page.get_by_test_id("search-3")
+    (search,) = session.turns[0].searches
+    sync_api.expect(recorded.locator("summary")).to_contain_text(search.query)
+    hits = recorded.get_by_test_id("found-by-model").locator("li")
+    sync_api.expect(hits).to_have_count(len(search.rows))
+    for place, row in enumerate(search.rows):
+        sync_api.expect(hits.nth(place)).to_contain_text(str(row.tool))
+        sync_api.expect(hits.nth(place)).to_contain_text(f"{row.score:.1f}".removesuffix(".0"))
     pictured(page, "player-search")
     assert violations(page, axe, "body") == []
-    page.get_by_test_id("go-3").click()
-    page.get_by_test_id("same-search").click()
-    sync_api.expect(page.get_by_test_id("query")).to_have_value("add numbers")
-    sync_api.expect(page.get_by_test_id("hits").locator("li.cmn-cut")).to_have_count(1)
+    recorded.locator("summary").click()
+    sync_api.expect(hits.first).to_be_hidden()
+    recorded.locator("summary").click()
+    recorded.get_by_test_id("go-to-search").click()
+    shows(page, "search", 3)
+
+
+def test_the_tools_are_filtered_with_each_key(page: Any, session: Session, axe: Path) -> None:
+    page.keyboard.press("/")
+    sync_api.expect(page.get_by_test_id("query")).to_be_focused()
+    names = page.get_by_test_id("listed").locator(".cmn-mono")
+    deferred = session.parts.chat.current_view().deferred
+    sync_api.expect(names).to_have_count(len(deferred))
+    page.get_by_test_id("query").press_sequentially("time CONVERT")
+    # The second one has a word in its description only.
+    sync_api.expect(names).to_have_text(["time:convert_time", "time:from_timestamp"])
+    sync_api.expect(page.get_by_test_id("found")).to_contain_text(f"2 of {len(deferred)}")
+    pictured(page, "player-tools")
+    assert violations(page, axe, "body") == []
+    page.get_by_test_id("query").fill(".*")
+    sync_api.expect(names).to_have_count(0)
+    page.get_by_test_id("query").fill("")
 
 
 def test_paper_has_every_slide(page: Any) -> None:

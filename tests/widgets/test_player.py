@@ -226,27 +226,30 @@ def test_a_turn_that_failed_or_was_stopped_says_so_in_place_of_its_answer() -> N
     assert page.slides("answer")[0]["status"][1] in ("bad", "quiet")
 
 
-def test_the_index_that_the_model_searched_is_in_the_page(session: Session, tmp_path: Path) -> None:
+def test_the_tools_that_the_model_could_search_are_in_the_page(
+    session: Session, tmp_path: Path
+) -> None:
     page = Page(session.export(tmp_path / "search.html", player=True).read_text(encoding="utf-8"))
-    search, view = page.data["search"], session.parts.chat.current_view()
-    assert search["deferred"]
-    assert search["cut"] == view.selection.max_search_results
-    assert search["index"] == json.loads(json.dumps(view.index.to_plain()))
-    assert [tool[2] for tool in search["tools"]] == [tool[2] for tool in search["index"]["tools"]]
+    catalog, deferred = page.data["catalog"], session.parts.chat.current_view().deferred
+    assert catalog["deferred"]
+    assert catalog["total"] == len(deferred)
+    assert catalog["tools"] == sorted([str(tool.tool_name), tool.description] for tool in deferred)
 
 
-def test_a_page_that_cannot_search_says_why() -> None:
-    tools = [
-        ToolSpec("big", f"tool_{number}", "word " * 200 + f"w{number} v{number}")
-        for number in range(3_000)
-    ]
+def test_a_page_with_very_many_tools_has_the_first_of_them() -> None:
+    tools = [ToolSpec("big", f"tool_{number:04}", EVIL + "word " * 200) for number in range(3_000)]
     view = ToolView(Catalog(tools), Selection(), (), tuple(tools))
-    with_many = Page(player_page(Conversation(), "", view=view)).data["search"]
-    without = page_of(Conversation()).data["search"]
-    for search in (with_many, without):
-        assert "index" not in search
-        assert search["note"]
-    assert "3,000" in with_many["note"]
+    text = player_page(Conversation(), "", view=view)
+    catalog = Page(text).data["catalog"]
+    assert len(text.encode()) < MAX_BYTES
+    assert (catalog["deferred"], catalog["total"]) == (True, 3_000)
+    names = [name for name, _ in catalog["tools"]]
+    assert names == [str(tool.tool_name) for tool in tools[: len(names)]]
+    assert len(names) >= 100
+
+
+def test_a_page_without_a_session_has_no_tools() -> None:
+    assert page_of(Conversation()).data["catalog"] == {"deferred": False, "total": 0, "tools": []}
 
 
 def test_a_conversation_without_turns_has_a_page() -> None:

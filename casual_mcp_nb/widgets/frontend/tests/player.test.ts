@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { compared, labelOf, placeIn, requestBefore, spread, withTexts } from "../src/player/slides";
-import type { Lesson, RequestSlide, Slide } from "../src/player/state";
+import { compared, labelOf, matching, placeIn, requestBefore, spread, withTexts } from "../src/player/slides";
+import type { Lesson, ListedTool, RequestSlide, Slide } from "../src/player/state";
 
 function request(turn: number, messages: [number, number][], tools: [number, number][]): RequestSlide {
   return { kind: "request", turn, step: 1, words: "", parts: [100, 0, 20], origin: "estimated", messages, tools };
@@ -48,8 +48,22 @@ test("long texts are put in their places, and what only looks like one is left",
     { kind: "prompt", turn: 1, text: { text: 1 } },
     { kind: "answer", turn: 1, text: [["p", "0"]] },
   ];
-  const data = { slides, messages: [{ role: "user", text: "0", tokens: 0 }], search: { note: "" }, texts: ["zero", "one"] };
+  const data = { slides, messages: [{ role: "user", text: "0", tokens: 0 }], texts: ["zero", "one"] };
   const lesson = withTexts(data as unknown as Lesson & { texts: string[] });
   assert.deepEqual(lesson.slides, [{ kind: "prompt", turn: 1, text: "one" }, slides[1]]);
   assert.deepEqual(lesson.messages, data.messages);
+});
+
+test("tools are found by all words of a query, those with all of them in the name first", () => {
+  const tools: ListedTool[] = [
+    ["a:list", "Send nothing, read the MAIL"],
+    ["b:send_mail", "Send it"],
+    ["c:mail", "What you send"],
+    ["d:constructor", ""],
+  ];
+  const named = (query: string) => matching(tools, query).map(([name]) => name);
+  assert.deepEqual(named("  Mail SEND "), ["b:send_mail", "a:list", "c:mail"]);
+  assert.deepEqual(named("constructor"), ["d:constructor"]);
+  assert.deepEqual(named("mail .*"), []);
+  assert.equal(named(" ").length, tools.length);
 });

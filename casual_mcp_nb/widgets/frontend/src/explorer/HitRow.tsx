@@ -6,8 +6,8 @@ import type { Hit } from "./state";
 
 interface Props {
   hit: Hit;
-  /** Why it is found: what a button shows; without it there is no such button. */
-  why?: ComponentChildren;
+  /** Why it is found: what a button shows. */
+  why: ComponentChildren;
   /** The words of the query that matched, once they are known. */
   terms: readonly string[] | undefined;
   onOpen?: ((hit: Hit) => void) | undefined;
@@ -42,17 +42,15 @@ export function HitRow({ hit, why, terms = [], onOpen }: Props) {
         <span class="cmn-number cmn-quiet" data-testid="score">
           {scoreText(hit.score)}
         </span>
-        {why !== undefined && (
-          <Button
-            testid="why-hit"
-            tone="quiet"
-            aria-expanded={open}
-            aria-label={`Why ${hit.name}`}
-            onClick={() => setOpen(!open)}
-          >
-            Why
-          </Button>
-        )}
+        <Button
+          testid="why-hit"
+          tone="quiet"
+          aria-expanded={open}
+          aria-label={`Why ${hit.name}`}
+          onClick={() => setOpen(!open)}
+        >
+          Why
+        </Button>
         <span class="cmn-quiet cmn-clip cmn-terms" data-testid="terms" title={words}>
           {words}
         </span>

@@ -4,13 +4,7 @@ import { counted, number } from "../lib/words";
 import type { Hit, Ranked } from "./state";
 
 /** Return the hits that the model gets, and those after them. */
-export function splitHits<H extends Hit>({
-  hits,
-  cut,
-}: {
-  hits: readonly H[];
-  cut: number;
-}): [returned: readonly H[], below: readonly H[]] {
+export function splitHits({ hits, cut }: Ranked): [returned: readonly Hit[], below: readonly Hit[]] {
   return [hits.slice(0, cut), hits.slice(cut)];
 }
 

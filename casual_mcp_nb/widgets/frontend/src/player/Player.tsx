@@ -25,17 +25,12 @@ export function Player({ lesson }: { lesson: Lesson }) {
   const [playing, setPlaying] = useState(false);
   const [help, setHelp] = useState(false);
   const [tab, setTab] = useState<"steps" | "search">("steps");
-  const [query, setQuery] = useState("");
   const root = useRef<HTMLElement>(null);
   const stage = useRef<HTMLDivElement>(null);
   const go = (to: number) => {
     setPlaying(false);
     setTab("steps");
     setPlace(Math.min(last, Math.max(0, to)));
-  };
-  const onSearch = (text: string) => {
-    setQuery(text);
-    setTab("search");
   };
   const act: Record<Action, () => void> = {
     next: () => go(place + 1),
@@ -83,8 +78,8 @@ export function Player({ lesson }: { lesson: Lesson }) {
 
   const slide = lesson.slides[place];
   const panel = (key: "steps" | "search") => {
-    if (key === "search") return <SearchTab search={lesson.search} query={query} onQuery={setQuery} shown={tab === "search"} />;
-    return slide ? <SlideView key={place} lesson={lesson} place={place} onSearch={onSearch} /> : <p>No turns yet.</p>;
+    if (key === "search") return <SearchTab lesson={lesson} shown={tab === "search"} onGo={go} />;
+    return slide ? <SlideView key={place} lesson={lesson} place={place} /> : <p>No turns yet.</p>;
   };
   return (
     <main class="cmn-widget cmn-player" ref={root} data-testid="player">

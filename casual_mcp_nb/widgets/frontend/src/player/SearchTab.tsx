@@ -1,81 +1,92 @@
-import { useEffect, useMemo, useRef } from "preact/hooks";
-import { HitRow } from "../explorer/HitRow";
-import { splitHits, summaryOf } from "../explorer/hits";
-import type { Hit, Ranked } from "../explorer/state";
-import { counted } from "../lib/words";
-import { Ranking } from "../search/ranking";
-import type { SearchData } from "./state";
-
-const BEHIND_THE_CUT = 5;
+import { useEffect, useRef, useState } from "preact/hooks";
+import { Button } from "../lib/controls";
+import { counted, number } from "../lib/words";
+import { FoundTools } from "./FoundTools";
+import { matching, placeOf, searchesOf } from "./slides";
+import type { Catalog, Lesson } from "./state";
 
 interface Props {
-  search: SearchData;
-  query: string;
-  onQuery(query: string): void;
+  lesson: Lesson;
   shown: boolean;
+  onGo(place: number): void;
 }
 
-/** The search of the conversation, whose ranking moves with each key: its index is in the page. */
-export function SearchTab({ search, query, onQuery, shown }: Props) {
-  const ranking = useMemo(() => search.index && new Ranking(search.index), [search]);
-  const input = useRef<HTMLInputElement>(null);
-  useEffect(() => {
-    if (shown) input.current?.focus();
-  }, [shown]);
-  const ranked = useMemo(() => (ranking ? rankedBy(ranking, search, query) : null), [ranking, search, query]);
-  if (!ranking || !ranked)
-    return (
-      <p class="cmn-quiet" data-testid="no-search">
-        {search.note}
-      </p>
-    );
-  const [returned, below] = splitHits(ranked);
-  const row = (hit: Hit & { tool: number }) => <HitRow key={hit.wire_name} hit={hit} terms={ranking.words(query, hit.tool)} />;
+/** The searches of the conversation as they were, and the tools to look through. */
+export function SearchTab({ lesson, shown, onGo }: Props) {
   return (
     <div class="cmn-search" data-testid="search">
-      <h2>Search as the model does</h2>
-      <input
-        ref={input}
-        type="search"
-        class="cmn-wide"
-        aria-label="Search as the model does"
-        placeholder="Describe the task"
-        autocomplete="off"
-        data-testid="query"
-        value={query}
-        onInput={(event) => onQuery(event.currentTarget.value)}
-      />
-      <p class="cmn-quiet" role="status" data-testid="found">
-        {summaryOf(ranked) || `${counted(search.tools.length, search.deferred ? "deferred tool" : "tool")} can be found.`}
-      </p>
-      <ol class="cmn-hits" data-testid="hits">
-        {returned.map(row)}
-        {below.length > 0 && (
-          <li class="cmn-cut" key="cut">
-            The model does not see results below this line
-          </li>
-        )}
-        {below.map(row)}
-      </ol>
-      <p class="cmn-quiet">{search.note}</p>
+      <Searches lesson={lesson} onGo={onGo} />
+      <Tools catalog={lesson.catalog} shown={shown} />
     </div>
   );
 }
 
-interface RankedTools extends Ranked {
-  hits: (Hit & { tool: number })[];
+function Searches({ lesson, onGo }: Omit<Props, "shown">) {
+  const searches = searchesOf(lesson);
+  return (
+    <section>
+      <h2>The model's searches</h2>
+      {searches.length === 0 && <p class="cmn-quiet">The model did not search.</p>}
+      {searches.map(({ slide, place }, index) => (
+        <details key={place} open={index === 0} data-testid={`search-${place + 1}`}>
+          <summary>
+            <strong>{slide.query || slide.words}</strong> <span class="cmn-quiet">{placeOf(slide)}</span>
+          </summary>
+          <p class="cmn-quiet">{slide.words}</p>
+          <FoundTools rows={slide.rows} />
+          <Button testid="go-to-search" onClick={() => onGo(place)}>
+            Show this step
+          </Button>
+        </details>
+      ))}
+    </section>
+  );
 }
 
-function rankedBy(ranking: Ranking, { tools, cut }: SearchData, query: string): RankedTools {
-  const hits = query.trim() ? ranking.search(query, cut + BEHIND_THE_CUT) : [];
-  const best = hits[0]?.score ?? 1;
-  return {
-    query,
-    cut,
-    searched: tools.length,
-    hits: hits.map(({ tool, score }, place) => {
-      const [name, server, wire_name, summary] = tools[tool] as [string, string, string, string];
-      return { tool, name, server, wire_name, summary, rank: place + 1, score, share: score / best };
-    }),
-  };
+function Tools({ catalog, shown }: { catalog: Catalog; shown: boolean }) {
+  const { tools, total, deferred } = catalog;
+  const [query, setQuery] = useState("");
+  const input = useRef<HTMLInputElement>(null);
+  useEffect(() => {
+    if (shown) input.current?.focus();
+  }, [shown]);
+  const title = deferred ? "Deferred tools" : "Tools";
+  if (!total)
+    return (
+      <section>
+        <h2>{title}</h2>
+        <p class="cmn-quiet" data-testid="no-tools">
+          No tools were connected when this page was made.
+        </p>
+      </section>
+    );
+  const matches = matching(tools, query);
+  const searched = counted(tools.length, deferred ? "deferred tool" : "tool");
+  return (
+    <section>
+      <h2>{title}</h2>
+      <input
+        ref={input}
+        type="search"
+        class="cmn-wide"
+        aria-label="Filter tools by name and description"
+        placeholder="Words of a name or a description"
+        autocomplete="off"
+        data-testid="query"
+        value={query}
+        onInput={(event) => setQuery(event.currentTarget.value)}
+      />
+      <p class="cmn-quiet" role="status" data-testid="found">
+        {query.trim() ? `${number.format(matches.length)} of ${searched}` : searched}
+        {tools.length < total && `, the first of ${number.format(total)}`}
+      </p>
+      <ul class="cmn-listed" data-testid="listed">
+        {matches.map(([name, description]) => (
+          <li key={name}>
+            <span class="cmn-mono">{name}</span> <span class="cmn-quiet">{description}</span>
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
 }

@@ -1,8 +1,8 @@
-import { scoreText } from "../explorer/hits";
-import { Button, Verbatim } from "../lib/controls";
+import { Verbatim } from "../lib/controls";
 import { counted, number, tokens } from "../lib/words";
 import { PartsBar } from "../tokens/PartsBar";
 import { partsInWords } from "../tokens/tokens";
+import { FoundTools } from "./FoundTools";
 import { Prose } from "./Prose";
 import { compared, placeOf, requestBefore, totalOf } from "./slides";
 import type {
@@ -22,12 +22,10 @@ import type {
 interface Props {
   lesson: Lesson;
   place: number;
-  /** Called when the person wants to search for the same. */
-  onSearch?: ((query: string) => void) | undefined;
 }
 
 /** One slide in large type. */
-export function SlideView({ lesson, place, onSearch }: Props) {
+export function SlideView({ lesson, place }: Props) {
   const slide = lesson.slides[place];
   if (!slide) return null;
   return (
@@ -35,7 +33,7 @@ export function SlideView({ lesson, place, onSearch }: Props) {
       <p class="cmn-quiet cmn-place">{placeOf(slide)}</p>
       {slide.kind === "prompt" && <Prompt slide={slide} />}
       {slide.kind === "request" && <Request slide={slide} lesson={lesson} before={requestBefore(lesson.slides, place)} />}
-      {slide.kind === "search" && <Search slide={slide} onSearch={onSearch} />}
+      {slide.kind === "search" && <Search slide={slide} />}
       {slide.kind === "call" && <CalledTool slide={slide} />}
       {slide.kind === "cell" && <Cell slide={slide} />}
       {slide.kind === "answer" && <Answer slide={slide} figures={lesson.turns[slide.turn - 1]?.figures ?? []} />}
@@ -184,33 +182,13 @@ function ToolTable({ tools }: { tools: readonly Tool[] }) {
   );
 }
 
-function Search({ slide, onSearch }: { slide: SearchSlide; onSearch: Props["onSearch"] }) {
-  const best = Math.max(0, ...slide.rows.map(([, score]) => score ?? 0));
+function Search({ slide }: { slide: SearchSlide }) {
   return (
     <>
       <Said slide={slide} />
       <h2>{slide.words}</h2>
       <Outcome call={slide} figures={slide.figures} />
-      <ol class="cmn-hits" data-testid="found-by-model">
-        {slide.rows.map(([tool, score, why], index) => (
-          <li key={index} class="cmn-hit">
-            <span class="cmn-number cmn-quiet">{score === null ? "" : index + 1}</span>
-            <span class="cmn-mono cmn-clip" title={tool}>
-              {tool}
-            </span>
-            <span class="cmn-score-bar" aria-hidden="true">
-              {score !== null && best > 0 && <i style={{ width: `${(100 * score) / best}%` }} />}
-            </span>
-            <span class="cmn-number cmn-quiet">{score === null ? "" : scoreText(score)}</span>
-            <span class="cmn-quiet cmn-terms">{why}</span>
-          </li>
-        ))}
-      </ol>
-      {onSearch && slide.query && (
-        <Button testid="same-search" onClick={() => onSearch(slide.query)}>
-          Search for this yourself
-        </Button>
-      )}
+      <FoundTools rows={slide.rows} />
       {slide.result && <Folded title="Read by the model" text={slide.result} />}
     </>
   );

@@ -1,17 +1,26 @@
 // What the player says of a slide, and what a request has that the one before had not.
 
 import { amount } from "../tokens/tokens";
-import type { Lesson, RequestSlide, Slide, Span } from "./state";
+import type { Lesson, ListedTool, RequestSlide, SearchSlide, Slide, Span } from "./state";
 
-/** Return the data of a page with its long texts in their places; the search has none. */
-export function withTexts({ search, texts, ...rest }: Lesson & { texts: string[] }): Lesson {
+/** Return the data of a page with its long texts in their places. */
+export function withTexts({ texts, ...rest }: Lesson & { texts: string[] }): Lesson {
   const filled = (value: unknown): unknown => {
     if (Array.isArray(value)) return value.map(filled);
     if (typeof value !== "object" || value === null) return value;
     if ("text" in value && typeof value.text === "number") return texts[value.text];
     return Object.fromEntries(Object.entries(value).map(([key, inside]) => [key, filled(inside)]));
   };
-  return { ...(filled(rest) as Omit<Lesson, "search">), search };
+  return filled(rest) as Lesson;
+}
+
+/** The tools whose name or description has every word of a query, those with all of them in the name first. */
+export function matching(tools: readonly ListedTool[], query: string): ListedTool[] {
+  const words = query.toLowerCase().split(/\s+/).filter(Boolean);
+  const hasAll = (text: string) => words.every((word) => text.toLowerCase().includes(word));
+  const named = tools.filter(([name]) => hasAll(name));
+  const described = tools.filter(([name, description]) => !hasAll(name) && hasAll(`${name} ${description}`));
+  return [...named, ...described];
 }
 
 /** What a slide is, and a few words on it. */
@@ -71,6 +80,11 @@ export function compared(now: readonly Span[], before: readonly Span[] | undefin
 /** The request before a slide, in whatever turn. */
 export function requestBefore(slides: readonly Slide[], place: number): RequestSlide | undefined {
   return slides.slice(0, place).findLast((slide) => slide.kind === "request");
+}
+
+/** The searches of the model, each with its place in the lesson. */
+export function searchesOf({ slides }: Lesson): { slide: SearchSlide; place: number }[] {
+  return slides.flatMap((slide, place) => (slide.kind === "search" ? [{ slide, place }] : []));
 }
 
 /** The slides of each turn, each with its place in the lesson, and those of the written cells. */

@@ -1,6 +1,5 @@
 // The data in the page, as `casual_mcp_nb/widgets/player.py` makes it.
 
-import type { PlainIndex } from "../search/index";
 import type { Origin } from "../tokens/state";
 
 /** What is said of a state, and its tone. */
@@ -120,21 +119,19 @@ export interface TurnRow {
   figures: string[];
 }
 
-/** The search of the session, as `casual_mcp_nb/widgets/player.py` makes it. */
-export interface SearchData {
-  /** Absent where the page cannot search; then `note` says why. */
-  index?: PlainIndex;
-  /** The tools of the index as they are shown. */
-  tools: [name: string, server: string, wireName: string, summary: string][];
-  /** How many results the model gets. */
-  cut: number;
-  /** Whether it covers the deferred tools, and not all. */
+/** The tools of the session that a person can look through. */
+export interface Catalog {
+  /** Whether they are the deferred ones, and not all. */
   deferred: boolean;
-  note: string;
+  /** How many there are; the page may have only the first of them. */
+  total: number;
+  tools: ListedTool[];
 }
 
+export type ListedTool = [name: string, description: string];
+
 export interface Lesson {
-  search: SearchData;
+  catalog: Catalog;
   /** Whether the page has a cassette in it. */
   cassette: boolean;
   title: string;
