@@ -225,13 +225,9 @@ def cases_of_prompts(
     Raises:
         UsageError: A prompt is not a text, or a check is not one.
     """
-    prompts = (
-        (prompt,)
-        if isinstance(prompt, str)
-        else tuple(prompt)
-        if isinstance(prompt, Iterable)
-        else (prompt,)
-    )
+    prompts: tuple[Any, ...] = (prompt,)
+    if isinstance(prompt, Iterable) and not isinstance(prompt, str):
+        prompts = tuple(prompt)
     for each in prompts:
         if not isinstance(each, str) or not each.strip():
             raise UsageError(

@@ -301,9 +301,7 @@ def _field(name: str, value: Any, functions: Functions | None) -> Any:
         case "calls":
             return [_read_call(each, functions) for each in _list(value)]
         case "alternatives":
-            return [
-                [_read_call(each, functions) for each in _list(calls)] for calls in _list(value)
-            ]
+            return [_field("calls", calls, functions) for calls in _list(value)]
         case "answer" if isinstance(value, list):
             return [_read_check(each, functions) for each in value]
         case "answer" if value is not None:
@@ -411,11 +409,9 @@ def rows_of(path: str | Path) -> Rows:
 
 def _line(line: str, where: str) -> Row:
     value = _json(line)
-    return (
-        Row(where, problem=f"{where} is not JSON: {value}.")
-        if isinstance(value, Exception)
-        else _row(where, value)
-    )
+    if isinstance(value, Exception):
+        return Row(where, problem=f"{where} is not JSON: {value}.")
+    return _row(where, value)
 
 
 def _json(text: str) -> Any:
@@ -427,11 +423,9 @@ def _json(text: str) -> Any:
 
 
 def _row(where: str, value: Any) -> Row:
-    return (
-        Row(where, value)
-        if isinstance(value, Mapping)
-        else Row(where, problem=f"{where} is not an object.")
-    )
+    if isinstance(value, Mapping):
+        return Row(where, value)
+    return Row(where, problem=f"{where} is not an object.")
 
 
 def _json_rows(text: str, name: str) -> Rows:

@@ -242,11 +242,9 @@ class ToolUseCase:
         """The answer's checks."""
         if self.answer is None:
             return ()
-        return (
-            tuple(self.answer)
-            if isinstance(self.answer, list | tuple)
-            else (cast("AnswerCheck", self.answer),)
-        )
+        if isinstance(self.answer, list | tuple):
+            return tuple(self.answer)
+        return (cast("AnswerCheck", self.answer),)
 
     @property
     def tools(self) -> tuple[str, ...]:
@@ -311,11 +309,11 @@ def _plain_check(check: AnswerCheck) -> Any:
     if isinstance(check, re.Pattern):
         letters = "".join(letter for letter, flag in _FLAGS.items() if check.flags & flag)
         return {Regex.key: f"(?{letters}){check.pattern}" if letters else check.pattern}
-    return (
-        check
-        if isinstance(check, str)
-        else (check if isinstance(check, Matcher) else Satisfies(check)).plain()
-    )
+    if isinstance(check, str):
+        return check
+    if isinstance(check, Matcher):
+        return check.plain()
+    return Satisfies(check).plain()
 
 
 def _list(name: str, value: Any) -> Sequence[Any]:
@@ -325,13 +323,9 @@ def _list(name: str, value: Any) -> Sequence[Any]:
 
 
 def _tags(value: Any) -> tuple[str, ...]:
-    tags = (
-        (value,)
-        if isinstance(value, str)
-        else tuple(value)
-        if isinstance(value, Iterable)
-        else (None,)
-    )
+    tags: tuple[Any, ...] = (value,)
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        tags = tuple(value)
     if not all(isinstance(tag, str) and tag for tag in tags):
         raise UsageError(
             f"The tags of a case cannot be {brief(value)}.", hint="They are a list of texts."

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 from casual_mcp_nb.display import words
+from casual_mcp_nb.experiments.arm_results import ArmComparison
 from casual_mcp_nb.experiments.statistics import (
     LEVEL,
     RISK,
@@ -31,24 +31,8 @@ RECOMPUTE = (
 )
 
 
-class Compared(Protocol):
-    """Two arms that were compared."""
-
-    @property
-    def first(self) -> str:
-        """The arm to compare with."""
-
-    @property
-    def second(self) -> str:
-        """The other one."""
-
-    @property
-    def right(self) -> PairedDifference:
-        """The difference in right runs."""
-
-
 def conclusions(
-    comparisons: Sequence[Compared],
+    comparisons: Sequence[ArmComparison],
     *,
     arms: int,
     clusters: int,

@@ -105,8 +105,6 @@ def _recorded(
 def text_in(message: Mapping[str, Any]) -> str:
     """Return the text of a message in JSON: its content, or the texts of its parts."""
     content = message.get("content") or ""
-    return (
-        "\n".join(str(part.get("text", "")) for part in content)
-        if isinstance(content, list)
-        else str(content)
-    )
+    if isinstance(content, list):
+        return "\n".join(str(part.get("text", "")) for part in content)
+    return str(content)

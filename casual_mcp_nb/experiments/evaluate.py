@@ -291,11 +291,9 @@ async def with_and_without(
         return None
     vectors = await meaning.known_vectors(tools, (case.query for case in searches_of(cases)))
     by_words: dict[str, Strategy] = {"words": ToolSearchIndex}
-    return (
-        by_words
-        if vectors is None
-        else {**by_words, "words and meaning": partial(ToolSearchIndex, embed=vectors)}
-    )
+    if vectors is None:
+        return by_words
+    return {**by_words, "words and meaning": partial(ToolSearchIndex, embed=vectors)}
 
 
 def _elsewhere(
@@ -307,24 +305,26 @@ def _elsewhere(
     advance: _Advance,
 ) -> dict[str, list[CaseResult]]:
     """Collect the outcomes by strategy, in the case order, whichever job is done first."""
-    futures: dict[str, list[Future[list[CaseResult]]]] = {
-        name: [
-            executor.submit(judge, strategy, tuple(tools), cases[start : start + _CASES_A_JOB], k)
-            for start in range(0, len(cases), _CASES_A_JOB)
-        ]
-        for name, strategy in strategies.items()
-    }
-    every = [future for jobs in futures.values() for future in jobs]
+    futures: dict[str, list[Future[list[CaseResult]]]] = {}
+    every: list[Future[list[CaseResult]]] = []
+    for name, strategy in strategies.items():
+        futures[name] = []
+        for start in range(0, len(cases), _CASES_A_JOB):
+            part = cases[start : start + _CASES_A_JOB]
+            futures[name].append(executor.submit(judge, strategy, tuple(tools), part, k))
+        every += futures[name]
     try:
         for future in as_completed(every):
             advance(len(future.result()))
     finally:
         for future in every:
             future.cancel()
-    return {
-        name: [outcome for future in jobs for outcome in future.result()]
-        for name, jobs in futures.items()
-    }
+    outcomes: dict[str, list[CaseResult]] = {}
+    for name, jobs in futures.items():
+        outcomes[name] = []
+        for future in jobs:
+            outcomes[name] += future.result()
+    return outcomes
 
 
 @contextmanager

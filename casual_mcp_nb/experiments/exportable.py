@@ -64,14 +64,13 @@ class Exportable(Displayable, ABC):
         text, rows = io.StringIO(), self.rows()
         writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
         writer.writeheader()
-        writer.writerows({name: _as_text(value) for name, value in row.items()} for row in rows)
+        for row in rows:
+            writer.writerow({name: _as_text(value) for name, value in row.items()})
         return text.getvalue()
 
 
 def _as_text(value: Any) -> Any:
     """Escape a value for a CSV cell, so that a spreadsheet sees no formula in a model's words."""
-    return (
-        f"'{value}"
-        if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
-        else value
-    )
+    if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return f"'{value}"
+    return value

@@ -55,11 +55,10 @@ class Lint(DisplayableList[LintFinding], items="findings"):
 
     def by_kind(self) -> dict[FindingKind, tuple[LintFinding, ...]]:
         """Group the findings by kind."""
-        kinds = dict.fromkeys(finding.kind for finding in self.findings)
-        return {
-            kind: tuple(finding for finding in self.findings if finding.kind == kind)
-            for kind in kinds
-        }
+        kinds: dict[FindingKind, tuple[LintFinding, ...]] = {}
+        for finding in self.findings:
+            kinds[finding.kind] = (*kinds.get(finding.kind, ()), finding)
+        return kinds
 
     def rows(self) -> list[dict[str, str]]:
         """Build a list of rows, one per finding, for a DataFrame or a CSV file."""

@@ -293,6 +293,8 @@ class Agreement:
         """Build the table's rows: one per label, with how often each verdict was given."""
         verdicts = sorted({verdict for _, verdict in self.table})
         names = dict.fromkeys(label for label, _ in self.table)
-        return [
-            {"label": name, **{each: self.table[name, each] for each in verdicts}} for name in names
-        ]
+        rows: list[dict[str, Any]] = []
+        for name in names:
+            counts = {each: self.table[name, each] for each in verdicts}
+            rows.append({"label": name, **counts})
+        return rows

@@ -110,10 +110,9 @@ def _of_pydantic_evals(row: Mapping[str, Any], context: Context) -> ToolUseCase:
     for name, given in evaluators:
         if name == "ArgumentCorrectness":
             _add_arguments(calls, given, context.functions)
-    metadata = {
-        **_mapping(row.get("metadata")),
-        **({"evaluators not read": others} if others else {}),
-    }
+    metadata = dict(_mapping(row.get("metadata")))
+    if others:
+        metadata["evaluators not read"] = others
     return ToolUseCase(**fields, calls=calls, answer=checks or None, metadata=metadata)
 
 
@@ -159,7 +158,9 @@ def _message(inputs: Any) -> Any:
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {} if value is None else {"metadata": value}
+    if isinstance(value, Mapping):
+        return value
+    return {} if value is None else {"metadata": value}
 
 
 # MCP-Atlas: https://huggingface.co/datasets/ScaleAI/MCP-Atlas
@@ -222,21 +223,17 @@ def _literal(value: Any) -> Any:
 
 def _of_bfcl(row: Mapping[str, Any], context: Context) -> ToolUseCase:
     name = str(row["id"])
-    turns = (
-        row["question"]
-        if row["question"] and isinstance(row["question"][0], list)
-        else [row["question"]]
-    )
-    messages = [
-        "\n\n".join(str(each["content"]) for each in turn if each["role"] == "user")
-        for turn in turns
-    ]
+    turns = row["question"]
+    if not turns or not isinstance(turns[0], list):
+        turns = [turns]
+    messages = []
+    for turn in turns:
+        texts = [str(each["content"]) for each in turn if each["role"] == "user"]
+        messages.append("\n\n".join(texts))
     functions = row.get("function") or []
-    metadata = {
-        "tools": [
-            each["name"] for each in (functions if isinstance(functions, list) else [functions])
-        ]
-    }
+    if not isinstance(functions, list):
+        functions = [functions]
+    metadata = {"tools": [each["name"] for each in functions]}
     answers = context.answers or {}
     fields: dict[str, Any] = {
         "message": messages[0] if len(messages) == 1 else messages,
@@ -254,18 +251,15 @@ def _of_bfcl(row: Mapping[str, Any], context: Context) -> ToolUseCase:
     if truth is None:
         raise UsageError(f"The file with the possible answers has none for {shown(name)}.")
     if truth and isinstance(truth[0], list):
-        calls = [
-            _python_call(text, number) for number, texts in enumerate(truth, 1) for text in texts
-        ]
+        calls = []
+        for number, texts in enumerate(truth, 1):
+            calls += [_python_call(text, number) for text in texts]
         return ToolUseCase(**fields, calls=calls, order="in_order")
-    calls = [
-        ExpectedCall(
-            _spellings(tool),
-            {parameter: _acceptable(values) for parameter, values in parameters.items()},
-        )
-        for each in truth
-        for tool, parameters in each.items()
-    ]
+    calls = []
+    for each in truth:
+        for tool, parameters in each.items():
+            arguments = {name: _acceptable(values) for name, values in parameters.items()}
+            calls.append(ExpectedCall(_spellings(tool), arguments))
     return ToolUseCase(**fields, calls=calls, extra_calls=0, arguments="exact")
 
 
@@ -278,19 +272,16 @@ def _acceptable(values: Any) -> Any:
     """Convert a parameter's acceptable values. An empty text means that it may be missing."""
     if not isinstance(values, list):
         return values
-    options = [
-        (
-            {name: _acceptable(each) for name, each in value.items()}
-            if isinstance(value, Mapping)
-            else value
-        )
-        for value in values
-        if value != ""
-    ]
-    expected = (
-        options[0] if len(options) == 1 else OneOf([*options, *([""] if "" in values else [])])
-    )
-    return IfGiven(expected) if "" in values else expected
+    may_be_missing = "" in values
+    options: list[Any] = []
+    for value in values:
+        if isinstance(value, Mapping):
+            options.append({name: _acceptable(each) for name, each in value.items()})
+        elif value != "":
+            options.append(value)
+    if len(options) == 1:
+        return IfGiven(options[0]) if may_be_missing else options[0]
+    return IfGiven(OneOf([*options, ""])) if may_be_missing else OneOf(options)
 
 
 def _python_call(text: str, turn: int) -> ExpectedCall:

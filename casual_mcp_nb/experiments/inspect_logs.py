@@ -29,9 +29,9 @@ def inspect_log(results: Any, arm: str) -> dict[str, Any]:
         arm: The arm's name.
     """
     records = results[arm].records
-    started = [
-        turn.started.began for record in records for turn in record.turns[:1] if turn.started
-    ]
+    started = []
+    for record in records:
+        started += [turn.started.began for turn in record.turns[:1] if turn.started]
     begin, end = min(started, default=0.0), max(started, default=0.0) + results.seconds
 
     def stamp(seconds: float) -> str:
@@ -94,7 +94,9 @@ def inspect_log(results: Any, arm: str) -> dict[str, Any]:
 
 
 def _sample(record: Any) -> dict[str, Any]:
-    messages = [plain for turn in record.turns for plain in inspect_messages(turn)]
+    messages: list[dict[str, Any]] = []
+    for turn in record.turns:
+        messages += inspect_messages(turn)
     fields = ("failure", "tool", "cluster", "arm", "steps", "calls", "searches")
     sample: dict[str, Any] = {
         "id": record.case,
@@ -146,13 +148,8 @@ def inspect_messages(turn: Turn) -> list[dict[str, Any]]:
                             "type": "function",
                         }
                     )
-                messages.append(
-                    {
-                        "role": "assistant",
-                        "content": text,
-                        **({"tool_calls": calls} if calls else {}),
-                    }
-                )
+                plain = {"role": "assistant", "content": text}
+                messages.append({**plain, "tool_calls": calls} if calls else plain)
             case "tool":
                 messages.append(
                     {

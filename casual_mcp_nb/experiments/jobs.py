@@ -50,6 +50,11 @@ class Wanted(NamedTuple):
     setup: str
     attempts: int
 
+    @property
+    def place(self) -> tuple[str, str]:
+        """Its place in the results: the arm and the key."""
+        return self.arm, self.key
+
 
 @dataclass(frozen=True)
 class JobResult:

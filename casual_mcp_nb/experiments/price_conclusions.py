@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from casual_mcp_nb.base.prices import Cost
 from casual_mcp_nb.display import words
+from casual_mcp_nb.experiments.arm_results import ArmResults
 from casual_mcp_nb.experiments.pricing import (
     ArmPrice,
     DiscoveryEffect,
@@ -15,7 +16,7 @@ from casual_mcp_nb.experiments.pricing import (
     cheapest_of,
     prices_of,
 )
-from casual_mcp_nb.experiments.records import ArmResults, RunResults
+from casual_mcp_nb.experiments.records import RunResults
 from casual_mcp_nb.experiments.run_record import CacheState
 
 

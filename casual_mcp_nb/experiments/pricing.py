@@ -4,32 +4,13 @@ tools does to that.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, Protocol, TypeVar
 
+from casual_mcp_nb.experiments.arm_results import ArmResults
 from casual_mcp_nb.experiments.arms import Arm
 from casual_mcp_nb.experiments.run_record import CacheState, RunRecord
-
-
-class _PricedArm(Protocol):
-    """An arm's runs, as far as prices need them. See `ArmResults`."""
-
-    @property
-    def arm(self) -> Arm: ...
-    @property
-    def done(self) -> tuple[RunRecord, ...]: ...
-    @property
-    def judged(self) -> tuple[RunRecord, ...]: ...
-    @property
-    def by_case(self) -> dict[str, tuple[RunRecord, ...]]: ...
-    @property
-    def success(self) -> float: ...
-    def of_cases(self, cases: Container[str]) -> Any: ...
-
-
-AnArm = TypeVar("AnArm", bound=_PricedArm)
 
 
 @dataclass(frozen=True)
@@ -83,7 +64,7 @@ class DiscoveryEffect:
         return self.costs_more is True or (self.fewer_right or 0) > 0
 
 
-def comparable(arms: Iterable[AnArm]) -> tuple[AnArm, ...]:
+def comparable(arms: Iterable[ArmResults]) -> tuple[ArmResults, ...]:
     """Choose the arms with an answer, each with its runs of the cases that all of them have
     answered.
     """
@@ -96,7 +77,7 @@ def comparable(arms: Iterable[AnArm]) -> tuple[AnArm, ...]:
     return tuple(arm.of_cases(common) for arm in answered)
 
 
-def prices_of(arms: Sequence[_PricedArm]) -> dict[str, ArmPrice]:
+def prices_of(arms: Sequence[ArmResults]) -> dict[str, ArmPrice]:
     """Compute each arm's price: in money if all runs have a cost in one currency, else in tokens.
 
     Returns:
@@ -122,13 +103,13 @@ def _in_tokens(runs: Sequence[RunRecord]) -> ArmPrice:
     return ArmPrice(cold, fmean(record.priced_tokens("warm") or 0.0 for record in runs))
 
 
-def best_of(arms: Sequence[AnArm]) -> list[AnArm]:
+def best_of(arms: Sequence[ArmResults]) -> list[ArmResults]:
     """Choose the arms that are right most often, or without verdicts that failed least often."""
     most = max((arm.success for arm in arms), default=0.0)
     return [arm for arm in arms if arm.success == most]
 
 
-def cheapest_of(arms: Sequence[AnArm]) -> AnArm | None:
+def cheapest_of(arms: Sequence[ArmResults]) -> ArmResults | None:
     """Choose the cheapest among the arms that are right most often, or None if that depends on the
     cache.
     """
@@ -144,7 +125,7 @@ def cheapest_of(arms: Sequence[AnArm]) -> AnArm | None:
     return None
 
 
-def discovery_effects_of(arms: Sequence[_PricedArm]) -> tuple[DiscoveryEffect, ...]:
+def discovery_effects_of(arms: Sequence[ArmResults]) -> tuple[DiscoveryEffect, ...]:
     """Compute the effect of deferring, for each arm that deferred something."""
     prices, effects = prices_of(arms), []
     for arm in arms:
@@ -166,7 +147,7 @@ def discovery_effects_of(arms: Sequence[_PricedArm]) -> tuple[DiscoveryEffect, .
     return tuple(effects)
 
 
-def _is_counterpart(other: _PricedArm, arm: Arm) -> bool:
+def _is_counterpart(other: ArmResults, arm: Arm) -> bool:
     """Check whether an arm is the same but without discovery, where strategy and delivery do not
     matter.
     """

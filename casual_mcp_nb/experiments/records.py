@@ -1,26 +1,28 @@
-"""Run records and what they tell together: shares with intervals, comparisons, failures, prices,
-tool use.
-"""
+"""What all arms' runs tell together: comparisons, failures, prices, tool use, thresholds."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
 import json
-import math
 import re
-from collections import Counter
-from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb.base.displayable import DisplayableList, count, display
 from casual_mcp_nb.base.files import write_text
-from casual_mcp_nb.base.tokens import Origin
 from casual_mcp_nb.display.words import one_line
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
+from casual_mcp_nb.experiments.arm_results import (
+    MEASURES,
+    ArmComparison,
+    ArmResults,
+    by_case_of,
+    compare_arms,
+    difference_between,
+)
 from casual_mcp_nb.experiments.arms import Arm
 from casual_mcp_nb.experiments.case_files import CaseSource, load_tool_cases
 from casual_mcp_nb.experiments.cases import ToolUseCase
@@ -38,225 +40,19 @@ from casual_mcp_nb.experiments.pricing import (
 )
 from casual_mcp_nb.experiments.run_record import RunRecord, Setup
 from casual_mcp_nb.experiments.statistics import (
-    SHARES,
-    Interval,
-    PairedDifference,
     holm,
-    mean_interval,
-    paired_difference,
-    pass_hat_k,
-    share_interval,
     smallest_difference,
 )
 
 if TYPE_CHECKING:
     from casual_mcp_nb.experiments.checks import Functions
 
-MeasureName = Literal[
-    "right",
-    "tokens_in_full",
-    "tokens_reused",
-    "input_tokens",
-    "output_tokens",
-    "steps",
-    "calls",
-    "searches",
-    "seconds",
-    "cost",
-]
-MEASURES: tuple[MeasureName, ...] = get_args(MeasureName)
 _SET_BY_AN_ARM = ("tool_set", "strategy", "delivery", "descriptions", "servers")
 ResultsStatus = Literal["running", "done", "stopped", "over budget", "failing"]
 """`over budget`: the next run could have exceeded the budget.
 
 `failing`: run after run could not be made.
 """
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A figure over several runs.
-
-    Args:
-        low: The lowest value.
-        mean: The mean.
-        high: The highest value.
-    """
-
-    low: float
-    mean: float
-    high: float
-
-
-@dataclass(frozen=True)
-class ArmResults:
-    """One arm's runs. Arms differ in model, delivery, toolset, descriptions and so on.
-
-    Args:
-        arm: The arm.
-        records: Its runs.
-    """
-
-    arm: Arm
-    records: tuple[RunRecord, ...]
-
-    @property
-    def done(self) -> tuple[RunRecord, ...]:
-        """The completed runs. All figures are about these."""
-        return tuple(record for record in self.records if record.made)
-
-    @property
-    def judged(self) -> tuple[RunRecord, ...]:
-        """The completed runs that are right or wrong."""
-        return tuple(record for record in self.records if record.right is not None)
-
-    @property
-    def not_made(self) -> int:
-        """How many runs could not be completed."""
-        return sum(not record.made for record in self.records)
-
-    @property
-    def by_case(self) -> dict[str, tuple[RunRecord, ...]]:
-        """Each case's completed runs."""
-        return _by_case(self.done)
-
-    def of_cases(self, cases: Container[str]) -> ArmResults:
-        """Select some cases' runs."""
-        return ArmResults(
-            self.arm, tuple(record for record in self.records if record.case in cases)
-        )
-
-    @property
-    def right(self) -> Interval | None:
-        """The share of right runs with its interval, each case counting the same.
-
-        None if none was judged.
-        """
-        groups = _by_case(self.judged)
-        if not groups:
-            return None
-        successes = [sum(record.right is True for record in records) for records in groups.values()]
-        clusters = [records[0].cluster for records in groups.values()]
-        return share_interval(successes, [len(records) for records in groups.values()], clusters)
-
-    def pass_hat(self, k: int) -> float | None:
-        """Estimate how many cases have k right runs in k, as a share, or return None if no case has
-        k runs.
-
-        Cases with fewer runs are left out, see `cases_short_of`.
-        """
-        groups = [records for records in _by_case(self.judged).values() if len(records) >= k]
-        return pass_hat_k(
-            [sum(record.right is True for record in records) for records in groups],
-            [*map(len, groups)],
-            k,
-        )
-
-    def cases_short_of(self, k: int) -> int:
-        """Count the cases with fewer than k judged runs."""
-        groups = _by_case(self.judged)
-        return sum(
-            len(groups.get(case, ())) < k for case in {record.case for record in self.records}
-        )
-
-    def means(self, name: MeasureName) -> dict[Hashable, float]:
-        """Compute a figure's mean by case. Cases in which it is unknown are left out."""
-        means: dict[Hashable, float] = {}
-        for case, records in self.by_case.items():
-            values = [getattr(record, name) for record in records]
-            if None not in values:
-                means[case] = math.fsum(values) / len(values)
-        return means
-
-    def mean(self, name: MeasureName) -> Interval | None:
-        """Compute a figure's mean with its interval, or None if it is unknown."""
-        means, clusters = self.means(name), {record.case: record.cluster for record in self.records}
-        return (
-            mean_interval([*means.values()], [clusters[str(case)] for case in means])
-            if means
-            else None
-        )
-
-    def spread(self, name: MeasureName) -> Spread | None:
-        """Find a figure's lowest and highest value over all runs, or None if there are none, or any
-        lacks it.
-        """
-        values = [getattr(record, name) for record in self.done]
-        if not values or None in values or (name == "cost" and self.currency is None):
-            return None
-        return Spread(min(values), fmean(values), max(values))
-
-    @property
-    def currency(self) -> str | None:
-        """The costs' currency, None if there are none or several."""
-        currencies = {record.currency for record in self.done if record.currency}
-        return currencies.pop() if len(currencies) == 1 else None
-
-    @property
-    def origin(self) -> Origin:
-        """Who counted the input tokens."""
-        return (
-            "estimated" if any(record.origin == "estimated" for record in self.done) else "reported"
-        )
-
-    @property
-    def reused_origin(self) -> Origin:
-        """Who counted the reused tokens."""
-        return (
-            "estimated"
-            if any(record.reused_origin == "estimated" for record in self.done)
-            else "reported"
-        )
-
-    @property
-    def ranked_by(self) -> str | None:
-        """How its runs' searches ranked, or None if there was none."""
-        return (
-            ", ".join(sorted({record.ranked_by for record in self.done if record.ranked_by}))
-            or None
-        )
-
-    @property
-    def success(self) -> float:
-        """The share of runs that are right, and without verdicts the share that was completed."""
-        good = [
-            record.right if record.right is not None else record.made for record in self.records
-        ]
-        return sum(good) / len(good) if good else 0.0
-
-    @property
-    def failures(self) -> dict[FailureGroup, int]:
-        """How many runs failed, by reason."""
-        counts = Counter(record.failure for record in self.done if record.failure)
-        return {group: counts[group] for group in FAILURE_GROUPS if counts[group]}
-
-
-def _by_case(records: Sequence[RunRecord]) -> dict[str, tuple[RunRecord, ...]]:
-    groups: dict[str, list[RunRecord]] = {}
-    for record in records:
-        groups.setdefault(record.case, []).append(record)
-    return {case: tuple(group) for case, group in groups.items()}
-
-
-@dataclass(frozen=True)
-class ArmComparison:
-    """Two arms over the same cases. All differences are the second minus the first.
-
-    Args:
-        first: The arm to compare with.
-        second: The other one.
-        right: The difference in right runs, as a share.
-        measures: Differences in all other figures that both arms have, by name.
-    """
-
-    first: str
-    second: str
-    right: PairedDifference
-    measures: Mapping[MeasureName, PairedDifference] = field(default_factory=dict)
-
-    def row(self) -> dict[str, Any]:
-        """Collect its fields as plain values."""
-        return {"first": self.first, "second": self.second, **dataclasses.asdict(self.right)}
 
 
 @dataclass(frozen=True)
@@ -504,9 +300,10 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         """
         if by is None:
             return frame_of(self._arm_rows())
-        return frame_of(
-            [{"tag": tag, **row} for tag, part in self.by_tag().items() for row in part._arm_rows()]
-        )
+        rows: list[dict[str, Any]] = []
+        for tag, part in self.by_tag().items():
+            rows += [{"tag": tag, **row} for row in part._arm_rows()]
+        return frame_of(rows)
 
     def _arm_rows(self) -> list[dict[str, Any]]:
         rows = []
@@ -691,45 +488,21 @@ class RunResults(Mapping[str, ArmResults], Exportable):
             if not arm.done:
                 problems.append(f"{name}: no run was made.")
                 continue
-            have = {record.case for record in arm.records}
-            without = [case for case in self.cases if case not in have]
-            if without and self.status == "done":
-                problems.append(
-                    f"{name}: {count(len(without), 'case')} without a run: {_some(without)}."
-                )
-            right, cost, passed = arm.right, arm.mean("cost"), arm.pass_hat(self.repeats)
-            if min_right is not None and (right is None or right.value < min_right):
-                share = (
-                    "none of the runs is judged"
-                    if right is None
-                    else f"{right.value:.1%} of the runs are right"
-                )
-                problems.append(f"{name}: {share}, and {min_right:.1%} are required.")
-            if min_pass is not None and (passed is None or passed < min_pass):
-                share = (
-                    "no case has all its runs"
-                    if passed is None
-                    else f"{passed:.1%} of the cases are right each time"
-                )
-                problems.append(f"{name}: {share}, and {min_pass:.1%} are required.")
-            short = arm.cases_short_of(self.repeats)
-            if min_pass is not None and short:
-                runs = count(self.repeats, "run")
-                problems.append(
-                    f"{name}: {count(short, 'case')} with fewer than {runs} cannot be checked."
-                )
-            if max_cost is not None and cost is None:
-                problems.append(
-                    f"{name}: the cost of a run is unknown, and at most {max_cost:.6f} is allowed."
-                )
-            if max_cost is not None and cost is not None and cost.value > max_cost:
-                problems.append(
-                    f"{name}: a run costs {cost.value:.6f}, and at most {max_cost:.6f} is allowed."
-                )
+            problems += self._without_runs(arm)
+            problems += _right_too_rarely(arm, min_right)
+            problems += _passed_too_rarely(arm, min_pass, self.repeats)
+            problems += _too_expensive(arm, max_cost)
             if baseline is not None:
                 problems += _worse_than(baseline, arm, max_drop, tests=len(self))
         # A name or a reason with a line end must not look like several problems.
         return [one_line(problem) for problem in problems]
+
+    def _without_runs(self, arm: ArmResults) -> Iterator[str]:
+        have = {record.case for record in arm.records}
+        without = [case for case in self.cases if case not in have]
+        if without and self.status == "done":
+            cases = count(len(without), "case")
+            yield f"{arm.arm.name}: {cases} without a run: {_some(without)}."
 
     def to_inspect(
         self, path: str | Path, *, arm: str | None = None, overwrite: bool = False
@@ -835,44 +608,45 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         }
 
 
-def compare_arms(
-    first: ArmResults, second: ArmResults, *, seed: int = 0, tests: int = 1
-) -> ArmComparison | None:
-    """Compare two arms by the cases that both have, which may be from different results.
-
-    See `RunResults.compare`.
-    """
-    right = difference_between(first, second, "right", seed=seed, tests=tests)
-    if right is None:
-        return None
-    measures: dict[MeasureName, PairedDifference] = {}
-    for name in MEASURES[1:]:
-        each = difference_between(first, second, name, seed=seed, tests=tests)
-        if each is not None:
-            # For these, less is better.
-            measures[name] = dataclasses.replace(each, better=each.worse, worse=each.better)
-    return ArmComparison(first.arm.name, second.arm.name, right, measures)
-
-
-def difference_between(
-    first: ArmResults, second: ArmResults, name: MeasureName, *, seed: int = 0, tests: int = 1
-) -> PairedDifference | None:
-    """Compare two arms by one figure. None if they have no case in common.
-
-    See `RunResults.compare`.
-    """
-    clusters: dict[Hashable, Hashable] = {
-        record.case: record.cluster for record in (*first.records, *second.records)
-    }
-    bounds = SHARES if name == "right" else None
-    return paired_difference(
-        first.means(name), second.means(name), clusters, seed=seed, tests=tests, bounds=bounds
-    )
-
-
 def _some(cases: Sequence[str]) -> str:
     """List the first cases."""
     return ", ".join(cases[:3]) + (" …" if len(cases) > 3 else "")
+
+
+def _right_too_rarely(arm: ArmResults, least: float | None) -> Iterator[str]:
+    if least is None:
+        return
+    right = arm.right
+    if right is None:
+        yield f"{arm.arm.name}: none of the runs is judged, and {least:.1%} are required."
+    elif right.value < least:
+        share = f"{right.value:.1%} of the runs are right"
+        yield f"{arm.arm.name}: {share}, and {least:.1%} are required."
+
+
+def _passed_too_rarely(arm: ArmResults, least: float | None, repeats: int) -> Iterator[str]:
+    if least is None:
+        return
+    passed, short = arm.pass_hat(repeats), arm.cases_short_of(repeats)
+    if passed is None:
+        yield f"{arm.arm.name}: no case has all its runs, and {least:.1%} are required."
+    elif passed < least:
+        share = f"{passed:.1%} of the cases are right each time"
+        yield f"{arm.arm.name}: {share}, and {least:.1%} are required."
+    if short:
+        runs = count(repeats, "run")
+        cases = count(short, "case")
+        yield f"{arm.arm.name}: {cases} with fewer than {runs} cannot be checked."
+
+
+def _too_expensive(arm: ArmResults, most: float | None) -> Iterator[str]:
+    if most is None:
+        return
+    cost = arm.mean("cost")
+    if cost is None:
+        yield f"{arm.arm.name}: the cost of a run is unknown, and at most {most:.6f} is allowed."
+    elif cost.value > most:
+        yield f"{arm.arm.name}: a run costs {cost.value:.6f}, and at most {most:.6f} is allowed."
 
 
 def _worse_than(
@@ -886,7 +660,7 @@ def _worse_than(
     if name not in baseline:
         yield f"{name}: the baseline has no such arm. It has {', '.join(baseline)}."
         return
-    before, now = _by_case(baseline[name].judged), _by_case(arm.judged)
+    before, now = by_case_of(baseline[name].judged), by_case_of(arm.judged)
     wanted = dict.fromkeys(
         record.case
         for record in baseline[name].records

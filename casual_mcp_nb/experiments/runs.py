@@ -58,20 +58,19 @@ MAX_FAILING = 20
 
 @dataclass(frozen=True)
 class _Planned:
-    """A run to be made."""
+    """A run to be made.
 
-    key: str
-    setup: str
+    Args:
+        wanted: The run, as another process is told of it.
+        arm: Its arm.
+        case: Its case.
+        place: Which of several cases with the same messages.
+    """
+
+    wanted: Wanted
     arm: ArmSetup
     case: ToolUseCase
     place: int
-    repeat: int
-    attempts: int
-
-    @property
-    def pair(self) -> tuple[str, str]:
-        """The case and the arm."""
-        return self.case.id, self.arm.arm.name
 
 
 @dataclass
@@ -288,12 +287,7 @@ class Evaluating:
             for case, place in zip(self._cases, places_of(self._cases), strict=True)
         }
         for each in wanted:
-            case, place = cases[each.case]
-            self._pending.append(
-                _Planned(
-                    each.key, each.setup, arms[each.arm], case, place, each.repeat, each.attempts
-                )
-            )
+            self._pending.append(_Planned(each, arms[each.arm], *cases[each.case]))
 
     def _plan(self) -> list[_Earlier]:
         """Divide the runs into those to be made, and those that the file has, which are only
@@ -316,9 +310,8 @@ class Evaluating:
                         found.append(_Earlier(asked, file.records.get((name, key)), case, prepared))
                     else:
                         attempts = asked.attempts + 1 if asked is not None else 1
-                        self._pending.append(
-                            _Planned(key, prepared.digest, arm, case, place, repeat, attempts)
-                        )
+                        wanted = Wanted(name, case.id, repeat, key, prepared.digest, attempts)
+                        self._pending.append(_Planned(wanted, arm, case, place))
         return found
 
     async def _judge_earlier(self, runs: Sequence[_Earlier]) -> None:
@@ -398,7 +391,8 @@ class Evaluating:
                     number and time.monotonic() - self._began > seconds
                 ):
                     return
-                self._active[planned.pair] += 1
+                pair = planned.wanted.case, planned.wanted.arm
+                self._active[pair] += 1
                 self.on_change()
                 try:
                     record = await self._run(planned)
@@ -406,7 +400,7 @@ class Evaluating:
                     self._stop("over budget", str(error))
                     return
                 finally:
-                    self._active -= Counter([planned.pair])
+                    self._active -= Counter([pair])
                 self.add(record)
                 failing = 0 if record.made else failing + 1
                 if failing >= MAX_FAILING and not any(each.made for each in self._records):
@@ -452,21 +446,11 @@ class Evaluating:
                 jobs = []
                 for batch in batches:
                     share = len(batch) / len(pending)
-                    wanted = [
-                        Wanted(
-                            each.arm.arm.name,
-                            each.case.id,
-                            each.repeat,
-                            each.key,
-                            each.setup,
-                            each.attempts,
-                        )
-                        for each in batch
-                    ]
+                    wanted = [each.wanted for each in batch]
                     jobs.append(job(wanted, (tokens * share, cost * share), part))
                 await self._collect(executor, jobs)
                 ended = {(record.arm, record.key) for record in self._records}
-                pending = [each for each in pending if (each.arm.arm.name, each.key) not in ended]
+                pending = [each for each in pending if each.wanted.place not in ended]
                 if len(self._records) == count and (len(batches) == 1 or not self.budget.limited):
                     if self.budget.limited:
                         self._stop("over budget", "The next run could pass the budget.")
@@ -505,7 +489,7 @@ class Evaluating:
         if self._file is not None:
             self._file.read()
             known = {(record.arm, record.key) for record in self._records}
-            wanted = {(each.arm.arm.name, each.key) for each in self._pending}
+            wanted = {each.wanted.place for each in self._pending}
             found = [
                 each
                 for name, each in self._file.records.items()
@@ -620,7 +604,8 @@ class Evaluating:
         Raises:
             BudgetReachedError: A model call could have passed the budget.
         """
-        prepared, case = self._prepared[planned.arm.arm.name], planned.case
+        wanted, case = planned.wanted, planned.case
+        prepared = self._prepared[wanted.arm]
         turns: list[Turn] = []
         error = ""
         try:
@@ -634,16 +619,16 @@ class Evaluating:
         if turns and _is_broken_off(turns[-1]):
             error = turns[-1].error or "The turn failed."
         record = RunRecord(
-            planned.key,
+            wanted.key,
             case.id,
-            planned.arm.arm.name,
-            planned.repeat,
+            wanted.arm,
+            wanted.repeat,
             case.cluster or case.id,
             case.messages,
             planned.place,
-            planned.setup,
+            wanted.setup,
             made=not error,
-            attempts=planned.attempts,
+            attempts=wanted.attempts,
             detail=error,
             model=prepared.model.name,
         )

@@ -39,11 +39,9 @@ class Miss:
         if self.explanation is None:
             return ""
         missing = ", ".join(map(self.explanation.word, self.explanation.missing))
-        return (
-            f"{self.explanation.verdict} It lacks: {missing}."
-            if missing
-            else self.explanation.verdict
-        )
+        if missing:
+            return f"{self.explanation.verdict} It lacks: {missing}."
+        return self.explanation.verdict
 
 
 @dataclass(frozen=True)

@@ -655,11 +655,12 @@ class SessionExperiments(Namespace):
 
     def _mask(self, plan: Mapping[str, Any]) -> Callable[[str], str]:
         """Build what removes secrets from results, also those of the arms' own servers."""
-        entries = [
-            entry for servers in plan.get("servers", {}).values() for entry in servers.values()
-        ]
-        own = [entry.secrets() for entry in entries if isinstance(entry, ServerConfig)]
-        return partial(redacted, secrets=[*self._secrets(), *frozenset().union(*own)])
+        secrets = list(self._secrets())
+        for servers in plan.get("servers", {}).values():
+            for entry in servers.values():
+                if isinstance(entry, ServerConfig):
+                    secrets += entry.secrets()
+        return partial(redacted, secrets=secrets)
 
     def _run_job(self, job: Job) -> JobResult:
         """Make a job's runs in this process, which another one started."""

@@ -25,18 +25,12 @@ from casual_mcp_nb.display.view import (
     fraction,
 )
 from casual_mcp_nb.experiments import conclusions as sentences
+from casual_mcp_nb.experiments.arm_results import ArmResults, MeasureName, Spread
 from casual_mcp_nb.experiments.findings import Lint, LintFinding
 from casual_mcp_nb.experiments.graded import Verdict
 from casual_mcp_nb.experiments.matching import FAILURE_GROUPS
 from casual_mcp_nb.experiments.price_conclusions import price_conclusions
-from casual_mcp_nb.experiments.records import (
-    ArmResults,
-    MeasureName,
-    ResultsStatus,
-    RunResults,
-    Spread,
-    ToolUses,
-)
+from casual_mcp_nb.experiments.records import ResultsStatus, RunResults, ToolUses
 from casual_mcp_nb.experiments.results import Experiments
 from casual_mcp_nb.experiments.run_record import RunRecord
 from casual_mcp_nb.experiments.search_scores import Evaluation, Miss, StrategyScore
@@ -361,12 +355,10 @@ def _bar(
     means = {each.mean for each in column if each}
     mean = spread.mean if spread else None
     number = _number(name, mean, arm)
-    # Bars with the same length say nothing.
-    return (
-        Bar(number, fraction(mean, max(means)), _COLOURS.get(name, 0), narrow=True)
-        if len(means) > 1
-        else number
-    )
+    if len(means) < 2:
+        # Bars with the same length say nothing.
+        return number
+    return Bar(number, fraction(mean, max(means)), _COLOURS.get(name, 0), narrow=True)
 
 
 def _number(name: MeasureName, value: float | None, arm: ArmResults) -> str:

@@ -10,11 +10,9 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
-import os
 import random
 import re
 import shutil
-import stat
 import tempfile
 import weakref
 from collections import Counter
@@ -25,13 +23,15 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.config import ToolTexts
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList, count
-from casual_mcp_nb.base.files import part_file
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
 from casual_mcp_nb.base.wire_names import is_wire_name
+from casual_mcp_nb.config.document import read_text
+from casual_mcp_nb.config.loader import replace_text
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.experiments.arm_results import ArmComparison, ArmResults
 from casual_mcp_nb.experiments.cases import ToolUseCase
-from casual_mcp_nb.experiments.records import ArmComparison, ArmResults, RunResults
+from casual_mcp_nb.experiments.records import RunResults
 
 if TYPE_CHECKING:
     from casual_llm import Model
@@ -170,16 +170,20 @@ def halves(
     for case in cases:
         clusters.setdefault(case.cluster or case.id, []).append(case)
     chosen: set[str] = set()
-    expects = {
-        name: any(call.names(tool) for each in group for calls in each.acceptable for call in calls)
-        for name, group in clusters.items()
-    }
     for of_the_tool in (True, False):
-        names = sorted(name for name in clusters if expects[name] is of_the_tool)
+        names = sorted(
+            name
+            for name, group in clusters.items()
+            if any(_expects(case, tool) for case in group) is of_the_tool
+        )
         random.Random(seed).shuffle(names)
         chosen.update(names[: (len(names) + of_the_tool) // 2])
     first = tuple(case for case in cases if (case.cluster or case.id) in chosen)
     return first, tuple(case for case in cases if case not in first)
+
+
+def _expects(case: ToolUseCase, tool: ToolName) -> bool:
+    return any(call.names(tool) for calls in case.acceptable for call in calls)
 
 
 class Workshop(Displayable):
@@ -356,21 +360,15 @@ class Workshop(Displayable):
 
         Earlier runs are not repeated. For details and errors, see `session.experiments.run`.
         """
-        plan = self._plan()
-        self.results, self._ran = (
-            self._experiments.run(self.development, **plan),
-            _texts(self._edits),
-        )
-        return self.results
+        return self._worked(self._experiments.run(self.development, **self._plan()))
 
     async def run_async(self) -> RunResults:
         """Run the `development` cases, see `run`."""
-        plan = self._plan()
-        self.results, self._ran = (
-            await self._experiments.run_async(self.development, **plan),
-            _texts(self._edits),
-        )
-        return self.results
+        return self._worked(await self._experiments.run_async(self.development, **self._plan()))
+
+    def _worked(self, results: RunResults) -> RunResults:
+        self.results, self._ran = results, _texts(self._edits)
+        return results
 
     def test(self) -> Verdict:
         """Run the held-out cases, once the edits are chosen.
@@ -498,6 +496,7 @@ class Workshop(Displayable):
         Raises:
             UsageError: Nothing was edited, the file has no entry for the server, or it is not plain
                 JSON: then the hint shows the text to insert by hand.
+            ConfigError: The file cannot be read or written, or was changed meanwhile.
         """
         texts = _texts(self._edits)
         if not texts:
@@ -518,11 +517,9 @@ class Workshop(Displayable):
         if source is None:
             raise UsageError("This session's config has no file.", hint=hint)
         source = source.resolve()
+        text = read_text(source)
         try:
-            text = source.read_text(encoding="utf-8-sig")
             data = json.loads(text)
-        except OSError as error:
-            raise UsageError(f"{shown(source)} cannot be read: {error.strerror}.") from None
         except (ValueError, RecursionError):
             raise UsageError(
                 f"{shown(source)} is not plain JSON, so it is not changed.", hint=hint
@@ -553,13 +550,7 @@ class Workshop(Displayable):
         written = (
             json.dumps(data, ensure_ascii=False, indent=indent.group(1) if indent else 2) + "\n"
         )
-        try:
-            with part_file(
-                source, stat.S_IMODE(source.stat().st_mode), lambda part: os.replace(part, source)
-            ) as file:
-                file.write(written.encode())
-        except OSError as error:
-            raise UsageError(f"{shown(source)} cannot be written: {error.strerror}.") from None
+        replace_text(source, text, written)
         return source
 
     def patch(self) -> Patch:
@@ -647,22 +638,16 @@ def _proposals(answer: str, tool: ToolSpec, n: int) -> tuple[Proposal, ...]:
         rows = json.loads(answer[start : end + 1])
     except (ValueError, RecursionError):
         rows = []
-    proposals = []
+    proposals, properties = [], _parameters(tool)
     for row in rows if isinstance(rows, list) else ():
-        if isinstance(row, Mapping) and text(row.get("description")):
-            given = row.get("parameters")
-            properties = _parameters(tool)
-            parameters = (
-                {name: text(value) for name, value in given.items() if name in properties}
-                if isinstance(given, Mapping)
-                else {}
-            )
-            proposals.append(
-                Proposal(
-                    text(row["description"]),
-                    {name: value for name, value in parameters.items() if value},
-                )
-            )
+        if not isinstance(row, Mapping) or not text(row.get("description")):
+            continue
+        given = row.get("parameters")
+        parameters: dict[str, str] = {}
+        for name, value in given.items() if isinstance(given, Mapping) else ():
+            if name in properties and text(value):
+                parameters[name] = text(value)
+        proposals.append(Proposal(text(row["description"]), parameters))
     if not proposals:
         raise UsageError(
             "The model's answer has no proposals.", hint="Ask again, or another model."

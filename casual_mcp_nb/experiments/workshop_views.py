@@ -80,11 +80,9 @@ def _kept_back(workshop: Workshop) -> str:
 
 
 def _looks(looks: int) -> str:
-    return (
-        f"They were looked at {words.count(looks, 'time')}."
-        if looks
-        else "They were not looked at yet."
-    )
+    if not looks:
+        return "They were not looked at yet."
+    return f"They were looked at {words.count(looks, 'time')}."
 
 
 def _rank(rank: int | None) -> str:

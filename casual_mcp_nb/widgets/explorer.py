@@ -20,8 +20,9 @@ from casual_mcp_nb.display.render import style
 from casual_mcp_nb.display.view import SIZE_TIERS, Cell, Table, TextBlock, cell_text, fit
 from casual_mcp_nb.display.words import clean, first
 from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.experiments.arm_results import ArmResults
 from casual_mcp_nb.experiments.matching import FAILURE_GROUPS
-from casual_mcp_nb.experiments.records import ArmResults, RunResults
+from casual_mcp_nb.experiments.records import RunResults
 from casual_mcp_nb.experiments.run_record import RunRecord
 from casual_mcp_nb.views import mimebundle, transcript_html, view_of
 from casual_mcp_nb.widgets._rows import MAX_NAME, MAX_SUMMARY, ToolsState
