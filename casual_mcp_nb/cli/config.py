@@ -428,7 +428,7 @@ async def _signed_in(client: Path, grants: tuple[Grant, ...]) -> Account:
 async def _pasted() -> str:
     import contextvars
 
-    from casual_mcp_nb.notebook.prompts import prompted
+    from casual_mcp_nb.notebook.typed_lines import prompted
 
     line = ""
     while not line.strip():

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.engine.chat import McpToolChat
     from casual_mcp_nb.engine.events import Observers
     from casual_mcp_nb.notebook.loop import EngineThread
-    from casual_mcp_nb.notebook.prompts import Questions
+    from casual_mcp_nb.notebook.open_questions import Questions
 
 
 MAX_APPS = 50

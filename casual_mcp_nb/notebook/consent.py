@@ -19,7 +19,8 @@ from casual_mcp_nb.conversation.event import Notice
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.errors import TrustRequiredError, UsageError, shown
 from casual_mcp_nb.notebook.log import is_set
-from casual_mcp_nb.notebook.prompts import Questions, can_prompt
+from casual_mcp_nb.notebook.open_questions import Questions
+from casual_mcp_nb.notebook.typed_lines import can_prompt
 
 logger = logging.getLogger(__name__)
 

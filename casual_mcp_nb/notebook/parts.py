@@ -35,7 +35,7 @@ from casual_mcp_nb.notebook.conversations import SessionConversations
 from casual_mcp_nb.notebook.log import show_log
 from casual_mcp_nb.notebook.loop import OTHER_PROCESS, EngineThread, engine_thread
 from casual_mcp_nb.notebook.models import SessionModels
-from casual_mcp_nb.notebook.prompts import Questions
+from casual_mcp_nb.notebook.open_questions import Questions
 from casual_mcp_nb.notebook.resource_service import (
     ResourceService,
     SessionPrompts,

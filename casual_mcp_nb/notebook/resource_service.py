@@ -39,7 +39,7 @@ from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, shown
 from casual_mcp_nb.notebook.blocking import awaited, blocking
 from casual_mcp_nb.notebook.loop import EngineThread
-from casual_mcp_nb.notebook.prompts import Questions
+from casual_mcp_nb.notebook.open_questions import Questions
 from casual_mcp_nb.notebook.starting import ServerStarter
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ from casual_mcp_nb.engine.results import (
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.notebook.blocking import awaited, blocking, on_engine
 from casual_mcp_nb.notebook.loop import EngineThread
-from casual_mcp_nb.notebook.prompts import Questions
+from casual_mcp_nb.notebook.open_questions import Questions
 from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.servers.tasks import FollowedTask
 

@@ -42,7 +42,7 @@ from casual_mcp_nb.notebook.caller import NotebookRunner
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.functions import ServerFunctions, ToolFunctions
 from casual_mcp_nb.notebook.loop import EngineThread
-from casual_mcp_nb.notebook.prompts import Questions
+from casual_mcp_nb.notebook.open_questions import Questions
 from casual_mcp_nb.notebook.saving import save
 from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.notebook.status import estimated_budget, manifest_of, tool_sets_of, tools_of

@@ -42,7 +42,7 @@ from casual_mcp_nb.notebook.caller import notebook_shell
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.live import Echo, LiveOutput, ShownTurn, check_echo
 from casual_mcp_nb.notebook.loop import CLEAN_UP_SECONDS, EngineThread
-from casual_mcp_nb.notebook.prompts import Questions
+from casual_mcp_nb.notebook.open_questions import Questions
 from casual_mcp_nb.notebook.questions import Channel
 from casual_mcp_nb.notebook.resource_service import ResourceService
 from casual_mcp_nb.notebook.saving import save

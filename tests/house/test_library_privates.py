@@ -155,7 +155,7 @@ PRIVATE = [
             "ipykernel.kernelbase:Kernel._allow_stdin",
             "ipykernel.comm.comm:BaseComm*_reply_subshell_for",
         ),
-        ("notebook/prompts.py", "widgets/base.py"),
+        ("notebook/typed_lines.py", "widgets/base.py"),
         "a notebook that runs unattended waits for ever for an answer; and buttons of a widget do"
         " nothing while a cell runs",
         "What a front end can do, and messages during a cell",

@@ -22,7 +22,7 @@ from kit.lean import lean
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.engine.consent import ApprovalRequest
-from casual_mcp_nb.notebook.prompts import prompted
+from casual_mcp_nb.notebook.typed_lines import prompted
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="needs pipes and terminals of POSIX"

@@ -25,7 +25,7 @@ from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.loop import EngineThread, engine_thread
 from casual_mcp_nb.notebook.models import SessionModels
-from casual_mcp_nb.notebook.prompts import Questions
+from casual_mcp_nb.notebook.open_questions import Questions
 from casual_mcp_nb.notebook.resource_service import ResourceService
 from casual_mcp_nb.notebook.saving import ConversationSaver
 from casual_mcp_nb.notebook.servers import SessionServers

@@ -1,20 +1,15 @@
-"""Open questions, where each is asked, and `input()` prompts that can be cancelled."""
+"""The open questions, and where each is asked: in a panel, or with `input()`."""
 
 from __future__ import annotations
 
 import asyncio
-import builtins
 import contextvars
-import ctypes
 import logging
-import os
-import selectors
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from types import BuiltinFunctionType
 from typing import Any, overload
 
 from casual_mcp_nb.base.limits import AnswerLimits
@@ -22,9 +17,7 @@ from casual_mcp_nb.base.mcp import AddressRequest, NobodyToAsk, SignInRequest
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.config.trust import TrustStore
 from casual_mcp_nb.conversation.event import Request
-from casual_mcp_nb.display.words import first
 from casual_mcp_nb.engine.consent import (
-    ONE_BY_ONE,
     ApprovalRequest,
     Decision,
     NoOneToAsk,
@@ -33,8 +26,6 @@ from casual_mcp_nb.engine.consent import (
 from casual_mcp_nb.engine.edits import BeforeModelCall
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.errors import UsageError, brief
-from casual_mcp_nb.notebook.caller import notebook_shell
-from casual_mcp_nb.notebook.forms import FORMATS, FormField
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.questions import (
     AddressQuestion,
@@ -48,311 +39,10 @@ from casual_mcp_nb.notebook.questions import (
     not_open,
 )
 from casual_mcp_nb.notebook.step_mode import StepAnswer, StepGate, StepQuestion
-
-
-def can_prompt() -> bool:
-    """Check whether somebody could answer a prompt now: in a kernel whose front end takes input, or
-    in a terminal.
-    """
-    shell = notebook_shell()
-    if shell is not None:
-        # The front end tells with each cell; the kernel's `raw_input` looks at the same flag.
-        return bool(getattr(shell.kernel, "_allow_stdin", True))
-    try:
-        return sys.stdin.isatty()
-    except (AttributeError, ValueError):
-        return False
-
-
-async def prompted(text: str, context: contextvars.Context) -> str:
-    """Show a prompt and return the line that is typed.
-
-    It is read on a thread, since nobody may ever answer. Cancelling it ends the read: the next
-    prompt gets the next line, and nothing is held that the interpreter needs at its shutdown, as
-    the lock of `sys.stdin` in a blocked `input()` would be. The context has the variables with
-    which a kernel finds the prompt's cell.
-    """
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[str] = loop.create_future()
-    reader = _descriptor_reader(text) or _InputReader(text)
-
-    def settle(line: str, error: Exception | None) -> None:
-        if answer.done():
-            return
-        if error is not None:
-            answer.set_exception(error)
-        else:
-            answer.set_result(line)
-
-    def read() -> None:
-        line, error = "", None
-        try:
-            line = reader.read()
-        except _Cancelled:
-            return
-        except Exception as failure:
-            error = failure
-        # The line can come when nobody waits for it any more: after the loop has ended, or together
-        # with the interrupt.
-        with suppress(RuntimeError, KeyboardInterrupt):
-            loop.call_soon_threadsafe(settle, line, error)
-
-    thread = threading.Thread(
-        target=context.copy().run, args=(read,), name="casual-mcp-input", daemon=True
-    )
-    thread.start()
-    try:
-        return await answer
-    finally:
-        reader.cancel(thread)
-
-
-class _Cancelled(Exception):
-    """The read was cancelled: nobody waits for this line any more."""
-
-
-class _DescriptorReader:
-    """Reads a line from a terminal, a pipe or a file, byte by byte from its descriptor."""
-
-    def __init__(self, text: str, descriptor: int) -> None:
-        self._text = text
-        self._descriptor = descriptor
-        self._woken, self._wake = os.pipe()
-
-    def read(self) -> str:
-        """Read the line, without its line end."""
-        try:
-            if sys.stdout is not None:
-                sys.stdout.write(self._text)
-                sys.stdout.flush()
-            line = bytearray(_left_in_buffer(self._descriptor))
-            with (
-                selectors.SelectSelector() if sys.platform == "darwin" else selectors.PollSelector()
-            ) as selector:
-                selector.register(self._descriptor, selectors.EVENT_READ)
-                selector.register(self._woken, selectors.EVENT_READ)
-                while not line.endswith(b"\n"):
-                    if any(key.fd == self._woken for key, _ in selector.select()):
-                        raise _Cancelled
-                    # No more than the line, since what follows belongs to whoever reads next.
-                    byte = os.read(self._descriptor, 1)
-                    if not byte:
-                        break
-                    line += byte
-        finally:
-            os.close(self._woken)
-        if not line:
-            raise EOFError
-        return line.decode(errors="replace").removesuffix("\n").removesuffix("\r")
-
-    def cancel(self, _thread: threading.Thread) -> None:
-        """End the read. Harmless if it has ended."""
-        os.close(self._wake)
-
-
-class _InputReader:
-    """Reads a line with `input()`, where a front end has replaced Python's own."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._ended = threading.Event()
-
-    def read(self) -> str:
-        try:
-            return input(self._text)
-        except KeyboardInterrupt:
-            raise _Cancelled from None
-        finally:
-            self._ended.set()
-
-    def cancel(self, thread: threading.Thread) -> None:
-        """End the read, by an interrupt, for which a kernel looks all the time.
-
-        Otherwise it would take the answer to the next prompt.
-        """
-        if thread.ident is not None and not self._ended.is_set():
-            interrupt = ctypes.py_object(KeyboardInterrupt)
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), interrupt)
-
-
-def _descriptor_reader(text: str) -> _DescriptorReader | None:
-    """Create a reader for standard input if that is Python's own and can be waited for, else
-    None.
-    """
-    if sys.platform == "win32" or not isinstance(builtins.input, BuiltinFunctionType):
-        return None
-    try:
-        return _DescriptorReader(text, sys.stdin.fileno())
-    except (AttributeError, OSError, ValueError):
-        return None
-
-
-def _left_in_buffer(descriptor: int) -> bytes:
-    """Read up to one line that an earlier `sys.stdin` read took from a pipe or file beyond its own
-    line.
-
-    There is no way to look into that buffer without a read that can block, so the read meets the
-    end of the input behind it.
-    """
-    if os.isatty(descriptor):
-        return b""
-    real, empty = os.dup(descriptor), os.open(os.devnull, os.O_RDONLY)
-    inheritable = os.get_inheritable(descriptor)
-    try:
-        os.dup2(empty, descriptor, inheritable)
-        return sys.stdin.readline().encode(errors="surrogateescape")
-    finally:
-        os.dup2(real, descriptor, inheritable)
-        os.close(real)
-        os.close(empty)
-
+from casual_mcp_nb.notebook.typed_answers import ask_with_input
+from casual_mcp_nb.notebook.typed_lines import can_prompt
 
 logger = logging.getLogger(__name__)
-
-_YES = ("y", "yes")
-_KEYS = {
-    "approve_for_server": "s",
-    "approve": "y",
-    "approve_for_conversation": "a",
-    "deny": "Enter",
-}
-Ask = Callable[[str], Awaitable[str]]
-
-
-async def ask_with_input(question: Question, context: contextvars.Context) -> None:
-    """Ask with `input()` and settle the question. It expires if nobody can be asked."""
-
-    async def ask(text: str) -> str:
-        return (await prompted(text, context)).strip()
-
-    try:
-        match question:
-            case ApprovalQuestion():
-                await _approval(question, ask)
-            case SignInQuestion():
-                await _sign_in(question, ask)
-            case AddressQuestion():
-                reply = (await ask(f"{question.text}\n[y] yes  [Enter] no: ")).lower()
-                if reply in _YES:
-                    question.answer({})
-                else:
-                    question.decline()
-            case FormQuestion():
-                await _form(question, ask)
-            case UrlElicitation():
-                reply = (
-                    await ask(
-                        f"{question.text}\nHave you done so? (y: yes, d: decline, Enter: no answer)"
-                        " [y/d] "
-                    )
-                ).lower()
-                if reply in _YES:
-                    question.accept()
-                elif reply in ("d", "decline"):
-                    question.decline()
-                else:
-                    question.cancel()
-            case StepQuestion():
-                await _step(question, ask)
-    except UsageError:
-        raise
-    except NotImplementedError:
-        question.no_one_to_ask()
-    except Exception as error:
-        if not isinstance(error, EOFError | OSError | RuntimeError | ValueError):
-            logger.error("Asking with input() failed.", exc_info=error)
-        if can_prompt():
-            # Ctrl-D approves nothing.
-            question.expire("No one is available to answer.")
-        else:
-            question.no_one_to_ask()
-
-
-async def _approval(question: ApprovalQuestion, ask: Ask) -> None:
-    choices = "  ".join(f"[{_KEYS[answer]}] {words}" for answer, words in question.choices)
-    reply = await ask(f"{question.text}\n{choices}, or type why: ")
-    match reply.lower():
-        case "y" | "yes":
-            question.approve()
-        case "a" | "always" if question.reason not in ONE_BY_ONE:
-            question.approve(for_conversation=True)
-        case "s" | "server" if question.reason == "unannotated":
-            question.approve_for_server()
-        case "n" | "no" | "d" | "deny":
-            question.deny()
-        case _:
-            question.deny(reply)
-
-
-async def _sign_in(question: SignInQuestion, ask: Ask) -> None:
-    text = question.text
-    while not question.future.done():
-        reply = await ask(
-            f"{text}\nAddress of the last page, or the code (Enter: do not sign in): "
-        )
-        if not reply:
-            return question.decline()
-        try:
-            return question.answer({"address": reply})
-        except UsageError as error:
-            text = str(error)
-
-
-async def _form(question: FormQuestion, ask: Ask) -> None:
-    reply = (
-        await ask(
-            f"{question.text}\nFill in the form? (y: yes, d: decline, Enter: no answer) [y/d] "
-        )
-    ).lower()
-    if reply not in _YES:
-        return question.decline() if reply in ("d", "decline") else question.cancel()
-    mistake = ""
-    while True:
-        typed = {field.name: await ask(f"{mistake}{_prompt(field)}") for field in question.fields}
-        try:
-            return question.answer({name: text for name, text in typed.items() if text})
-        except UsageError as error:
-            mistake = f"{error}\n"
-            if question.future.done():
-                return None
-
-
-def _prompt(field: FormField) -> str:
-    kinds = {"boolean": "yes or no", "number": "a number", "integer": "a whole number"}
-    hints = [
-        FORMATS[field.format][0] if field.format else kinds.get(field.kind, ""),
-        ", ".join(label for _, label in field.choices),
-    ]
-    default = first(
-        ", ".join(field.default) if isinstance(field.default, list) else str(field.default), 100
-    )
-    hints += [
-        f"Enter: {default}" if field.default is not None else "",
-        "" if field.required else "optional",
-    ]
-    about = f" - {field.description}" if field.description else ""
-    return f"{field.title}{about} ({'; '.join(filter(None, hints)) or 'text'}): "
-
-
-async def _step(question: StepQuestion, ask: Ask) -> None:
-    edit = "e: edit, " if question.texts else ""
-    reply = (
-        await ask(f"{question.text}\n(Enter: next, r: run to the end, {edit}s: stop) ")
-    ).lower()
-    if reply in ("s", "stop"):
-        question.stop()
-    elif reply in ("r", "run"):
-        question.run()
-    elif reply in ("e", "edit") and question.texts:
-        changes = {}
-        for key, text in question.texts.items():
-            changes[key] = (
-                await ask(f"{text}\nNew text for {question.labels[key]} (Enter: keep it): ") or text
-            )
-        question.edit(changes)
-    else:
-        question.next()
-
 
 CLICKS_ARRIVE_SINCE = (7, 4)
 """The first ipykernel version in which a click arrives while a cell awaits."""

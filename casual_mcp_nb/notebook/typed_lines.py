@@ -1,0 +1,173 @@
+"""Lines that a person types at a prompt, for which nobody waits longer than wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import contextvars
+import ctypes
+import os
+import selectors
+import sys
+import threading
+from contextlib import suppress
+from types import BuiltinFunctionType
+
+from casual_mcp_nb.notebook.caller import notebook_shell
+
+
+def can_prompt() -> bool:
+    """Check whether somebody could answer a prompt now: in a kernel whose front end takes input, or
+    in a terminal.
+    """
+    shell = notebook_shell()
+    if shell is not None:
+        # The front end tells with each cell; the kernel's `raw_input` looks at the same flag.
+        return bool(getattr(shell.kernel, "_allow_stdin", True))
+    try:
+        return sys.stdin.isatty()
+    except (AttributeError, ValueError):
+        return False
+
+
+async def prompted(text: str, context: contextvars.Context) -> str:
+    """Show a prompt and return the line that is typed.
+
+    It is read on a thread, since nobody may ever answer. Cancelling it ends the read: the next
+    prompt gets the next line, and nothing is held that the interpreter needs at its shutdown, as
+    the lock of `sys.stdin` in a blocked `input()` would be. The context has the variables with
+    which a kernel finds the prompt's cell.
+    """
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[str] = loop.create_future()
+    reader = _descriptor_reader(text) or _InputReader(text)
+
+    def settle(line: str, error: Exception | None) -> None:
+        if answer.done():
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(line)
+
+    def read() -> None:
+        line, error = "", None
+        try:
+            line = reader.read()
+        except _Cancelled:
+            return
+        except Exception as failure:
+            error = failure
+        # The line can come when nobody waits for it any more: after the loop has ended, or together
+        # with the interrupt.
+        with suppress(RuntimeError, KeyboardInterrupt):
+            loop.call_soon_threadsafe(settle, line, error)
+
+    thread = threading.Thread(
+        target=context.copy().run, args=(read,), name="casual-mcp-input", daemon=True
+    )
+    thread.start()
+    try:
+        return await answer
+    finally:
+        reader.cancel(thread)
+
+
+class _Cancelled(Exception):
+    """The read was cancelled: nobody waits for this line any more."""
+
+
+class _DescriptorReader:
+    """Reads a line from a terminal, a pipe or a file, byte by byte from its descriptor."""
+
+    def __init__(self, text: str, descriptor: int) -> None:
+        self._text = text
+        self._descriptor = descriptor
+        self._woken, self._wake = os.pipe()
+
+    def read(self) -> str:
+        """Read the line, without its line end."""
+        try:
+            if sys.stdout is not None:
+                sys.stdout.write(self._text)
+                sys.stdout.flush()
+            line = bytearray(_left_in_buffer(self._descriptor))
+            with (
+                selectors.SelectSelector() if sys.platform == "darwin" else selectors.PollSelector()
+            ) as selector:
+                selector.register(self._descriptor, selectors.EVENT_READ)
+                selector.register(self._woken, selectors.EVENT_READ)
+                while not line.endswith(b"\n"):
+                    if any(key.fd == self._woken for key, _ in selector.select()):
+                        raise _Cancelled
+                    # No more than the line, since what follows belongs to whoever reads next.
+                    byte = os.read(self._descriptor, 1)
+                    if not byte:
+                        break
+                    line += byte
+        finally:
+            os.close(self._woken)
+        if not line:
+            raise EOFError
+        return line.decode(errors="replace").removesuffix("\n").removesuffix("\r")
+
+    def cancel(self, _thread: threading.Thread) -> None:
+        """End the read. Harmless if it has ended."""
+        os.close(self._wake)
+
+
+class _InputReader:
+    """Reads a line with `input()`, where a front end has replaced Python's own."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._ended = threading.Event()
+
+    def read(self) -> str:
+        try:
+            return input(self._text)
+        except KeyboardInterrupt:
+            raise _Cancelled from None
+        finally:
+            self._ended.set()
+
+    def cancel(self, thread: threading.Thread) -> None:
+        """End the read, by an interrupt, for which a kernel looks all the time.
+
+        Otherwise it would take the answer to the next prompt.
+        """
+        if thread.ident is not None and not self._ended.is_set():
+            interrupt = ctypes.py_object(KeyboardInterrupt)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), interrupt)
+
+
+def _descriptor_reader(text: str) -> _DescriptorReader | None:
+    """Create a reader for standard input if that is Python's own and can be waited for, else
+    None.
+    """
+    if sys.platform == "win32" or not isinstance(builtins.input, BuiltinFunctionType):
+        return None
+    try:
+        return _DescriptorReader(text, sys.stdin.fileno())
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _left_in_buffer(descriptor: int) -> bytes:
+    """Read up to one line that an earlier `sys.stdin` read took from a pipe or file beyond its own
+    line.
+
+    There is no way to look into that buffer without a read that can block, so the read meets the
+    end of the input behind it.
+    """
+    if os.isatty(descriptor):
+        return b""
+    real, empty = os.dup(descriptor), os.open(os.devnull, os.O_RDONLY)
+    inheritable = os.get_inheritable(descriptor)
+    try:
+        os.dup2(empty, descriptor, inheritable)
+        return sys.stdin.readline().encode(errors="surrogateescape")
+    finally:
+        os.dup2(real, descriptor, inheritable)
+        os.close(real)
+        os.close(empty)
