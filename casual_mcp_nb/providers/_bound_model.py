@@ -63,11 +63,9 @@ def _wire_of_kind(own: type[Any]) -> ProviderAdapter:
         # A class is None if its SDK is missing. A subclass that overrides `_chat` is called through
         # it.
         if kind is not None and adapter is not None and issubclass(own, kind):
-            return (
-                adapter
-                if own._chat is kind._chat
-                else ProviderAdapter(adapter.offer, _ask_protocol)
-            )
+            if own._chat is kind._chat:
+                return adapter
+            return ProviderAdapter(adapter.offer, _ask_protocol)
     return ProviderAdapter(openai.offer, _ask_protocol)
 
 
@@ -96,9 +94,9 @@ async def _ask_protocol(
     client: LLMClient, model: str, messages: list[ChatMessage], options: ChatOptions
 ) -> ModelResponse:
     message, usage = await client._chat(model=model, messages=messages, options=options)
-    return ModelResponse(
-        message, TokenUsage(usage.prompt_tokens, usage.completion_tokens) if usage else None
-    )
+    if not usage:
+        return ModelResponse(message)
+    return ModelResponse(message, TokenUsage(usage.prompt_tokens, usage.completion_tokens))
 
 
 @dataclass(eq=False, repr=False)
@@ -204,8 +202,8 @@ class BoundModel:
         """The context window in tokens: `context_window`, or the size that the provider stated in a
         refusal if that is less.
         """
-        own, stated = self.context_window, self.facts.window
-        return own if stated is None else stated if own is None else min(own, stated)
+        sizes = [size for size in (self.context_window, self.facts.window) if size is not None]
+        return min(sizes, default=None)
 
     def sendable(self, *, tools: bool) -> Sendable:
         """Select the options to send with a request, as far as known."""
@@ -228,7 +226,9 @@ class BoundModel:
             if isinstance(tools, tuple):
                 self._offered = tools, offer
         # Adapters mark tools in the list of their request.
-        return {**offer, "tools": [*offer["tools"]]} if "tools" in offer else dict(offer)
+        if "tools" in offer:
+            return {**offer, "tools": [*offer["tools"]]}
+        return dict(offer)
 
     @cached_property
     def _is_at_home(self) -> bool:

@@ -9,10 +9,12 @@ import importlib
 import inspect
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from importlib.metadata import version
+from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from casual_mcp_nb.base.config import ClientConfig
@@ -85,9 +87,9 @@ _GPT = re.compile(r"^(?:ft:)?gpt-(\d+)(?:\.(\d+))?(?!\d)", re.IGNORECASE)
 def claude_defers(model: str) -> bool:
     """Check whether an Anthropic model is known to load deferred tools."""
     match = _CLAUDE.match(model)
-    return match is not None and (
-        match[3] is not None or (int(match[1]), int(match[2] or 0)) >= (4, 5)
-    )
+    if match is None:
+        return False
+    return match[3] is not None or (int(match[1]), int(match[2] or 0)) >= (4, 5)
 
 
 def gpt_defers(model: str) -> bool:
@@ -130,8 +132,11 @@ def _definition(spec: ProviderSpec, name: str, parameters: Mapping[str, Any]) ->
     template = spec.hosted.get(version[1] if version else name)
     if template is None:
         raise UnknownNameError("hosted tool", name, spec.hosted)
-    fixed = {"type": template["type"], **({"name": template["name"]} if "name" in template else {})}
-    return {**template, **parameters, **fixed, **({"type": name} if version else {})}
+    fixed = {name: template[name] for name in ("type", "name") if name in template}
+    if version:
+        # The provider has it under its versioned name.
+        fixed["type"] = name
+    return {**template, **parameters, **fixed}
 
 
 def hosted_call(
@@ -163,16 +168,12 @@ def _plain(value: object, depth: int = _MAX_DEPTH) -> object:
         named = ((str(name), item) for name, item in value.items() if item is not None)
         return {
             name: _plain(item, depth - 1)
-            for name, item in _first(named)
+            for name, item in islice(named, _MAX_PARTS)
             if not name.startswith("encrypted")
         }
     if isinstance(value, list):
         return [_plain(item, depth - 1) for item in value[:_MAX_PARTS]]
     return value[:MAX_TEXT] if isinstance(value, str) else value
-
-
-def _first(pairs: Iterable[tuple[str, object]]) -> list[tuple[str, object]]:
-    return [pair for _, pair in zip(range(_MAX_PARTS), pairs, strict=False)]
 
 
 def parsed(arguments: object) -> dict[str, Any]:
@@ -218,26 +219,24 @@ def ended_early(how: str, *, anything: bool) -> StreamTruncated:
 
     `how` is the missing part, `anything` whether an answer had begun.
     """
-    return (
-        StreamTruncated(f"the stream ended {how}")
-        if anything
-        else EmptyStream("the stream ended with nothing in it")
-    )
+    if anything:
+        return StreamTruncated(f"the stream ended {how}")
+    return EmptyStream("the stream ended with nothing in it")
 
 
 class Reported(Exception):
     """The provider aborted a response with an error, or with the status that it would have had."""
 
     def __init__(self, error: object, status: object = None) -> None:
-        message = error.get("message") or error.get("error") if isinstance(error, dict) else error
+        message, code = error, status
+        if isinstance(error, dict):
+            message = error.get("message") or error.get("error")
+            code = error.get("code") or error.get("status_code")
         super().__init__(message if isinstance(message, str) else json.dumps(error, default=str))
-        code = (
-            (error.get("code") or error.get("status_code")) if isinstance(error, dict) else status
-        )
-        self.status_code = next(
-            (value for value in (status, code) if isinstance(value, int) and 400 <= value < 600),
-            None,
-        )
+        self.status_code: int | None = None
+        for value in (code, status):
+            if isinstance(value, int) and 400 <= value < 600:
+                self.status_code = value
 
 
 class ContentFiltered(Exception):
@@ -303,32 +302,25 @@ def miss_of(reason: object, tokens: object = None) -> CacheMiss | None:
     """
     if not isinstance(reason, str) or not _WORD.fullmatch(reason):
         return None
-    return CacheMiss(
-        reason,
-        (
-            tokens
-            if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0
-            else None
-        ),
-    )
+    counted = isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0
+    return CacheMiss(reason, tokens if counted else None)  # type: ignore[arg-type]
 
 
 def added_usage(usage: TokenUsage | None, other: TokenUsage | None) -> TokenUsage | None:
     """Add up two requests' usage. A count that only one reports is unknown."""
     if usage is None or other is None:
         return None
-    counts = (
-        "prompt_tokens",
-        "completion_tokens",
-        "cached_tokens",
-        "reasoning_tokens",
-        "cache_write_tokens",
-    )
-    pairs = {name: (getattr(usage, name), getattr(other, name)) for name in counts}
-    sums: dict[str, Any] = {
-        name: None if None in pair else sum(pair) for name, pair in pairs.items()
-    }
-    return replace(usage, **sums)
+    sums: dict[str, int | None] = {}
+    for name in _COUNTS:
+        one, two = getattr(usage, name), getattr(other, name)
+        sums[name] = None if one is None or two is None else one + two
+    return replace(usage, **sums)  # type: ignore[arg-type]
+
+
+_COUNTS = (
+    *("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens"),
+    "cache_write_tokens",
+)
 
 
 def plain_usage(usage: TokenUsage | None) -> Usage | None:
@@ -357,9 +349,13 @@ def taken_by(create: Callable[..., object], request: Mapping[str, Any]) -> dict[
     }
     body: dict[str, Any] = {}
     for name, value in request.items():
-        as_it_is = name in _SENDING or (name in parameters and not isinstance(value, list | dict))
-        (taken if as_it_is else body)[name] = value
-    return {**taken, "extra_body": {**body, **(taken.get("extra_body") or {})}} if body else taken
+        if name in _SENDING or (name in parameters and not isinstance(value, list | dict)):
+            taken[name] = value
+        else:
+            body[name] = value
+    if body:
+        taken["extra_body"] = {**body, **(taken.get("extra_body") or {})}
+    return taken
 
 
 _SENDING = ("extra_headers", "extra_query", "extra_body", "timeout")
@@ -425,7 +421,9 @@ async def _whole_body(response: Response) -> Any | None:
 def as_sent(response: object) -> str:
     """Convert an SDK's response to the text received."""
     dump = getattr(response, "to_json", None)
-    return str(dump(indent=None)) if dump is not None else str(response)
+    if dump is None:
+        return str(response)
+    return str(dump(indent=None))
 
 
 class OwnClient:
@@ -460,7 +458,11 @@ class OwnClient:
             pieces.put_nowait(text)
 
         asking = asyncio.create_task(self.stream(model, messages, options, put_text))
-        asking.add_done_callback(lambda _: pieces.put_nowait(None))
+
+        def end(task: asyncio.Task[ModelResponse]) -> None:
+            pieces.put_nowait(None)
+
+        asking.add_done_callback(end)
         try:
             while (text := await pieces.get()) is not None:
                 if text:
@@ -584,4 +586,4 @@ async def embed_over_openai(client: Any, model: str, texts: list[str]) -> Any:
     """Embed texts with a client that uses OpenAI's SDK. Many numbers are read on another thread."""
     response = await client.client.embeddings.with_raw_response.create(model=model, input=texts)
     rows = (await asyncio.to_thread(response.parse)).data
-    return [row.embedding for row in sorted(rows, key=lambda row: row.index)]
+    return [row.embedding for row in sorted(rows, key=attrgetter("index"))]

@@ -66,12 +66,17 @@ def keep(
 
 def parts_with_fields(text: str, fields: Fields, of_calls: Sequence[Fields]) -> list[Part]:
     """Build an answer's parts when its provider added extra fields to it and its calls."""
-    parts: list[Part] = [{"type": "text", "text": text}] if text else []
-    calls: list[Part] = [
-        {"type": "call", **({"fields": dict(own)} if own else {})} for own in of_calls
-    ]
-    first: list[Part] = [{"type": "fields", "fields": dict(fields)}] if fields else []
-    return [*first, *parts, *calls]
+    parts: list[Part] = []
+    if fields:
+        parts.append({"type": "fields", "fields": dict(fields)})
+    if text:
+        parts.append({"type": "text", "text": text})
+    for own in of_calls:
+        call: Part = {"type": "call"}
+        if own:
+            call["fields"] = dict(own)
+        parts.append(call)
+    return parts
 
 
 def parts_of(message: AssistantMessage, wire: str, model: str) -> list[Part | AssistantToolCall]:
@@ -80,8 +85,10 @@ def parts_of(message: AssistantMessage, wire: str, model: str) -> list[Part | As
     """
     calls = message.tool_calls or []
     parts = _own_parts(message, wire, model)
+    if parts is None and not message.content:
+        return [*calls]
     if parts is None:
-        return [*([{"type": "text", "text": message.content}] if message.content else []), *calls]
+        return [{"type": "text", "text": message.content}, *calls]
     waiting = iter(calls)
     return [next(waiting) if part["type"] == "call" else part for part in parts]
 
@@ -103,7 +110,9 @@ def kept_fields(message: ChatMessage, wire: str, model: str) -> OwnFields:
         if part["type"] in ("fields", "reasoning") and isinstance(part.get("fields"), dict):
             merged |= part["fields"]
     calls = [part.get("fields") or {} for part in parts if part["type"] == "call"]
-    return OwnFields(merged, tuple(calls or [{}] * len(getattr(message, "tool_calls", None) or ())))
+    if not calls:
+        calls = [{}] * len(getattr(message, "tool_calls", None) or ())
+    return OwnFields(merged, tuple(calls))
 
 
 def own_ids(message: ChatMessage, wire: str, model: str) -> frozenset[str]:
@@ -130,11 +139,9 @@ def _own_parts(message: ChatMessage, wire: str, model: str) -> tuple[Part, ...] 
 
 
 def _with_id(part: Part, call: AssistantToolCall | None) -> Part:
-    return (
-        part
-        if call is None or _COMMON_ID.fullmatch(call.id) or not call.id
-        else {**part, "id": call.id}
-    )
+    if call is None or not call.id or _COMMON_ID.fullmatch(call.id):
+        return part
+    return {**part, "id": call.id}
 
 
 _BRIDGE = "OK."
@@ -162,6 +169,10 @@ class IdRule:
     make_id: Callable[[str], str]
 
 
+def _short_id(digest: str) -> str:
+    return digest[:9]
+
+
 def _long_id(digest: str) -> str:
     return f"call_{digest[:24]}"
 
@@ -175,7 +186,7 @@ RESPONSES_IDS = IdRule(re.compile(r"[A-Za-z0-9_-]{1,64}"), _long_id)
 ANTHROPIC_IDS = IdRule(re.compile(r"[A-Za-z0-9_-]{1,64}"), _long_id)
 # "Tool call id was … but must be a-z, A-Z, 0-9, with a length of 9": Mistral's API, and
 # mistral_common in other servers.
-MISTRAL_IDS = IdRule(re.compile(r"[A-Za-z0-9]{9}"), lambda digest: digest[:9])
+MISTRAL_IDS = IdRule(re.compile(r"[A-Za-z0-9]{9}"), _short_id)
 
 
 def sendable(
@@ -209,21 +220,21 @@ class _Ids:
     def of_result(self, call_id: str) -> str:
         if call_id in self.sent_as:
             return self.sent_as[call_id]
-        return call_id if self.rule.accepted.fullmatch(call_id) else self._numbered_id(call_id, 0)
+        if self.rule.accepted.fullmatch(call_id):
+            return call_id
+        return self._numbered_id(call_id, 0)
 
     def _numbered_id(self, call_id: str, number: int) -> str:
-        return self.rule.make_id(
-            hashlib.sha256(f"{number}\0{call_id}".encode("utf-8", "surrogatepass")).hexdigest()
-        )
+        text = f"{number}\0{call_id}".encode("utf-8", "surrogatepass")
+        return self.rule.make_id(hashlib.sha256(text).hexdigest())
 
 
 def _sendable(message: ChatMessage, ids: _Ids, own: Callable[[], frozenset[str]]) -> ChatMessage:
     changed: dict[str, Any] = {}
-    if (
-        isinstance(message.content, str)
-        and (text := encodable(message.content, "replace")) is not message.content
-    ):
-        changed["content"] = text
+    if isinstance(message.content, str):
+        text = encodable(message.content, "replace")
+        if text is not message.content:
+            changed["content"] = text
     if message.role == "tool":
         changed |= {
             "tool_call_id": ids.of_result(message.tool_call_id),
@@ -240,11 +251,9 @@ def _sendable(message: ChatMessage, ids: _Ids, own: Callable[[], frozenset[str]]
 
 
 def _part(part: TextContent | ImageContent) -> TextContent | ImageContent:
-    return (
-        part.model_copy(update={"text": encodable(part.text, "replace")})
-        if part.type == "text"
-        else part
-    )
+    if part.type != "text":
+        return part
+    return part.model_copy(update={"text": encodable(part.text, "replace")})
 
 
 def _call(call: AssistantToolCall, call_id: str) -> AssistantToolCall:
@@ -263,17 +272,14 @@ def sendable_arguments(text: str) -> str:
     with invalid ones. The call's result explains the mistake.
     """
     value = parse_arguments(text) if text.lstrip().startswith("{") else None
-    try:
-        written = (
-            json.dumps(value, ensure_ascii=False, allow_nan=False)
-            if isinstance(value, dict)
-            else "{}"
-        )
-    except (ValueError, RecursionError):
-        return "{}"
     if not isinstance(value, dict):
         return "{}"
-    return text if encodable(written) is written else encodable(written, "replace")
+    try:
+        written = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (ValueError, RecursionError):
+        return "{}"
+    sent = encodable(written, "replace")
+    return text if sent == written else sent
 
 
 def merged(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
@@ -285,7 +291,9 @@ def merged(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     ordered: list[ChatMessage] = []
     for message in messages:
         stateful = any(hasattr(each, "kept") for each in (message, *ordered[-1:]))
-        one = _joined(ordered[-1], message) if ordered and not stateful else None
+        one = None
+        if ordered and not stateful:
+            one = _joined(ordered[-1], message)
         if one is None:
             ordered.append(message)
         else:
@@ -307,11 +315,12 @@ def in_strict_order(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     ordered: list[ChatMessage] = merge_system_messages(systems)
     for message in others:
         last = ordered[-1] if ordered else None
-        if last is not None and last.role == "tool" and message.role == "user":
-            ordered.append(AssistantMessage(content=_BRIDGE))
-        elif last is not None and (joined := _joined(last, message)) is not None:
+        joined = _joined(last, message) if last is not None else None
+        if joined is not None:
             ordered[-1] = joined
             continue
+        if last is not None and last.role == "tool" and message.role == "user":
+            ordered.append(AssistantMessage(content=_BRIDGE))
         ordered.append(message)
     return ordered
 
@@ -320,9 +329,8 @@ def _joined(first: ChatMessage, second: ChatMessage) -> ChatMessage | None:
     """Merge two messages with the same role, or None if they cannot be merged."""
     if first.role == second.role == "user":
         if isinstance(first.content, list) or isinstance(second.content, list):
-            return first.model_copy(
-                update={"content": [*_parts(first.content), *_parts(second.content)]}
-            )
+            parts = [*_parts(first.content), *_parts(second.content)]
+            return first.model_copy(update={"content": parts})
         return first.model_copy(update={"content": _lines(first.content, second.content)})
     if first.role == second.role == "assistant" and not first.tool_calls:
         # Provider state belongs to one whole answer: the first one's is dropped, because its text
@@ -336,7 +344,9 @@ def _parts(
 ) -> list[TextContent | ImageContent]:
     from casual_llm.messages import TextContent
 
-    return content if isinstance(content, list) else [TextContent(text=content)] if content else []
+    if isinstance(content, list):
+        return content
+    return [TextContent(text=content)] if content else []
 
 
 def _lines(*texts: Any) -> str:
@@ -404,10 +414,9 @@ def _with_images(message: ChatMessage, taken: list[ImageContent], cannot_see: bo
     if not missing:
         return message
     what = "1 image of this result is" if missing == 1 else f"{missing} images of this result are"
-    note = f"[{what} not shown{': you cannot see images' if cannot_see else ''}.]"
-    return message.model_copy(
-        update={"images": tuple(taken), "content": f"{message.content}\n{note}".lstrip()}
-    )
+    why = ": you cannot see images" if cannot_see else ""
+    content = f"{message.content}\n[{what} not shown{why}.]".lstrip()
+    return message.model_copy(update={"images": tuple(taken), "content": content})
 
 
 def after_results(messages: Sequence[ChatMessage]) -> Iterator[ChatMessage]:
@@ -438,7 +447,5 @@ def _shown(results: list[ToolResultMessage]) -> ChatMessage:
 
 def label_of(result: ToolResultMessage) -> str:
     """Describe which call images belong to."""
-    return (
-        f"{'Image' if len(images(result)) == 1 else 'Images'} returned by {result.name} (call"
-        f" {result.tool_call_id}):"
-    )
+    what = "Image" if len(images(result)) == 1 else "Images"
+    return f"{what} returned by {result.name} (call {result.tool_call_id}):"

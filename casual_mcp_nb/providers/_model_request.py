@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from json import JSONDecodeError
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config_base import NO_OPTIONS
 from casual_mcp_nb.base.limits import TimeLimit, load
 from casual_mcp_nb.base.proxies import connection_advice, odd_variable
@@ -83,21 +84,19 @@ def _explained(error: Exception, request: ModelRequest) -> tuple[ProviderError, 
     finding = _finding(error, request, secrets)
     if issubclass(finding.kind, IncompleteStreamError):
         finding = replace(finding, fields={"partial": "".join(request.streamed)})
-    return _failure_by(
-        error, finding, model.client_name, model.model, secrets, request.attempts
-    ), _cause(error, secrets)
+    failure = _failure_by(error, finding, model.client_name, model.model, secrets, request.attempts)
+    return failure, _cause(error, secrets)
 
 
 def _failure_by(
     error: Exception, finding: _Finding, client: str, model: str, secrets: list[str], attempts: int
 ) -> ProviderError:
     wait = reading.requested_wait(error)
-    headers, request_id = (
-        reading.kept_headers(reading.headers_of(error), secrets),
-        reading.request_id_of(error, secrets),
-    )
+    headers = reading.kept_headers(reading.headers_of(error), secrets)
+    request_id = reading.request_id_of(error, secrets)
     about = f"Client {shown(client)}, model {shown(model)}: {finding.reason}"
-    about += "" if about.endswith((".", "!", "?", "…")) else "."
+    if not about.endswith((".", "!", "?", "…")):
+        about += "."
     if wait is not None:
         about += f" Retry after {_duration(wait)}."
     if attempts > 1:
@@ -130,7 +129,8 @@ def embedding_failure(
     secrets: list[str],
 ) -> ProviderError:
     """Convert an embedding request's error to one of ours, with the same remedies as in a chat."""
-    status, body = reading.status_of(error), reading.text_of(error, secrets) or type(error).__name__
+    status = reading.status_of(error)
+    body = reading.text_of(error, secrets) or type(error).__name__
     if status is None:
         finding = _without_status(error, client, timeout, secrets, body)
     else:
@@ -142,11 +142,12 @@ def _finding(error: Exception, request: ModelRequest, secrets: list[str]) -> _Fi
     finding = _unstreamed(error, request, secrets)
     if not request.streamed or finding.kind is ContentRefusedError:
         return finding
-    why = reading.text_of(error, secrets) if isinstance(error, StreamTruncated) else finding.reason
+    why = finding.reason
+    if isinstance(error, StreamTruncated):
+        why = reading.text_of(error, secrets)
     reason = f"the answer stopped in the middle: {why}"
-    return _Finding(
-        IncompleteStreamError, reason, "Its text so far is kept. Ask the model to continue.", True
-    )
+    hint = "Its text so far is kept. Ask the model to continue."
+    return _Finding(IncompleteStreamError, reason, hint, True)
 
 
 def _unstreamed(error: Exception, request: ModelRequest, secrets: list[str]) -> _Finding:
@@ -168,11 +169,8 @@ def _unstreamed(error: Exception, request: ModelRequest, secrets: list[str]) -> 
         return _Finding(
             IncompleteStreamError, f"the answer is incomplete: {body}", "Try again.", True
         )
-    if status == 413 or (
-        status not in (401, 403, 429)
-        and not hasattr(error, "doc")
-        and reading.OVERFLOW.search(text)
-    ):
+    may_overflow = status not in (401, 403, 429) and not hasattr(error, "doc")
+    if status == 413 or (may_overflow and reading.OVERFLOW.search(text)):
         return _overflow(text, body, request)
     if isinstance(error, Reported) and status is None:
         return _reported(body, passing=_PASSING.search(body) is not None)
@@ -191,18 +189,10 @@ _PASSING = re.compile(
 
 
 def _reported(body: str, *, passing: bool) -> _Finding:
+    reason = f"the provider broke off with an error: {body}"
     if passing:
-        return _Finding(
-            OverloadedError,
-            f"the provider broke off with an error: {body}",
-            "Try again later.",
-            True,
-        )
-    return _Finding(
-        ProviderError,
-        f"the provider broke off with an error: {body}",
-        "Read the provider's message.",
-    )
+        return _Finding(OverloadedError, reason, "Try again later.", True)
+    return _Finding(ProviderError, reason, "Read the provider's message.")
 
 
 def _overflow(text: str, body: str, request: ModelRequest) -> _Finding:
@@ -233,22 +223,14 @@ def _of_status(
     if status == 400 and "API_KEY_INVALID" in text:
         # Google's wording.
         status = 401
+    where = f"looked for in {key_places}"
     match status:
         case 401:
-            places = (
-                f"The key is looked for in {key_places}."
-                if key_places
-                else "Check the key of the client."
-            )
-            return _Finding(
-                AuthenticationError,
-                f"the credentials were not accepted (status 401): {body}",
-                places,
-            )
+            hint = f"The key is {where}." if key_places else "Check the key of the client."
+            reason = f"the credentials were not accepted (status 401): {body}"
+            return _Finding(AuthenticationError, reason, hint)
         case 403:
-            places = (
-                f"it is looked for in {key_places}" if key_places else "check the key of the client"
-            )
+            places = f"it is {where}" if key_places else "check the key of the client"
             hint = f"If this is about the key: {places}."
             return _Finding(PermissionDeniedError, f"access was refused (status 403): {body}", hint)
         case 404:
@@ -259,23 +241,21 @@ def _of_status(
         case 409:
             return _Finding(ProviderError, failed, "Try again later.", True)
         case 429 if "insufficient_quota" in text:
-            return _Finding(
-                RateLimitError, failed, "The account has no credit left: see its plan and billing."
-            )
+            hint = "The account has no credit left: see its plan and billing."
+            return _Finding(RateLimitError, failed, hint)
         case 429:
-            return _Finding(
-                RateLimitError, failed, "Try again later, or ask for less at a time.", True
-            )
+            hint = "Try again later, or ask for less at a time."
+            return _Finding(RateLimitError, failed, hint, True)
     if status >= 500:
-        names = " and ".join(lacked)
-        lacks = (
-            f"Small servers answer like this to an option that they lack: leave out {names}, or try"
-            " again later."
-        )
-        return _Finding(OverloadedError, failed, lacks if names else "Try again later.", True)
-    return _Finding(
-        BadRequestError, failed, "The request itself was refused. Read the provider's message."
-    )
+        hint = "Try again later."
+        if lacked:
+            hint = (
+                "Small servers answer like this to an option that they lack: leave out"
+                f" {' and '.join(lacked)}, or try again later."
+            )
+        return _Finding(OverloadedError, failed, hint, True)
+    hint = "The request itself was refused. Read the provider's message."
+    return _Finding(BadRequestError, failed, hint)
 
 
 def _without_status(
@@ -288,11 +268,11 @@ def _without_status(
         hint = "Raise the client's timeout in the config, or try again."
         return _Finding(ProviderTimeout, f"no answer in time from {address}{limit}.", hint, True)
     if kinds & {"APIConnectionError", "TransportError", "ConnectionError"}:
-        message = reading.start_of(
-            redacted(str(error.__cause__ or error or "the connection failed"), secrets)
-        )
+        message = str(error.__cause__ or error or "the connection failed")
+        message = reading.start_of(redacted(message, secrets))
         hint = "Is the server running, and is base_url right?"
-        if advice := connection_advice(raw_address_of(client), message):
+        advice = connection_advice(raw_address_of(client), message)
+        if advice:
             hint = f"{hint} {advice}."
         return _Finding(ProviderError, f"{address} cannot be reached ({message}).", hint, True)
     if isinstance(error, ImportError | ValueError) and (odd := odd_variable()) is not None:
@@ -307,7 +287,9 @@ def _without_status(
 
 
 def _duration(seconds: float) -> str:
-    return f"{seconds:,.3g} s" if seconds < 120 else f"{seconds / 60:,.0f} minutes"
+    if seconds < 120:
+        return f"{seconds:,.3g} s"
+    return f"{seconds / 60:,.0f} minutes"
 
 
 def _cause(error: Exception, secrets: list[str]) -> Exception | None:
@@ -315,9 +297,8 @@ def _cause(error: Exception, secrets: list[str]) -> Exception | None:
     if isinstance(error, StreamTruncated | ContentFiltered | InvalidResponse):
         return None
     mask = mask_of(secrets)
-    if reading.has_long_body(error) or any(
-        mask.is_in(f"{each} {each!r}") for each in _chain(error)
-    ):
+    leaks = any(mask.is_in(f"{each} {each!r}") for each in _chain(error))
+    if leaks or reading.has_long_body(error):
         return MaskedError.of(error, reading.text_of(error, secrets))
     for each in _chain(error):
         # The SDK's frames hold headers and bodies, which IPython may print.
@@ -333,11 +314,11 @@ def _drop_credentials(holder: object, mask: Mask) -> None:
     except RuntimeError:
         # A response that was made by hand has no request.
         return
-    headers = headers if headers is not None else {}
-    for name in [
-        name for name, value in headers.items() if name.lower() in _CREDENTIALS or mask.is_in(value)
-    ]:
-        del headers[name]
+    if headers is None:
+        return
+    for name, value in list(headers.items()):
+        if name.lower() in _CREDENTIALS or mask.is_in(value):
+            del headers[name]
 
 
 _CREDENTIALS = frozenset(
@@ -398,9 +379,9 @@ class ModelRequest:
         self._wire = model.wire
         self._facts = model.facts
         self._spec = model.wire_spec
-        self._stream = (
-            self._wire.stream if stream and on_event is not None and self._facts.streams else None
-        )
+        self._stream = None
+        if stream and on_event is not None and self._facts.streams:
+            self._stream = self._wire.stream
         self._facts.room = None
         self._offered = self._found = NOTHING
         self._search: ToolSearch | None = None
@@ -438,10 +419,14 @@ class ModelRequest:
         growing = wait_exponential(
             multiplier=first, max=self.model.retries.max_wait / 2
         ) + wait_random(0, first / 2)
+
+        def wait(state: RetryCallState) -> float:
+            return getattr(_failure(state), "retry_after", None) or growing(state)
+
         retrying = AsyncRetrying(
             sleep=asyncio.sleep,
             retry=retry_if_exception(self._another_can_help),
-            wait=lambda state: getattr(_failure(state), "retry_after", None) or growing(state),
+            wait=wait,
             stop=self._enough,
             before_sleep=self._tell,
             reraise=True,
@@ -478,17 +463,15 @@ class ModelRequest:
 
     async def _request(self) -> ModelResponse | None:
         """Make one request, or None if it must be repeated in another form."""
-        charge = (
-            None
-            if self.model.limits is None
-            else await self._wait_for_the_limits(self.model.limits)
-        )
+        charge = None
+        if self.model.limits is not None:
+            charge = await self._wait_for_the_limits(self.model.limits)
         self.attempts += 1
         self._heard = False
         loop = asyncio.get_running_loop()
         last_headers.set(None)
         began = loop.time()
-        left = None if self.model.timeout is None else self.model.timeout - self._spent
+        left = self._time_left
         try:
             if left is None:
                 answer = await self._ask()
@@ -496,9 +479,8 @@ class ModelRequest:
                 with TimeLimit(began + left) as self._limit:
                     answer = await self._ask()
             if charge is not None and self.model.limits is not None:
-                self.model.limits.settle(
-                    charge, answer.usage.total_tokens if answer.usage else None
-                )
+                used = answer.usage.total_tokens if answer.usage else None
+                self.model.limits.settle(charge, used)
             headers = last_headers.get()
             if self._offered.renamed or self._found.renamed:
                 answer = self._with_real_names(answer)
@@ -529,11 +511,9 @@ class ModelRequest:
         The next request uses it.
         """
         status, text = reading.status_of(error), reading.start_of_body(error)
-        if (
-            self.streamed
-            or not self._wire.name
-            or (self.found_tools is not None and refuses_deferral(status, text))
-        ):
+        if self.streamed or not self._wire.name:
+            return False
+        if self.found_tools is not None and refuses_deferral(status, text):
             return False
         empty = isinstance(error, EmptyStream) or (not self._heard and reading.broke_off(error))
         if self._stream is not None and empty:
@@ -545,7 +525,8 @@ class ModelRequest:
             # sent on.
             self._reconnected = True
             return True
-        if status in _SERVER_ERRORS and not self.lacked and (lacked := self._maybe_lacking()):
+        lacked = self._maybe_lacking() if status in _SERVER_ERRORS and not self.lacked else ()
+        if lacked:
             # Remembered only if it helps: the server can also have failed for another reason.
             self.lacked = self._without = lacked
             return True
@@ -573,12 +554,10 @@ class ModelRequest:
 
     async def _wait_for_the_limits(self, limits: ClientLimits) -> TokenReservation | None:
         # On a thread, because the definitions of many tools are long.
-        tokens = (
-            await asyncio.to_thread(request_tokens, self.messages, self.definitions)
-            if limits.counts_tokens
-            else 0
-        )
-        return await limits.turn(tokens, self._on_event or (lambda waiting: None))
+        tokens = 0
+        if limits.counts_tokens:
+            tokens = await asyncio.to_thread(request_tokens, self.messages, self.definitions)
+        return await limits.turn(tokens, self._on_event or ignore)
 
     def _with_request_id(self, answer: ModelResponse, headers: Mapping[str, str]) -> ModelResponse:
         if reading.request_id_in(headers) is None:
@@ -614,9 +593,8 @@ class ModelRequest:
                 options.extra.setdefault(name, value)
         think, effort = self._spec.think, self._sent.reasoning_effort
         if think is not None and effort is not None:
-            self._think(
-                options.extra, effort, await think(self.model.client, self.model.model, effort)
-            )
+            value = await think(self.model.client, self.model.model, effort)
+            self._think(options.extra, effort, value)
         return options
 
     def _diagnosis(
@@ -627,17 +605,13 @@ class ModelRequest:
         """
         model, spec = self.model, self._spec
         fields = diagnose(model.client, model.model, self._before)
-        if not fields:
-            return fields
-        asks = (
-            is_at_home(model.client, spec.homes)
-            if model.cache_diagnostics is None
-            else model.cache_diagnostics
-        )
+        asks = model.cache_diagnostics
+        if asks is None:
+            asks = is_at_home(model.client, spec.homes)
+        if not asks:
+            return {}
         return {
-            name: value
-            for name, value in fields.items()
-            if asks and name not in self._facts.fields_left_out
+            name: value for name, value in fields.items() if name not in self._facts.fields_left_out
         }
 
     def _offer(self, loaded: Offered, found: Offered) -> dict[str, Any]:
@@ -651,17 +625,15 @@ class ModelRequest:
             return offer
         tools = offer.get("tools", [])
         loaded_tools = [tool for tool in tools if not tool.get("defer_loading")]
-        return {
-            **offer,
-            "tools": [*loaded_tools, *self.model.hosted_tools, *tools[len(loaded_tools) :]],
-        }
+        offer["tools"] = [*loaded_tools, *self.model.hosted_tools, *tools[len(loaded_tools) :]]
+        return offer
 
     # Tools that the provider refuses
 
     async def _admit(self) -> None:
         """Have the definitions pass the door."""
         facts = self._facts
-        dialect, refused = facts.dialect if facts.knows_dialect else self.model.dialect, facts.tools
+        dialect, refused = self.model.dialect, facts.tools
         self._offered = await offered(self._tools, dialect, refused)
         if self.found_tools:
             self._found = await offered(self.found_tools, dialect, refused)
@@ -708,11 +680,8 @@ class ModelRequest:
 
         Return whether the request is now another one.
         """
-        if (
-            self.streamed
-            or self.model.dialect is None
-            or not (self._offered.definitions or self._found.definitions)
-        ):
+        has_tools = self._offered.definitions or self._found.definitions
+        if self.streamed or self.model.dialect is None or not has_tools:
             return False
         refusal = self._refusal(error, self._offered, self._found)
         if refusal is None:
@@ -724,10 +693,9 @@ class ModelRequest:
             self._adapt(f"Model {shown(self.model.model)} {reads}: the rest is cut.")
             return True
         names = [*self._offered.names, *self._found.names]
+        reason = f"the provider refuses its definition: {refusal.reason}"
         if refusal.name in names:
-            return self._leave_out(
-                [refusal.name], f"the provider refuses its definition: {refusal.reason}"
-            )
+            return self._leave_out([refusal.name], reason)
         search = self._search = self._search or ToolSearch(self._refuses)
         if search.given_up:
             return False
@@ -738,9 +706,7 @@ class ModelRequest:
             return self._leave_out(
                 others, "the provider refuses it together with the other tools: defer tools"
             )
-        return found is not None and self._leave_out(
-            [found], f"the provider refuses its definition: {refusal.reason}"
-        )
+        return found is not None and self._leave_out([found], reason)
 
     def _leave_out(self, names: Sequence[str], reason: str) -> bool:
         left_out = [definition for definition in self.definitions if definition["name"] in names]
@@ -755,19 +721,15 @@ class ModelRequest:
         """
         from casual_llm.messages import UserMessage
 
-        dialect, rules = (
-            self.model.dialect,
-            RefusedTools(longest_description=self._facts.tools.longest_description),
+        dialect = self.model.dialect
+        rules = RefusedTools(longest_description=self._facts.tools.longest_description)
+        some = [tool for tool in self._tools if tool["name"] in names]
+        some_found = [tool for tool in self.found_tools or () if tool["name"] in names]
+        loaded = await offered(some, dialect, rules)
+        found = await offered(some_found, dialect, rules)
+        dropped: dict[str, Any] = dict.fromkeys(
+            self._sent.given().keys() - {"extra_headers", "extra_body"}
         )
-        loaded = await offered(
-            [tool for tool in self._tools if tool["name"] in names], dialect, rules
-        )
-        found = await offered(
-            [tool for tool in self.found_tools or () if tool["name"] in names], dialect, rules
-        )
-        dropped: dict[str, Any] = {
-            name: None for name in self._sent.given() if name not in ("extra_headers", "extra_body")
-        }
         options = self._sent.model_copy(update={**dropped, "max_tokens": _PROBE_TOKENS})
         request = chat_options(
             self._spec, self.model.default_options, options, self._offer(loaded, found)
@@ -783,11 +745,9 @@ class ModelRequest:
             if self._refusal(error, loaded, found) is not None:
                 return True
             # An answer that cannot be used is one all the same.
-            return (
-                False
-                if isinstance(error, StreamTruncated | ContentFiltered | InvalidResponse)
-                else None
-            )
+            if isinstance(error, StreamTruncated | ContentFiltered | InvalidResponse):
+                return False
+            return None
         return False
 
     def _think(self, extra: dict[str, Any], effort: str, value: bool | str | None) -> None:
@@ -813,14 +773,18 @@ class ModelRequest:
             self.streamed.append(text)
             self._on_event(text)
 
+    @property
+    def _time_left(self) -> float | None:
+        """Seconds that are left for all attempts together, or None without a limit."""
+        if self.model.timeout is None:
+            return None
+        return self.model.timeout - self._spent
+
     def _another_can_help(self, error: BaseException) -> bool:
-        left = None if self.model.timeout is None else self.model.timeout - self._spent
-        return (
-            isinstance(error, ProviderError)
-            and error.retryable
-            and not self.streamed
-            and (left is None or left > 0)
-        )
+        if not isinstance(error, ProviderError) or not error.retryable or self.streamed:
+            return False
+        left = self._time_left
+        return left is None or left > 0
 
     def _enough(self, state: RetryCallState) -> bool:
         retries, wait = self.model.retries, state.upcoming_sleep
@@ -846,7 +810,9 @@ def _name_in(tool: Mapping[str, Any]) -> str:
     A tool that the provider runs itself may have none.
     """
     function = tool.get("function")
-    return str((function if isinstance(function, Mapping) else tool).get("name") or "")
+    if isinstance(function, Mapping):
+        tool = function
+    return str(tool.get("name") or "")
 
 
 def _failure(state: RetryCallState) -> BaseException | None:

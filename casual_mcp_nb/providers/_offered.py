@@ -123,11 +123,9 @@ def _offered(
         if definition is None or reason:
             left_out.append((tool, reason))
             continue
-        if longest is not None and len(definition["description"]) > longest:
-            definition = {
-                **definition,
-                "description": f"{definition['description'][: longest - 6]} [...]",
-            }
+        description = definition["description"]
+        if longest is not None and len(description) > longest:
+            definition = {**definition, "description": f"{description[: longest - 6]} [...]"}
         if admission.renamed is not NO_NAMES:
             renamed[str(tool["name"])] = admission.renamed
         same = same and definition is tool

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -66,7 +66,9 @@ def unsent_to_reasoning(
     """List the options not sent to an OpenAI model because it reasons, by its name or by
     `thinks`.
     """
-    given = options.given() if thinks or is_reasoning_model(model) else {}
+    if not thinks and not is_reasoning_model(model):
+        return {}
+    given = options.given()
     reason = f"Model {shown(model)} is asked to reason, and takes no"
     return {
         name: f"{reason} {name}: it is not sent."
@@ -96,9 +98,9 @@ _MARGIN = 16
 
 def token_field_of(facts: Learned, model: str) -> str:
     """Choose the field for an answer's limit in chat completions."""
-    return facts.token_field or (
-        "max_completion_tokens" if is_reasoning_model(model) else "max_tokens"
-    )
+    if facts.token_field is not None:
+        return facts.token_field
+    return "max_completion_tokens" if is_reasoning_model(model) else "max_tokens"
 
 
 _EXCEEDED = (
@@ -121,7 +123,7 @@ _EXCEEDED = (
 
 def _room(facts: Learned, refusal: Refusal) -> str | None:
     most = refusal.options.max_tokens
-    match = next((match for pattern in _EXCEEDED if (match := pattern.search(refusal.text))), None)
+    match = _first_match(_EXCEEDED, refusal.text)
     if match is None or most is None or facts.room is not None:
         return None
     if _number(match.groupdict().get("most") or str(most)) != most:
@@ -136,6 +138,14 @@ def _room(facts: Learned, refusal: Refusal) -> str | None:
     )
 
 
+def _first_match(patterns: Sequence[re.Pattern[str]], text: str) -> re.Match[str] | None:
+    for pattern in patterns:
+        match = pattern.search(text)
+        if match is not None:
+            return match
+    return None
+
+
 _OTHER_FIELD = re.compile(r"max_tokens.{0,160}max_completion_tokens", re.DOTALL)
 
 
@@ -144,17 +154,11 @@ def _token_field(facts: Learned, refusal: Refusal) -> str | None:
     if refusal.options.max_tokens is None or facts.token_field is not None or not renames:
         return None
     sent = token_field_of(facts, refusal.model)
-    if (
-        sent == "max_tokens"
-        and _OTHER_FIELD.search(refusal.text)
-        and _UNSUPPORTED.search(refusal.text)
-    ):
+    if not _UNSUPPORTED.search(refusal.text):
+        return None
+    if sent == "max_tokens" and _OTHER_FIELD.search(refusal.text):
         facts.token_field = "max_completion_tokens"
-    elif (
-        sent == "max_completion_tokens"
-        and sent in refusal.text
-        and _UNSUPPORTED.search(refusal.text)
-    ):
+    elif sent == "max_completion_tokens" and sent in refusal.text:
         facts.token_field = "max_tokens"
     else:
         return None
@@ -177,7 +181,7 @@ _TOO_MANY = (
 
 def _most_tokens(facts: Learned, refusal: Refusal) -> str | None:
     sent = refusal.options.max_tokens
-    match = next((match for pattern in _TOO_MANY if (match := pattern.search(refusal.text))), None)
+    match = _first_match(_TOO_MANY, refusal.text)
     if match is None or sent is None:
         return None
     most = _number(match["most"])
@@ -227,27 +231,21 @@ _PARAM = re.compile(r'"param"\s*:\s*"([^"]{1,80})"')
 def _dropped(facts: Learned, refusal: Refusal) -> str | None:
     if not _UNSUPPORTED.search(refusal.text):
         return None
-    own_fields = (
-        name for name in spec_of(refusal.wire).own_fields if name not in facts.fields_left_out
-    )
-    own = next((name for name in own_fields if name in refusal.text), None)
-    if own is not None:
-        facts.fields_left_out.add(own)
-        return f"Model {shown(refusal.model)} does not take {own}: {_OWN_FIELDS[own]}."
+    model = shown(refusal.model)
+    for own in spec_of(refusal.wire).own_fields:
+        if own not in facts.fields_left_out and own in refusal.text:
+            facts.fields_left_out.add(own)
+            return f"Model {model} does not take {own}: {_OWN_FIELDS[own]}."
     sent = refusal.options.given()
     param = _PARAM.search(refusal.text)
     places = [param[1], refusal.text] if param else [refusal.text]
-    names = (
-        name
-        for sentence in places
-        for name, words in _NAMES.items()
-        if name in sent and words.search(sentence)
-    )
-    name = next(names, None)
-    if name is None:
-        return None
-    facts.left_out[name] = f"Model {shown(refusal.model)} does not take {name}: it is left out."
-    return facts.left_out[name]
+    for sentence in places:
+        for name, words in _NAMES.items():
+            if name in sent and words.search(sentence):
+                notice = f"Model {model} does not take {name}: it is left out."
+                facts.left_out[name] = notice
+                return notice
+    return None
 
 
 def _number(text: str) -> int:
@@ -315,10 +313,8 @@ def learned(client: object, model: str) -> Learned:
         return Learned()
     facts = models.get(model)
     if facts is None:
-        host = (
-            urlsplit(str(getattr(getattr(client, "client", None), "base_url", None) or "")).hostname
-            or ""
-        )
+        address = getattr(getattr(client, "client", None), "base_url", None)
+        host = urlsplit(str(address or "")).hostname or ""
         mistral = bool(_MISTRAL.search(model)) or host.endswith("mistral.ai")
         facts = models[model] = Learned(mistral_ids=mistral, strict_order=mistral)
     return facts
@@ -338,25 +334,15 @@ def adapted(facts: Learned, refusal: Refusal) -> str | None:
     """Learn from a refusal. Return a description of the change for later requests, or None."""
     if refusal.status not in _REFUSALS:
         return None
-    rules: tuple[Callable[[Learned, Refusal], str | None], ...] = (
-        _stand_ins,
-        _ids,
-        _order,
-        _images,
-    )
+    rules = (_stand_ins, _ids, _order, _images)
     if refusal.status in (400, 422):
-        rules = (
-            _stand_ins,
-            _ids,
-            _order,
-            _room,
-            _token_field,
-            _most_tokens,
-            _dropped,
-            _images,
-            _fields,
-        )
-    return next((notice for rule in rules if (notice := rule(facts, refusal)) is not None), None)
+        learning = (_room, _token_field, _most_tokens, _dropped)
+        rules = (_stand_ins, _ids, _order, *learning, _images, _fields)  # type: ignore[assignment]
+    for rule in rules:
+        notice = rule(facts, refusal)
+        if notice is not None:
+            return notice
+    return None
 
 
 _CANNOT_SEE = re.compile(
@@ -379,9 +365,8 @@ def _images(facts: Learned, refusal: Refusal) -> str | None:
         return None
     counted = _AT_MOST.search(refusal.text)
     most = int(counted[1] or counted[2]) if counted else 0
-    if (counted and most < facts.most_images) or (
-        counted is None and _CANNOT_SEE.search(refusal.text)
-    ):
+    fewer = most < facts.most_images if counted else _CANNOT_SEE.search(refusal.text)
+    if fewer:
         facts.most_images = most
         if most:
             return (
@@ -424,11 +409,9 @@ _ORDER = re.compile(
 
 
 def _order(facts: Learned, refusal: Refusal) -> str | None:
-    if (
-        not spec_of(refusal.wire).chat_messages
-        or facts.strict_order
-        or not _ORDER.search(refusal.text)
-    ):
+    if not spec_of(refusal.wire).chat_messages or facts.strict_order:
+        return None
+    if not _ORDER.search(refusal.text):
         return None
     sent = list(after_results(limited(refusal.messages, facts.most_images)))
     if in_strict_order(sent) == merged(sent):
@@ -472,11 +455,9 @@ def _fields(facts: Learned, refusal: Refusal) -> str | None:
         return None
     for message in refusal.messages:
         own = kept_fields(message, refusal.wire, refusal.model)
-        for name in {
-            *own.message,
-            *(name for call in own.calls for name in call),
-        } - facts.refused_fields:
-            if name in refusal.text and name != "content":
+        names = set(own.message).union(*own.calls) - facts.refused_fields - {"content"}
+        for name in names:
+            if name in refusal.text:
                 facts.refused_fields.add(name)
                 return (
                     f"Model {shown(refusal.model)} does not take {shown(name)} back: it is left"
@@ -527,11 +508,9 @@ def sendable_options(
     other servers have windows that are not known.
     """
     given, spec = options.given(), spec_of(wire)
-    usual = (
-        spec.answer_limit(model, options)
-        if spec.needs_answer_limit or (at_home and spec.models)
-        else None
-    )
+    usual = None
+    if spec.needs_answer_limit or (at_home and spec.models):
+        usual = spec.answer_limit(model, options)
     most = usual if options.max_tokens is None else options.max_tokens
     if not given and most is None:
         return Sendable(options, plain=True)
@@ -551,12 +530,10 @@ def sendable_options(
     if "max_tokens" in unsent:
         most = usual
     if most is not None:
-        changes["max_tokens"] = min(
-            limit for limit in (most, facts.most_tokens, facts.room) if limit is not None
-        )
-    return Sendable(
-        options.model_copy(update=changes), tuple(notice for notice in unsent.values() if notice)
-    )
+        limits = (most, facts.most_tokens, facts.room)
+        changes["max_tokens"] = min(limit for limit in limits if limit is not None)
+    notices = tuple(filter(None, unsent.values()))
+    return Sendable(options.model_copy(update=changes), notices)
 
 
 def chat_options(
@@ -566,11 +543,13 @@ def chat_options(
     from casual_llm import ChatOptions
 
     if base is None and options is NO_OPTIONS:
-        return ChatOptions(
-            extra={**offer, **spec.choose_tools(options)} if "tools" in offer else offer
-        )
+        if "tools" in offer:
+            offer = {**offer, **spec.choose_tools(options)}
+        return ChatOptions(extra=offer)
     base = base or ChatOptions()
-    effort = {} if options.reasoning_effort is None else spec.effort(options.reasoning_effort)
+    effort: dict[str, Any] = {}
+    if options.reasoning_effort is not None:
+        effort = spec.effort(options.reasoning_effort)
     extra = {**effort, **base.extra, **offer}
     if "tools" in offer:
         extra |= spec.choose_tools(options)

@@ -213,27 +213,25 @@ def status_of(error: Exception) -> int | None:
         if isinstance(status, int) and status >= 400:
             return status
     body = getattr(error, "body", None)
-    inner = body.get("error", body) if isinstance(body, dict) else {}
-    words = [inner.get("code"), inner.get("type")] if isinstance(inner, dict) else []
-    return next(
-        (
-            _STATUS_OF_TYPE[word]
-            for word in words
-            if isinstance(word, str) and word in _STATUS_OF_TYPE
-        ),
-        None,
-    )
+    inner = body.get("error", body) if isinstance(body, dict) else None
+    if isinstance(inner, dict):
+        for word in (inner.get("code"), inner.get("type")):
+            if isinstance(word, str) and word in _STATUS_OF_TYPE:
+                return _STATUS_OF_TYPE[word]
+    return None
 
 
 def start_of_body(error: Exception) -> str:
     """Read the raw beginning of the provider's message: for matching, never for display."""
-    if content := _content_of(error):
+    content = _content_of(error)
+    if content:
         return content[:_WINDOW].decode("utf-8", "replace")
     # Ollama's error contains the text or the JSON's message; a body that is not JSON is in the
     # parser's error.
-    own = getattr(error, "error", None) or getattr(error, "doc", None)
-    value = json.dumps(own, default=str) if isinstance(own, dict | list) else own or error
-    return (value if isinstance(value, str) else str(value))[:_WINDOW]
+    own = getattr(error, "error", None) or getattr(error, "doc", None) or error
+    if isinstance(own, dict | list):
+        own = json.dumps(own, default=str)
+    return str(own)[:_WINDOW]
 
 
 def text_of(error: Exception, secrets: list[str]) -> str:
@@ -245,7 +243,9 @@ def text_of(error: Exception, secrets: list[str]) -> str:
     text, whole = _sentence_in(sent) or (sent, len(sent) < _WINDOW)
     text = redacted(text, secrets)
     # A cut may leave part of a secret, which would not be recognised.
-    return start_of(text if whole else text[: -(mask_of(secrets).longest or 1)])
+    if not whole:
+        text = text[: -(mask_of(secrets).longest or 1)]
+    return start_of(text)
 
 
 def has_long_body(error: Exception) -> bool:
@@ -285,8 +285,10 @@ def _sentence_in(sent: str) -> tuple[str, bool] | None:
         return (sentence, True) if sentence else None
     except (ValueError, RecursionError):
         match = _MESSAGE.search(sent)
-    text = _unescaped(match[1]) if match else None
-    return (text, bool(match and match[2])) if text else None
+    if match is None:
+        return None
+    text = _unescaped(match[1])
+    return (text, bool(match[2])) if text else None
 
 
 def _unescaped(text: str) -> str | None:
@@ -305,18 +307,21 @@ def _sentence(body: object, depth: int = 0) -> str | None:
         return None
     if isinstance(body, str):
         inner = _sentence_in(body)
-        return inner[0] if inner else body.strip() or None
+        if inner is not None:
+            return inner[0]
+        return body.strip() or None
     if isinstance(body, list):
-        texts = [text for part in body[:_MAX_SENTENCES] if (text := _sentence(part, depth + 1))]
-        return "; ".join(dict.fromkeys(texts)) or None
+        texts = [_sentence(part, depth + 1) for part in body[:_MAX_SENTENCES]]
+        return "; ".join(dict.fromkeys(filter(None, texts))) or None
     if not isinstance(body, dict):
         return None
-    raw = body["metadata"].get("raw") if isinstance(body.get("metadata"), dict) else None
+    own: str | None = None
+    for name in _PLACES:
+        if name in body and not own:
+            own = _sentence(body[name], depth + 1)
+    metadata = body.get("metadata")
+    raw = metadata.get("raw") if isinstance(metadata, dict) else None
     upstream = _sentence(raw, depth + 1) if isinstance(raw, str) else None
-    own = next(
-        (text for name in _PLACES if name in body and (text := _sentence(body[name], depth + 1))),
-        None,
-    )
     # OpenRouter reports that a provider failed, with that provider's message.
     return f"{own}: {upstream}" if own and upstream else own or upstream
 
@@ -326,22 +331,15 @@ def is_lost_connection(error: Exception) -> bool:
 
     False if there was none, or on a timeout.
     """
-    names = {
-        kind.__name__
-        for each in (error, error.__cause__)
-        if each is not None
-        for kind in type(each).__mro__
-    }
+    names: set[str] = set()
+    for each in (error, error.__cause__):
+        names.update(kind.__name__ for kind in type(each).__mro__)
     return bool(names & {"ReadError", "RemoteProtocolError", "WriteError", "ConnectionResetError"})
 
 
 def broke_off(error: Exception) -> bool:
     """Check whether a stream was closed early, as by a server that fails while streaming."""
-    return any(
-        "incomplete chunked read" in str(each)
-        for each in (error, error.__cause__)
-        if each is not None
-    )
+    return any("incomplete chunked read" in str(each) for each in (error, error.__cause__))
 
 
 def stated_window(text: str) -> tuple[int | None, int | None]:
@@ -349,13 +347,14 @@ def stated_window(text: str) -> tuple[int | None, int | None]:
     None for a missing one.
     """
     for pattern in _STATED:
-        if match := pattern.search(text):
-            window, tokens = (
-                int(match.groupdict().get(name, "0").replace(",", ""))
-                for name in ("window", "tokens")
-            )
-            if window >= _MIN_WINDOW:
-                return window, tokens if tokens > 0 else None
+        match = pattern.search(text)
+        if match is None:
+            continue
+        groups = {"tokens": "0", **match.groupdict()}
+        window = int(groups["window"].replace(",", ""))
+        tokens = int(groups["tokens"].replace(",", ""))
+        if window >= _MIN_WINDOW:
+            return window, tokens if tokens > 0 else None
     return None, None
 
 
@@ -373,7 +372,8 @@ def requested_wait(error: Exception) -> float | None:
     if header is None:
         info = _RETRY_INFO.search(start_of_body(error))
         return _number(info[1]) if info else None
-    return _until(header) if _number(header) is None else _number(header)
+    seconds = _number(header)
+    return _until(header) if seconds is None else seconds
 
 
 _SAFE_HEADERS = re.compile(
@@ -392,17 +392,13 @@ def kept_headers(headers: Mapping[str, str], secrets: list[str]) -> dict[str, st
 
     Never keys or cookies.
     """
-    named = ((str(name).lower(), str(value)) for name, value in headers.items())
-    chosen = [
-        (name, value)
-        for name, value in named
-        if len(name) <= _MAX_NAME and _SAFE_HEADERS.fullmatch(name)
-    ]
     mask = mask_of(secrets)
-    return {
-        name: _UNPRINTABLE.sub("", mask(value))[:_MAX_VALUE]
-        for name, value in chosen[:_MAX_HEADERS]
-    }
+    kept: dict[str, str] = {}
+    for given, value in headers.items():
+        name = str(given).lower()
+        if len(name) <= _MAX_NAME and _SAFE_HEADERS.fullmatch(name) and len(kept) < _MAX_HEADERS:
+            kept[name] = _UNPRINTABLE.sub("", mask(str(value)))[:_MAX_VALUE]
+    return kept
 
 
 _UNPRINTABLE = re.compile(r"[^ -~]")
@@ -422,16 +418,14 @@ def request_id_of(error: Exception, secrets: list[str]) -> str | None:
     """Find the failed request's id at the provider: in the headers, or in the body as Anthropic has
     it.
     """
-    own = request_id_in(kept_headers(headers_of(error), secrets)) or getattr(
-        error, "request_id", None
-    )
-    if own is None and isinstance(body := getattr(error, "body", None), dict):
+    own = request_id_in(kept_headers(headers_of(error), secrets))
+    own = own or getattr(error, "request_id", None)
+    body = getattr(error, "body", None)
+    if own is None and isinstance(body, dict):
         own = body.get("request_id")
-    return (
-        kept_headers({"request-id": own}, secrets)["request-id"]
-        if isinstance(own, str) and own
-        else None
-    )
+    if not isinstance(own, str) or not own:
+        return None
+    return kept_headers({"request-id": own}, secrets)["request-id"]
 
 
 def _number(text: str | None) -> float | None:
@@ -471,4 +465,5 @@ def address_of(client: object) -> str:
     parts = urlsplit(raw_address_of(client))
     if not parts.hostname:
         return "the provider"
-    return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
+    port = f":{parts.port}" if parts.port else ""
+    return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"

@@ -79,9 +79,10 @@ def tool_refusal(
     reason = sentence[:_MAX_REASON]
     longest = _LONGEST.search(text)
     name = ""
-    if named := _NAMED.search(text):
+    named, placed = _NAMED.search(text), _PLACED.search(text)
+    if named:
         name = named[1] if named[1] in sent else ""
-    elif placed := _PLACED.search(text):
+    elif placed:
         place = int(placed["inner"] or placed["place"])
         name = sent[place] if place < len(sent) else ""
         if not name:
@@ -123,9 +124,10 @@ class ToolSearch:
         If `given_up` is set, the tool found before was not the reason, and all that can be done is
         to send `accepted`.
         """
-        if self._searches >= MAX_SEARCHES or (
-            self.unproven and not await self.refuses([self.unproven])
-        ):
+        given_up = self._searches >= MAX_SEARCHES
+        if not given_up and self.unproven:
+            given_up = not await self.refuses([self.unproven])
+        if given_up:
             # A grammar can also be too large for all of the tools together.
             self.given_up = True
             return None

@@ -11,10 +11,11 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config_base import RequestOptions
 from casual_mcp_nb.cassettes import Plain
 from casual_mcp_nb.cassettes.format import ModelEntry
@@ -57,13 +58,10 @@ async def taped(
     `ask` sends it, with the function that hears its events.
     """
     if tape.replays:
-        request = model_request(
-            tape.model_name(model.name, model.model), messages, tools, found_tools
-        )
-        tell = on_event or (lambda _: None)
-        response: ModelResponse = await tape.play(
-            "model", request, lambda event: _tell(event, tell)
-        )
+        name = tape.model_name(model.name, model.model)
+        request = model_request(name, messages, tools, found_tools)
+        tell = partial(_tell, tell=on_event or ignore)
+        response: ModelResponse = await tape.play("model", request, tell)
         return response
     tape.models.setdefault(model.name, _entry_of(model, native))
     recording = tape.start("model", model_request(model.name, messages, tools, found_tools))
@@ -139,15 +137,12 @@ def _of_casual_llm(definition: Mapping[str, Any]) -> Tool:
     from casual_llm import Tool
     from fastmcp.utilities.json_schema import dereference_refs
 
-    name, description, schema = (
-        definition["name"],
-        definition["description"],
-        definition["parameters"],
-    )
+    name, description = definition["name"], definition["description"]
+    schema = definition["parameters"]
     try:
-        return Tool.from_input_schema(
-            name, description, dereference_refs(schema) if "$defs" in schema else schema
-        )
+        if "$defs" in schema:
+            schema = dereference_refs(schema)
+        return Tool.from_input_schema(name, description, schema)
     except (TypeError, ValueError):
         # It cannot hold this schema; the call is checked all the same.
         return Tool(name=name, description=description)
@@ -177,9 +172,8 @@ def _gateways() -> dict[str, tuple[bool, float]]:
         tried = {str(key): (bool(native), float(at)) for key, (native, at) in entries.items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
-    return {
-        key: entry for key, entry in tried.items() if 0 <= time.time() - entry[1] < FORGOTTEN_AFTER
-    }
+    now = time.time()
+    return {key: entry for key, entry in tried.items() if 0 <= now - entry[1] < FORGOTTEN_AFTER}
 
 
 def _remember_gateway(key: str, native: bool) -> None:
@@ -187,9 +181,8 @@ def _remember_gateway(key: str, native: bool) -> None:
 
     Nothing depends on it, so a folder that cannot be written is ignored.
     """
-    newest = sorted(
-        {**_gateways(), key: (native, time.time())}.items(), key=lambda entry: -entry[1][1]
-    )[:MAX_GATEWAYS]
+    entries = {**_gateways(), key: (native, time.time())}
+    newest = sorted(entries.items(), key=lambda entry: -entry[1][1])[:MAX_GATEWAYS]
     path = gateways_path()
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -268,22 +261,15 @@ class ChatModel(BoundModel):
         """
         from casual_mcp_nb.providers._model_request import ModelRequest
 
-        if self.tape is None:
-            return await ModelRequest(
-                self, messages, tools, found_tools, on_event, stream, before
-            ).answer()
+        async def ask(on_event: OnEvent | None) -> ModelResponse:
+            request = ModelRequest(self, messages, tools, found_tools, on_event, stream, before)
+            return await request.answer()
 
+        if self.tape is None:
+            return await ask(on_event)
+        native = self.defers_natively or self.tries_natively
         return await taped(
-            self.tape,
-            self,
-            self.defers_natively or self.tries_natively,
-            messages,
-            tools,
-            found_tools or (),
-            on_event,
-            lambda on_event: ModelRequest(
-                self, messages, tools, found_tools, on_event, stream, before
-            ).answer(),
+            self.tape, self, native, messages, tools, found_tools or (), on_event, ask
         )
 
     def with_real_names(self, message: AssistantMessage) -> AssistantMessage:
@@ -291,7 +277,9 @@ class ChatModel(BoundModel):
         know.
         """
         _, _, last = self.facts.tools.last
-        return with_real_names(message, last.renamed) if last is not None else message
+        if last is None:
+            return message
+        return with_real_names(message, last.renamed)
 
     def with_options(self, options: RequestOptions) -> ChatModel:
         """Copy this model with other options. The facts learnt about it are shared."""
@@ -366,7 +354,8 @@ class ChatModel(BoundModel):
         if not self._is_behind_a_gateway:
             return
         self.facts.refuses_deferral = not native
-        if (entry := _gateways().get(self._gateway)) is None or entry[0] is not native:
+        entry = _gateways().get(self._gateway)
+        if entry is None or entry[0] is not native:
             _remember_gateway(self._gateway, native)
 
     @property
@@ -383,9 +372,8 @@ class ChatModel(BoundModel):
     @property
     def _gateway(self) -> str:
         # An address can have credentials.
-        return hashlib.sha256(
-            f"{raw_address_of(self.client)} {self.model} {self.wire.name}".encode()
-        ).hexdigest()
+        facts = f"{raw_address_of(self.client)} {self.model} {self.wire.name}"
+        return hashlib.sha256(facts.encode()).hexdigest()
 
     def __repr__(self) -> str:
         return (

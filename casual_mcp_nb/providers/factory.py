@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import ClientConfig, Config, EmbeddingConfig, ModelConfig
 from casual_mcp_nb.base.config_base import RequestOptions
 from casual_mcp_nb.base.limits import load
@@ -61,12 +62,22 @@ def counter_for(model: ChatModel) -> Callable[[str], int] | None:
         from tiktoken.registry import ENCODINGS
 
         name = tiktoken.encoding_name_for_model(model.model)
-        encoding = ENCODINGS.get(name) or (tiktoken.get_encoding(name) if _is_here(name) else None)
+        encoding = ENCODINGS.get(name)
+        if encoding is None and _is_here(name):
+            encoding = tiktoken.get_encoding(name)
     except (ImportError, KeyError, ValueError, OSError):
         return None
     if encoding is None:
         return None
-    return lambda text: round(sampled(text, lambda part: len(encoding.encode_ordinary(part))))
+    encode = encoding.encode_ordinary
+
+    def count(part: str) -> int:
+        return len(encode(part))
+
+    def counted(text: str) -> int:
+        return round(sampled(text, count))
+
+    return counted
 
 
 def _is_here(name: str) -> bool:
@@ -187,7 +198,8 @@ class ModelFactory:
             return name
         if name is not None and not isinstance(name, str):
             return self._own(name)
-        name = self.default if name is None else name
+        if name is None:
+            name = self.default
         if name is None:
             raise UsageError(
                 "The config has no model.",
@@ -273,7 +285,7 @@ class ModelFactory:
             timeout=client.timeout,
             retries=Retries(client.max_retries),
             # Not the values, because this can be shown.
-            secrets=lambda: self._config.secrets(),
+            secrets=self._config.secrets,
             price=price_of(self._config.prices, name, config.model),
             limits=self._limits[config.client],
             native_deferral=client.native_deferral,
@@ -282,7 +294,9 @@ class ModelFactory:
             repair_calls=config.repair_calls,
             small=config.small,
         )
-        return bound.taped(llm_client.tape) if isinstance(llm_client, ReplayClient) else bound
+        if isinstance(llm_client, ReplayClient):
+            return bound.taped(llm_client.tape)
+        return bound
 
     def embedding_model(self, config: EmbeddingConfig) -> EmbeddingModel:
         """Make a config's embedding model.
@@ -304,18 +318,15 @@ class ModelFactory:
         entry, limits = self._config.clients[name], self._limits[name]
         request = spec_of(entry.provider).embed
         if request is None:
+            names = ", ".join(each.name for each in specs().values() if each.embed)
             raise UsageError(
                 f"Client {shown(name)}: provider {entry.provider} has no embedding models here.",
-                hint=(
-                    "These have:"
-                    f" {', '.join(each.name for each in specs().values() if each.embed)}."
-                ),
+                hint=f"These have: {names}.",
             )
 
         async def embed(texts: list[str], query: bool) -> Any:
-            reservation = await limits.turn(
-                sum(map(estimate_tokens, texts)) if limits.counts_tokens else 0, lambda wait: None
-            )
+            tokens = sum(map(estimate_tokens, texts)) if limits.counts_tokens else 0
+            reservation = await limits.turn(tokens, ignore)
             try:
                 return await request(client, model, texts)
             except Exception as error:
@@ -376,10 +387,8 @@ def _built(name: str, config: ClientConfig) -> LLMClient:
     except CasualMcpError:
         raise
     except Exception as error:
-        reason, hint = (
-            redacted(f"{type(error).__name__}: {error}", config.secrets())[:300],
-            "Is its base_url right?",
-        )
+        reason = redacted(f"{type(error).__name__}: {error}", config.secrets())[:300]
+        hint = "Is its base_url right?"
         odd = odd_variable()
         if odd is not None:
             reason, hint = odd.problem, odd.remedy
@@ -418,11 +427,9 @@ def _options(config: ModelConfig, provider: str) -> ChatOptions:
             raise UsageError(problem, hint="Set reasoning_effort instead.")
         extra["thinking"] = {"type": "enabled", "budget_tokens": budget}
         limits = spec.limits_of(config.model)
-        most = (
-            min(budget + ANSWER_TOKENS, limits.answer)
-            if limits and limits.answer > budget
-            else budget + ANSWER_TOKENS
-        )
+        most = budget + ANSWER_TOKENS
+        if limits and limits.answer > budget:
+            most = min(most, limits.answer)
     if spec.window_option is not None and config.context_window is not None:
         extra[spec.window_option] = config.context_window
     return ChatOptions(max_tokens=most, extra=extra)

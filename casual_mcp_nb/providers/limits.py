@@ -144,12 +144,11 @@ class ClientLimits:
         name = shown(client)
         self._requests = _Window(requests) if requests else None
         self._tokens = _Window(tokens) if tokens else None
+        limit = f"the limit of client {name}:"
+        plural = "" if requests == 1 else "s"
         self._words = {
-            "requests": (
-                f"the limit of client {name}: {requests or 0:,}"
-                f" request{'s' if requests != 1 else ''} a minute"
-            ),
-            "tokens": f"the limit of client {name}: {tokens or 0:,} tokens a minute",
+            "requests": f"{limit} {requests or 0:,} request{plural} a minute",
+            "tokens": f"{limit} {tokens or 0:,} tokens a minute",
             "pause": f"the provider of client {name}, which requested a pause",
         }
         self._most_tokens = tokens or 0

@@ -20,10 +20,12 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config_base import TOOL_CHOICES, RequestOptions
 from casual_mcp_nb.base.dialects import Dialect, dialect_of
 from casual_mcp_nb.base.model_options import ReasoningEffort
@@ -81,29 +83,51 @@ def plain_tools_param(tools: Definitions) -> dict[str, Any]:
     """Pass the definitions unchanged as request arguments, for a client that converts them
     itself.
     """
-    return {"tools": [dict(tool) for tool in tools]} if tools else {}
+    if not tools:
+        return {}
+    return {"tools": [dict(tool) for tool in tools]}
 
 
 def function_tools_param(tools: Definitions) -> dict[str, Any]:
     """Convert the definitions to request arguments in OpenAI's chat completions format."""
-    return (
-        {"tools": [{"type": "function", "function": dict(tool)} for tool in tools]} if tools else {}
-    )
+    if not tools:
+        return {}
+    return {"tools": [{"type": "function", "function": dict(tool)} for tool in tools]}
 
 
 def choose_tools(options: RequestOptions) -> dict[str, Any]:
     """Convert tool choice and parallel calls to OpenAI's format."""
     choice, parallel = options.tool_choice, options.parallel_tool_calls
-    arguments: dict[str, Any] = {} if parallel is None else {"parallel_tool_calls": parallel}
-    if choice is None:
-        return arguments
-    named = {"type": "function", "function": {"name": choice}}
-    return {**arguments, "tool_choice": choice if choice in TOOL_CHOICES else named}
+    arguments: dict[str, Any] = {}
+    if parallel is not None:
+        arguments["parallel_tool_calls"] = parallel
+    if choice in TOOL_CHOICES:
+        arguments["tool_choice"] = choice
+    elif choice is not None:
+        arguments["tool_choice"] = {"type": "function", "function": {"name": choice}}
+    return arguments
 
 
 def reasoning_effort(effort: ReasoningEffort) -> dict[str, Any]:
     """Convert the reasoning effort to OpenAI's format for chat completions."""
     return {"reasoning_effort": effort}
+
+
+def no_options(*_: object) -> dict[str, Any]:
+    """Return none, for a provider that takes none of a kind."""
+    return {}
+
+
+def _no_notes(model: str, options: RequestOptions) -> list[str]:
+    return []
+
+
+def _never(model: str) -> bool:
+    return False
+
+
+def _thinks_if_asked(model: str, options: RequestOptions) -> bool:
+    return options.reasoning_effort not in (None, "none")
 
 
 class ModelLimits(NamedTuple):
@@ -193,7 +217,7 @@ class ProviderSpec:
     build: Callable[[str, ClientConfig], LLMClient]
     position: int = 100
     adapter: ProviderAdapter | None = None
-    client: Callable[[], type[Any] | None] = lambda: None
+    client: Callable[[], type[Any] | None] = ignore
     sdk: str | None = None
     key_variable: str | None = None
     homes: tuple[str, ...] = ()
@@ -205,8 +229,8 @@ class ProviderSpec:
     api: str = "The provider's API"
     lacking: tuple[str, ...] = ()
     own_fields: tuple[str, ...] = ("stream_options",)
-    unsent: Callable[[str, RequestOptions], dict[str, str]] = lambda model, options: {}
-    notes: Callable[[str, RequestOptions], list[str]] = lambda model, options: []
+    unsent: Callable[[str, RequestOptions], dict[str, str]] = no_options
+    notes: Callable[[str, RequestOptions], list[str]] = _no_notes
     highest_temperature: tuple[float, str] | None = None
     choose_tools: Callable[[RequestOptions], dict[str, Any]] = choose_tools
     offers_none: bool = False
@@ -215,9 +239,7 @@ class ProviderSpec:
     takes_thinking_tokens: bool = False
     models: Mapping[str, ModelLimits] = field(default_factory=dict)
     needs_answer_limit: bool = False
-    thinks: Callable[[str, RequestOptions], bool] = lambda model, options: (
-        options.reasoning_effort not in (None, "none")
-    )
+    thinks: Callable[[str, RequestOptions], bool] = _thinks_if_asked
     window_option: str | None = None
     window_note: str = ""
     overflow: str = "the provider refuses it first, and only then is it trimmed"
@@ -227,12 +249,12 @@ class ProviderSpec:
     hosted: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     diagnose: Callable[[Any, str, str | None], dict[str, Any]] | None = None
     max_tools: int | None = None
-    defers: Callable[[str], bool] = lambda model: False
+    defers: Callable[[str], bool] = _never
     read_first: tuple[str, ...] = ("parallel_tool_calls", "reasoning_effort")
     counted_by_tiktoken: bool = False
     embed: Callable[[Any, str, list[str]], Awaitable[Any]] | None = None
     first_used: tuple[str, ...] = ()
-    warm_up: Callable[[], None] = lambda: None
+    warm_up: Callable[[], None] = ignore
 
     def limits_of(self, model: str) -> ModelLimits | None:
         """Look up a model's limits by its name, or None if they are unknown."""
@@ -249,10 +271,8 @@ class ProviderSpec:
 
         Never more than the model's own.
         """
-        limits, most = (
-            self.limits_of(model),
-            THOUGHT_AND_ANSWER_TOKENS if self.thinks(model, options) else ANSWER_TOKENS,
-        )
+        limits = self.limits_of(model)
+        most = THOUGHT_AND_ANSWER_TOKENS if self.thinks(model, options) else ANSWER_TOKENS
         return min(most, limits.answer) if limits else most
 
 
@@ -274,7 +294,7 @@ def specs() -> Mapping[str, ProviderSpec]:
 def _built_in() -> Mapping[str, ProviderSpec]:
     modules = pkgutil.iter_modules(builtin.__path__, f"{builtin.__name__}.")
     bundled: list[ProviderSpec] = [importlib.import_module(module.name).SPEC for module in modules]
-    return {spec.name: spec for spec in sorted(bundled, key=lambda spec: spec.position)}
+    return {spec.name: spec for spec in sorted(bundled, key=attrgetter("position"))}
 
 
 def _added() -> Iterator[ProviderSpec]:
@@ -329,14 +349,18 @@ def key_variables(client: str, provider: str) -> tuple[str, ...]:
     The key is sent to the client's configured URL, even if it is from the provider's own variable.
     """
     own = spec_of(provider).key_variable
-    return tuple(dict.fromkeys([client_variable(client), *([own] if own else [])]))
+    variables = [client_variable(client)]
+    if own:
+        variables.append(own)
+    return tuple(dict.fromkeys(variables))
 
 
 def homes_of(variable: str | None) -> tuple[str, ...]:
     """List the hosts of the provider that this variable belongs to. None for any other variable."""
-    return next(
-        (spec.homes for spec in specs().values() if variable and spec.key_variable == variable), ()
-    )
+    for spec in specs().values():
+        if variable and spec.key_variable == variable:
+            return spec.homes
+    return ()
 
 
 def is_home_address(address: str | None, homes: Sequence[str]) -> bool:
@@ -359,9 +383,8 @@ def is_at_home(client: object, homes: Sequence[str]) -> bool:
 
 def raw_address_of(client: object) -> str:
     """Read a client's URL as it is, perhaps with credentials, or empty if it is not known."""
-    return str(
-        getattr(getattr(client, "client", None), "base_url", "") or getattr(client, "host", "")
-    )
+    address = getattr(getattr(client, "client", None), "base_url", "")
+    return str(address or getattr(client, "host", ""))
 
 
 def window_of(model: ModelConfig, client: ClientConfig) -> int | None:
@@ -371,7 +394,9 @@ def window_of(model: ModelConfig, client: ClientConfig) -> int | None:
     if model.context_window is not None:
         return model.context_window
     spec = spec_of(client.provider)
-    limits = spec.limits_of(model.model) if is_home_address(client.base_url, spec.homes) else None
+    if not is_home_address(client.base_url, spec.homes):
+        return None
+    limits = spec.limits_of(model.model)
     return limits.window if limits else None
 
 
@@ -470,12 +495,14 @@ def running_servers(
     servers = tuple(LOCAL_SERVERS if servers is None else servers)
     limit = SECONDS if seconds is None else seconds
     answers: queue.SimpleQueue[tuple[LocalServer, tuple[str, ...]]] = queue.SimpleQueue()
+
+    def look(server: LocalServer) -> None:
+        answers.put((server, _models_of(server, limit)))
+
     for server in servers:
         # A thread for each: one that is slow neither holds the others up nor the end of the
         # interpreter.
-        threading.Thread(
-            target=lambda each=server: answers.put((each, _models_of(each, limit))), daemon=True
-        ).start()
+        threading.Thread(target=look, args=(server,), daemon=True).start()
     models: dict[LocalServer, tuple[str, ...]] = {}
     deadline = time.monotonic() + limit
     while len(models) < len(servers):
@@ -504,14 +531,12 @@ def _names_in(answer: Any) -> tuple[str, ...]:
     # Anything can listen on these ports: without a list of models, there are no names.
     if not isinstance(answer, dict):
         return ()
-    entries = answer.get("models") if isinstance(answer.get("models"), list) else answer.get("data")
-    listed = entries if isinstance(entries, list) else []
-    names = [
-        entry.get("name") or entry.get("id") for entry in listed[:1_000] if isinstance(entry, dict)
-    ]
-    usable = [
-        name
-        for name in names
-        if isinstance(name, str) and _NAME.fullmatch(name) and not _NO_CHAT.search(name)
-    ]
-    return tuple(usable[:_MAX_MODELS])
+    entries = answer.get("models")
+    if not isinstance(entries, list):
+        entries = answer.get("data")
+    names: list[str] = []
+    for entry in entries[:1_000] if isinstance(entries, list) else ():
+        name = (entry.get("name") or entry.get("id")) if isinstance(entry, dict) else None
+        if isinstance(name, str) and _NAME.fullmatch(name) and not _NO_CHAT.search(name):
+            names.append(name)
+    return tuple(names[:_MAX_MODELS])

@@ -6,7 +6,8 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.conversation.event import HostedCall
@@ -118,11 +119,14 @@ async def ask(
     """Make a request without streaming."""
     create = client.client.messages.create
     # With an explicit timeout, the SDK does not refuse requests with potentially long answers.
-    request = {
-        "timeout": client.client.timeout,
-        **await built(messages, lambda: _request(client, model, messages, options)),
-    }
-    return await _to_its_end(request, lambda request: create(**taken_by(create, request)), model)
+    timeout = client.client.timeout
+    request = {"timeout": timeout, **await _built_request(client, model, messages, options)}
+
+    async def once(request: dict[str, Any]) -> Message:
+        message: Message = await create(**taken_by(create, request))
+        return message
+
+    return await _to_its_end(request, once, model)
 
 
 async def stream(
@@ -140,13 +144,13 @@ async def stream(
     async def once(request: dict[str, Any]) -> Message:
         # The SDK's own `messages.stream` parses arguments as they arrive, including invalid ones.
         events = await create(**taken_by(create, request), stream=True)
-        return await read_stream(
-            events, on_text, _MessageStream(), Message.construct, lambda whole: whole
-        )
+        return await read_stream(events, on_text, _MessageStream(), Message.construct, _itself)
 
-    return await _to_its_end(
-        await built(messages, lambda: _request(client, model, messages, options)), once, model
-    )
+    return await _to_its_end(await _built_request(client, model, messages, options), once, model)
+
+
+def _itself(whole: Message) -> Message:
+    return whole
 
 
 _MAX_PAUSES = 8
@@ -158,15 +162,20 @@ async def _to_its_end(
     """Make a request, and continue an answer that the provider pauses while its own tools work."""
     answers = [await once(request)]
     while getattr(answers[-1], "stop_reason", None) == "pause_turn" and len(answers) <= _MAX_PAUSES:
-        begun = [
-            part
-            for answer in answers
-            for block in answer.content
-            if (part := _part(block)) and part["type"] != "call"
-        ]
+        begun: list[Part] = []
+        for block in chain.from_iterable(answer.content for answer in answers):
+            part = _part(block)
+            if part and part["type"] != "call":
+                begun.append(part)
         paused = {"role": "assistant", "content": begun}
         answers.append(await once({**request, "messages": [*request["messages"], paused]}))
     return _read(answers, model)
+
+
+async def _built_request(
+    client: AnthropicClient, model: str, messages: list[ChatMessage], options: ChatOptions
+) -> dict[str, Any]:
+    return await built(messages, partial(_request, client, model, messages, options))
 
 
 def _request(
@@ -187,10 +196,8 @@ def _request(
         elif message.role == "tool":
             converted["content"] = _references(message, names) if names else _result(message)
     request["messages"] = _taking_turns(request["messages"])
-    if (
-        getattr(client, "prompt_caching", True)
-        and "cache_control" not in learned(client, model).fields_left_out
-    ):
+    takes_marks = "cache_control" not in learned(client, model).fields_left_out
+    if takes_marks and getattr(client, "prompt_caching", True):
         _mark_for_cache(request)
     return request
 
@@ -203,7 +210,8 @@ def _deferred_in(request: dict[str, Any], messages: Sequence[ChatMessage]) -> li
     tools = request.get("tools", ())
     deferred = {tool["name"] for tool in tools if _is_deferred(tool)}
     loaded_by_message = first_found(messages, deferred)
-    if stranded := deferred.difference([_PLACEHOLDER["name"]], *loaded_by_message):
+    stranded = deferred.difference([_PLACEHOLDER["name"]], *loaded_by_message)
+    if stranded:
         loaded = [
             {**tool, "defer_loading": False} if tool["name"] in stranded else tool for tool in tools
         ]
@@ -246,9 +254,13 @@ def _result(message: ToolResultMessage) -> list[dict[str, Any]]:
     shown = [_image(image) for image in images(message)]
     if getattr(message, "failed", False):
         failed = {**result, "content": message.content or "Error", "is_error": True}
-        return [failed, *([_text(label_of(message)), *shown] if shown else [])]
-    if shown:
-        result["content"] = [*([_text(message.content)] if message.content.strip() else []), *shown]
+        if not shown:
+            return [failed]
+        return [failed, _text(label_of(message)), *shown]
+    if shown and message.content.strip():
+        result["content"] = [_text(message.content), *shown]
+    elif shown:
+        result["content"] = shown
     return [result]
 
 
@@ -311,7 +323,8 @@ def _mark_for_cache(request: dict[str, Any]) -> None:
     )
     if loaded is not None:
         tools[loaded] = {**tools[loaded], "cache_control": dict(_MARK)}
-    for blocks in (request.get("system"), before, messages[-1]["content"] if messages else []):
+    last = messages[-1]["content"] if messages else []
+    for blocks in (request.get("system"), before, last):
         if blocks:
             blocks[-1] = {**blocks[-1], "cache_control": dict(_MARK)}
 
@@ -320,20 +333,15 @@ def _read(answers: Sequence[Message], model: str) -> ModelResponse:
     for answer in answers:
         if not isinstance(getattr(answer, "content", None), list):
             raise InvalidResponse(as_sent(answer))
-    content = [block for answer in answers for block in answer.content]
-    # Compatible servers may omit fields.
-    tool_calls = [block for block in content if block.type == "tool_use"]
-    calls = [
-        call_of(
-            getattr(call, "id", None), getattr(call, "name", None), getattr(call, "input", None)
-        )
-        for call in tool_calls
-    ]
-    parts = [part for block in content if (part := _part(block)) is not None]
-    usage = reduce(
-        added_usage,
-        [_usage(answer.usage, getattr(answer, "diagnostics", None)) for answer in answers],
-    )
+    content = list(chain.from_iterable(answer.content for answer in answers))
+    calls: list[AssistantToolCall] = []
+    for block in content:
+        if block.type == "tool_use":
+            # Compatible servers may omit fields.
+            calls.append(call_of(*(getattr(block, name, None) for name in ("id", "name", "input"))))
+    parts = [part for part in map(_part, content) if part is not None]
+    usages = [_usage(answer.usage, getattr(answer, "diagnostics", None)) for answer in answers]
+    usage = reduce(added_usage, usages)
     response = answer_of(
         WIRE, model, parts, calls, usage, answers[-1].stop_reason, getattr(answers[-1], "id", None)
     )
@@ -363,15 +371,17 @@ _CITED = "web_search_result_location"
 def _part(block: ContentBlock) -> Part | None:
     match block.type:
         case "text":
-            notes = [
-                note for note in getattr(block, "citations", None) or () if note.type == _CITED
+            if not getattr(block, "text", None):
+                return None
+            text: Part = {**_text(block.text)}
+            cited = [
+                note.to_dict(exclude_none=True, warnings=False)
+                for note in getattr(block, "citations", None) or ()
+                if note.type == _CITED
             ]
-            cited = [note.to_dict(exclude_none=True, warnings=False) for note in notes]
-            return (
-                {**_text(block.text), **({"citations": cited} if cited else {})}
-                if getattr(block, "text", None)
-                else None
-            )
+            if cited:
+                text["citations"] = cited
+            return text
         case "tool_use":
             return {"type": "call"}
         case "thinking" if signature := getattr(block, "signature", None):
@@ -394,20 +404,16 @@ _NOT_REASONS = ("previous_message_not_found", "unavailable")
 def _miss(diagnostics: Diagnostics | None) -> CacheMiss | None:
     reason = getattr(diagnostics, "cache_miss_reason", None)
     kind = getattr(reason, "type", None)
-    return (
-        None
-        if kind in _NOT_REASONS
-        else miss_of(kind, getattr(reason, "cache_missed_input_tokens", None))
-    )
+    if kind in _NOT_REASONS:
+        return None
+    return miss_of(kind, getattr(reason, "cache_missed_input_tokens", None))
 
 
 def _diagnose(client: object, model: str, before: str | None) -> dict[str, Any]:
     # Also without an earlier response: only what was sent with the field can be compared later.
-    return (
-        {"diagnostics": {"previous_message_id": before}}
-        if getattr(client, "prompt_caching", True)
-        else {}
-    )
+    if not getattr(client, "prompt_caching", True):
+        return {}
+    return {"diagnostics": {"previous_message_id": before}}
 
 
 def _usage(usage: Usage | None, diagnostics: Diagnostics | None = None) -> TokenUsage | None:
@@ -455,7 +461,8 @@ class _MessageStream:
         return ""
 
     def _count(self, usage: Usage | MessageDeltaUsage | None) -> None:
-        self.usage |= usage.to_dict(exclude_none=True) if usage is not None else {}
+        if usage is not None:
+            self.usage |= usage.to_dict(exclude_none=True)
 
     def _add(self, index: int, delta: RawContentBlockDelta) -> str:
         block = self.blocks.setdefault(index, {"type": "text"})
@@ -487,7 +494,9 @@ class _MessageStream:
             name = _GROWING.get(block["type"])
             if name and pieces:
                 begun = block.get(name)
-                whole = "".join([*([begun] if isinstance(begun, str) else []), *pieces])
+                whole = "".join(pieces)
+                if isinstance(begun, str):
+                    whole = begun + whole
                 block[name] = parsed(whole) if block["type"] == "server_tool_use" else whole
         content = [self.blocks[index] for index in sorted(self.blocks)]
         more = {name: getattr(self.start, name, None) for name in ("id", "diagnostics")}
@@ -563,12 +572,12 @@ def _notes(model: str, options: RequestOptions) -> list[str]:
 def _choose_tools(options: RequestOptions) -> dict[str, Any]:
     choice, parallel = options.tool_choice or "auto", options.parallel_tool_calls
     kinds = {"auto": "auto", "none": "none", "required": "any"}
-    choice_value: dict[str, Any] = (
-        {"type": kinds[choice]} if choice in kinds else {"type": "tool", "name": choice}
-    )
+    value: dict[str, Any] = {"type": "tool", "name": choice}
+    if choice in kinds:
+        value = {"type": kinds[choice]}
     if parallel is not None and choice != "none":
-        choice_value["disable_parallel_tool_use"] = not parallel
-    return {"tool_choice": choice_value}
+        value["disable_parallel_tool_use"] = not parallel
+    return {"tool_choice": value}
 
 
 def _effort(effort: ReasoningEffort) -> dict[str, Any]:

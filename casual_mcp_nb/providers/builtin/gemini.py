@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequenc
 from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from casual_mcp_nb.providers._calls import call_of
@@ -42,6 +43,7 @@ from casual_mcp_nb.providers.registry import (
     OnText,
     ProviderAdapter,
     ProviderSpec,
+    no_options,
     plain_tools_param,
 )
 
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from httpx2 import Request, Response
 
     from casual_mcp_nb.base.config import ClientConfig
+    from casual_mcp_nb.base.config_base import RequestOptions
     from casual_mcp_nb.base.tokens import TokenUsage
     from casual_mcp_nb.conversation.step import ModelResponse
 
@@ -236,7 +239,7 @@ class GeminiClient(OwnClient):
         on_text: OnText | None = None,
     ) -> ModelResponse:
         answer = _Answer(model, messages, options)
-        contents = await built(messages, lambda: _contents(self, model, messages))
+        contents = await built(messages, partial(_contents, self, model, messages))
         config = _config(model, messages, options, contents)
         async with aclosing(
             self.client.generate(model, config, stream=on_text is not None)
@@ -299,9 +302,8 @@ def _parts(message: ChatMessage, model: str) -> Iterator[types.PartDict]:
             }
         }
     else:
-        for part in (
-            [message.content] if isinstance(message.content, str) else message.content or ()
-        ):
+        content = message.content
+        for part in [content] if isinstance(content, str) else content or ():
             if isinstance(part, str) or part.type == "text":
                 text = part if isinstance(part, str) else part.text
                 if text.strip():
@@ -344,7 +346,9 @@ def _bytes(signature: str | None) -> bytes | None:
 
 def _wire_name(name: str) -> str:
     """Convert a name to one that Google accepts: it must not begin with a digit or a dash."""
-    return name if name[0].isalpha() or name[0] == "_" else f"_{name}"
+    if name[0].isalpha() or name[0] == "_":
+        return name
+    return f"_{name}"
 
 
 def _config(
@@ -438,7 +442,8 @@ class _Answer:
             return ""
         # Only one candidate is requested.
         candidate = response.candidates[0]
-        self.reason = candidate.finish_reason.value if candidate.finish_reason else self.reason
+        if candidate.finish_reason:
+            self.reason = candidate.finish_reason.value
         self.why = candidate.finish_message or self.why
         new = [
             part
@@ -459,16 +464,15 @@ class _Answer:
         calls: list[AssistantToolCall] = []
         own: list[Part] = []
         for part in self.parts:
-            signature = (
-                base64.urlsafe_b64encode(part.thought_signature).decode()
-                if part.thought_signature
-                else None
-            )
+            signature = None
+            if part.thought_signature:
+                signature = base64.urlsafe_b64encode(part.thought_signature).decode()
             if part.function_call is not None:
                 calls.append(self._call(part.function_call, len(calls)))
-                own.append(
-                    {"type": "call", **({"fields": {_SIGNATURE: signature}} if signature else {})}
-                )
+                call: Part = {"type": "call"}
+                if signature:
+                    call["fields"] = {_SIGNATURE: signature}
+                own.append(call)
             elif signature:
                 # A signature may come with an empty text; it is sent back in the same position.
                 own.append({"type": "text", "text": part.text or "", _SIGNATURE: signature})
@@ -505,10 +509,20 @@ def _usage(usage: types.GenerateContentResponseUsageMetadata | None) -> TokenUsa
         return None
     answer, thoughts = usage.candidates_token_count, usage.thoughts_token_count
     # Google counts thoughts separately from the answer, but bills them together.
-    completion = None if answer is None and thoughts is None else (answer or 0) + (thoughts or 0)
+    completion = answer
+    if thoughts is not None:
+        completion = (answer or 0) + thoughts
     return usage_of(
         usage.prompt_token_count, completion, usage.cached_content_token_count, thoughts
     )
+
+
+def _client() -> type[Any]:
+    return GeminiClient
+
+
+def _thinks(model: str, options: RequestOptions) -> bool:
+    return "gemini-2.0" not in model
 
 
 def _build(name: str, config: ClientConfig) -> LLMClient:
@@ -550,17 +564,17 @@ SPEC = ProviderSpec(
     position=35,
     build=_build,
     adapter=ProviderAdapter(plain_tools_param, GeminiClient.ask, GeminiClient.stream, WIRE),
-    client=lambda: GeminiClient,
+    client=_client,
     sdk=SDK,
     key_variable="GEMINI_API_KEY",
     homes=("googleapis.com",),
     names=re.compile(r"gemini-[\w.-]+", re.IGNORECASE),
     example_model="gemini-2.5-flash",
     models=_MODELS,
-    thinks=lambda model, options: "gemini-2.0" not in model,
+    thinks=_thinks,
     api="Google's Gemini API",
     lacking=("parallel_tool_calls",),
-    choose_tools=lambda options: {},
+    choose_tools=no_options,
     takes_thinking_tokens=True,
     embed=_embed,
 )

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -76,16 +77,15 @@ class LiteLLMClient(OwnClient):
 
     async def _complete(self, request: dict[str, Any]) -> Any:
         address = self.client
-        own = (
-            {"custom_llm_provider": "openai"}
-            if address.base_url and "/" not in request["model"]
-            else {}
-        )
+        own: dict[str, Any] = {}
+        if address.base_url and "/" not in request["model"]:
+            own["custom_llm_provider"] = "openai"
         headers = {**address.headers, **(request.pop("extra_headers", None) or {})}
+        if headers:
+            own["extra_headers"] = headers
         with _translated():
             return await self.litellm.acompletion(
                 **request,
-                **({"extra_headers": headers} if headers else {}),
                 **own,
                 api_key=address.api_key,
                 base_url=address.base_url,
@@ -98,7 +98,7 @@ class LiteLLMClient(OwnClient):
         self, model: str, messages: list[ChatMessage], options: ChatOptions
     ) -> ModelResponse:
         """Make a request without streaming."""
-        request = await built(messages, lambda: _request(self, model, messages, options))
+        request = await built(messages, partial(_request, self, model, messages, options))
         answer = read(await self._complete(request), model, _READING)
         # LiteLLM reports missing usage as zeros.
         reported = answer.usage is not None and (
@@ -111,7 +111,7 @@ class LiteLLMClient(OwnClient):
     ) -> ModelResponse:
         """Make a streaming request."""
         request = await built(
-            messages, lambda: _request(self, model, messages, options, stream=True)
+            messages, partial(_request, self, model, messages, options, stream=True)
         )
         if "stream_options" not in learned(self, model).fields_left_out:
             request.setdefault("stream_options", {"include_usage": True})
@@ -124,11 +124,9 @@ class LiteLLMClient(OwnClient):
         if chunks.received_finish_reason is None:
             raise ended_early("without a reason for its end", anything=parts.anything)
         answer = parts.answer()
-        return (
-            answer
-            if any(getattr(chunk, "usage", None) for chunk in chunks.chunks)
-            else replace(answer, usage=None)
-        )
+        if not any(getattr(chunk, "usage", None) for chunk in chunks.chunks):
+            answer = replace(answer, usage=None)
+        return answer
 
 
 @dataclass
@@ -223,9 +221,8 @@ def _keys_of_the_environment() -> list[str]:
 
 def _failure(error: Exception) -> Exception:
     kind = type(error).__name__
-    text = redacted(
-        _OWN_WORDS.sub("", str(error).partition("\nTraceback")[0]), _keys_of_the_environment()
-    )
+    own_text = _OWN_WORDS.sub("", str(error).partition("\nTraceback")[0])
+    text = redacted(own_text, _keys_of_the_environment())
     headers = getattr(error, "litellm_response_headers", None)
     status = getattr(error, "status_code", None)
     if kind == "ContentPolicyViolationError":
@@ -247,6 +244,10 @@ def _failure(error: Exception) -> Exception:
     return LiteLLMError(text, status, headers)
 
 
+def _client() -> type[Any]:
+    return LiteLLMClient
+
+
 def _build(name: str, config: ClientConfig) -> LLMClient:
     try:
         quiet_litellm()
@@ -261,7 +262,7 @@ SPEC = ProviderSpec(
     position=50,
     build=_build,
     adapter=ProviderAdapter(offer, LiteLLMClient.ask, LiteLLMClient.stream, WIRE),
-    client=lambda: LiteLLMClient,
+    client=_client,
     sdk="litellm",
     unsent=unsent_to_reasoning,
     takes_thinking_tokens=True,

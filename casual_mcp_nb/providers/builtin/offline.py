@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from casual_llm import ChatOptions, StreamChunk, Usage
     from casual_llm.messages import AssistantMessage, ChatMessage
 
+    from casual_mcp_nb.base.config import ClientConfig
     from casual_mcp_nb.offline.planner import NextCall
 
 
@@ -38,15 +39,11 @@ class OfflineClient:
         # On another thread, because long messages are slow.
         planned, reply = await asyncio.to_thread(_plan, messages, options.extra.get("tools", ()))
         first = 1 + sum(len(getattr(message, "tool_calls", None) or ()) for message in messages)
-        calls = [
-            AssistantToolCall(
-                id=f"call_{number}",
-                function=AssistantToolCallFunction(
-                    name=call.name, arguments=json.dumps(call.arguments, ensure_ascii=False)
-                ),
-            )
-            for number, call in enumerate(planned, first)
-        ]
+        calls: list[AssistantToolCall] = []
+        for number, call in enumerate(planned, first):
+            arguments = json.dumps(call.arguments, ensure_ascii=False)
+            function = AssistantToolCallFunction(name=call.name, arguments=arguments)
+            calls.append(AssistantToolCall(id=f"call_{number}", function=function))
         message = AssistantMessage(content=reply, tool_calls=calls or None)
         return ModelResponse(message, finish_reason="tool_calls" if calls else "stop")
 
@@ -73,11 +70,15 @@ def _plan(
     return plan(messages, tools)
 
 
+def _build(name: str, config: ClientConfig) -> Any:
+    return OfflineClient()
+
+
 SPEC = ProviderSpec(
     name="offline",
     about="the demo planner that ships with the package (not an LLM)",
     position=60,
-    build=lambda name, config: OfflineClient(),
+    build=_build,
     api="The offline planner",
     needs_key=False,
     is_language_model=False,

@@ -8,7 +8,7 @@ import re
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -31,6 +31,7 @@ from casual_mcp_nb.providers.registry import (
     ProviderAdapter,
     ProviderSpec,
     function_tools_param,
+    no_options,
 )
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ async def ask(
     """Make a request without streaming."""
     from ollama import ResponseError
 
-    request, headers = await built(messages, lambda: _request(client, model, messages, options))
+    request, headers = await built(messages, partial(_request, client, model, messages, options))
     # The SDK's `chat` parses the tools into its own class, which drops unknown keywords: $ref,
     # anyOf, limits.
     response = await client.client._client.post("/api/chat", json=request, headers=headers)
@@ -109,7 +110,7 @@ async def stream(
 ) -> ModelResponse:
     """Make a streaming request."""
     request, headers = await built(
-        messages, lambda: _request(client, model, messages, options, stream=True)
+        messages, partial(_request, client, model, messages, options, stream=True)
     )
     answer, response_class = _Streamed(), _response_class()
     # Read here, because the SDK fails on an error that is not a string and on a line that is not an
@@ -282,9 +283,8 @@ def _build(name: str, config: ClientConfig) -> LLMClient:
     from ollama import AsyncClient
 
     assert OllamaClient is not None
-    ollama = OllamaClient(
-        **({"host": config.base_url} if config.base_url else {}), timeout=config.timeout
-    )
+    address = {"host": config.base_url} if config.base_url else {}
+    ollama = OllamaClient(**address, timeout=config.timeout)
     key, headers = key_of(config), headers_of(config)
     if key is not None and not any(name.lower() == "authorization" for name in headers):
         # Also for the placeholder: without a header, the SDK sends OLLAMA_API_KEY to any URL.
@@ -345,9 +345,9 @@ SPEC = ProviderSpec(
     needs_key=False,
     api="Ollama's API",
     lacking=("tool_choice", "parallel_tool_calls"),
-    choose_tools=lambda options: {},
+    choose_tools=no_options,
     offers_none=True,
-    effort=lambda effort: {},
+    effort=no_options,
     think=_think,
     window_option=NUM_CTX,
     window_note="Ollama's server silently cuts a longer prompt at its own num_ctx",

@@ -55,13 +55,14 @@ from casual_mcp_nb.providers.registry import (
 )
 
 if TYPE_CHECKING:
-    from casual_llm import AssistantToolCall, ChatOptions, OpenAIClient
+    from casual_llm import AssistantToolCall, ChatOptions, LLMClient, OpenAIClient
     from casual_llm.messages import ChatMessage
     from openai import AsyncStream
     from openai.types import CompletionUsage
     from openai.types.chat import ChatCompletion, ChatCompletionChunk
     from openai.types.chat.chat_completion_chunk import Choice
 
+    from casual_mcp_nb.base.config import ClientConfig
     from casual_mcp_nb.base.tokens import TokenUsage
     from casual_mcp_nb.conversation.step import ModelResponse
 
@@ -166,9 +167,9 @@ def _joined(values: Sequence[object]) -> object:
 
 
 def _last_or_tree(values: Sequence[object]) -> object:
-    return (
-        _joined(values) if all(isinstance(value, dict | list) for value in values) else values[-1]
-    )
+    if all(isinstance(value, dict | list) for value in values):
+        return _joined(values)
+    return values[-1]
 
 
 def _part(pieces: Sequence[Any]) -> object:
@@ -186,13 +187,11 @@ def _groups(parts: Sequence[object]) -> list[list[object]]:
     by_index: dict[int, list[object]] = {}
     for part in parts:
         index = part.get("index") if isinstance(part, dict) else None
-        group = (
-            by_index.get(index)
-            if isinstance(index, int)
-            else groups[-1]
-            if groups and _goes_on(groups[-1], part)
-            else None
-        )
+        group: list[object] | None = None
+        if isinstance(index, int):
+            group = by_index.get(index)
+        elif groups and _goes_on(groups[-1], part):
+            group = groups[-1]
         if group is None:
             group = []
             groups.append(group)
@@ -222,14 +221,16 @@ WIRE = "openai"
 
 def offer(tools: Definitions) -> dict[str, Any]:
     """Convert the definitions to request arguments."""
-    return {**function_tools_param(tools), "tool_choice": "auto"} if tools else {}
+    if not tools:
+        return {}
+    return {**function_tools_param(tools), "tool_choice": "auto"}
 
 
 async def ask(
     client: OpenAIClient, model: str, messages: list[ChatMessage], options: ChatOptions
 ) -> ModelResponse:
     """Make a request without streaming."""
-    request = await built(messages, lambda: request_for(client, model, messages, options))
+    request = await built(messages, partial(request_for, client, model, messages, options))
     return read(await _sent(client, request), model)
 
 
@@ -244,7 +245,7 @@ async def stream(
     from openai.types.chat import ChatCompletion
 
     request = await built(
-        messages, lambda: request_for(client, model, messages, options, stream=True)
+        messages, partial(request_for, client, model, messages, options, stream=True)
     )
     if "stream_options" not in learned(client, model).fields_left_out:
         request.setdefault("stream_options", {"include_usage": True})
@@ -568,6 +569,10 @@ def _plain_function(function: Any) -> dict[str, Any]:
     }
 
 
+def _build(name: str, config: ClientConfig) -> LLMClient:
+    return over_openai(name, config, _client)
+
+
 def _client() -> type[Any] | None:
     import casual_llm
 
@@ -601,7 +606,7 @@ SPEC = ProviderSpec(
     name=WIRE,
     about="OpenAI's chat completions, and every compatible server",
     position=10,
-    build=lambda name, config: over_openai(name, config, _client),
+    build=_build,
     adapter=ProviderAdapter(offer, ask, stream, WIRE),
     client=_client,
     sdk="openai",

@@ -68,7 +68,7 @@ from casual_mcp_nb.providers.registry import (
 )
 
 if TYPE_CHECKING:
-    from casual_llm import ChatOptions
+    from casual_llm import ChatOptions, LLMClient
     from casual_llm.messages import (
         AssistantMessage,
         AssistantToolCall,
@@ -88,7 +88,9 @@ if TYPE_CHECKING:
     from openai.types.responses.response import PromptCacheDiagnostics
     from pydantic import BaseModel
 
+    from casual_mcp_nb.base.config import ClientConfig
     from casual_mcp_nb.base.config_base import RequestOptions
+    from casual_mcp_nb.base.model_options import ReasoningEffort
     from casual_mcp_nb.base.tokens import TokenUsage
     from casual_mcp_nb.conversation.step import ModelResponse
 
@@ -209,11 +211,9 @@ def all_required(schema: Any) -> Any:
         for name, part in schema.items()
     }
     properties = schema.get("properties")
-    return (
-        required | {"required": list(properties)}
-        if isinstance(properties, Mapping) and "type" in schema
-        else required
-    )
+    if isinstance(properties, Mapping) and "type" in schema:
+        required["required"] = list(properties)
+    return required
 
 
 def without_nulls(arguments: str, schema: Mapping[str, Any]) -> str:
@@ -240,8 +240,10 @@ def _strict(schema: Any, depth: int) -> dict[str, Any]:
         ):
             raise _NotStrict
         words = _described(schema)
+        if not words:
+            return {"$ref": schema["$ref"]}
         # A reference may have no other keywords beside it.
-        return {**words, "anyOf": [{"$ref": schema["$ref"]}]} if words else {"$ref": schema["$ref"]}
+        return {**words, "anyOf": [{"$ref": schema["$ref"]}]}
     for choice in ("anyOf", "oneOf", "allOf"):
         if choice in schema:
             return _choice(choice, schema, depth)
@@ -274,15 +276,8 @@ def _strict(schema: Any, depth: int) -> dict[str, Any]:
 
 
 def _object(schema: Mapping[str, Any], depth: int, *, root: bool = False) -> dict[str, Any]:
-    _only(
-        schema,
-        {
-            "type",
-            *_OF_TYPE["object"],
-            *(_DEFINITIONS if root else ()),
-            *(("$schema", "$id") if root else ()),
-        },
-    )
+    own_words = ("type", *_OF_TYPE["object"])
+    _only(schema, {*own_words, *_DEFINITIONS, "$schema", "$id"} if root else {*own_words})
     properties = schema.get("properties") or {}
     required = schema.get("required", [])
     any_object = not (properties or root or "additionalProperties" in schema)
@@ -362,8 +357,9 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
         return {**schema, "anyOf": [*schema["anyOf"], {"type": "null"}]}
     if "type" not in schema or "const" in schema:
         return {"anyOf": [schema, {"type": "null"}]}
-    more = {"enum": [*schema["enum"], None]} if "enum" in schema else {}
-    return {**schema, **more, "type": [*_kinds(schema), "null"]}
+    if "enum" in schema:
+        schema = {**schema, "enum": [*schema["enum"], None]}
+    return {**schema, "type": [*_kinds(schema), "null"]}
 
 
 def _takes_null(schema: Any) -> bool:
@@ -433,7 +429,7 @@ class ResponsesClient(OwnClient):
     ) -> ModelResponse:
         """Make a request without streaming."""
         create = self.client.responses.create
-        request = await built(messages, lambda: _request(self, model, messages, options))
+        request = await built(messages, partial(_request, self, model, messages, options))
         response = await create(**taken_by(create, request))
         return _read(response, model, options)
 
@@ -444,7 +440,7 @@ class ResponsesClient(OwnClient):
         from openai.types.responses import Response
 
         create = self.client.responses.create
-        request = await built(messages, lambda: _request(self, model, messages, options))
+        request = await built(messages, partial(_request, self, model, messages, options))
         events = await create(**taken_by(create, request), stream=True)
         read = partial(_read, model=model, options=options)
         return await read_stream(
@@ -574,11 +570,9 @@ def _tool(tool: Mapping[str, Any], *, by_search: bool = False) -> dict[str, Any]
     parameters = tool["parameters"]
     # With nulls for optional parameters, a found tool would cost more than its card does through
     # the bridge.
-    strict = (
-        strict_schema(parameters)
-        if not by_search or all_required(parameters) == parameters
-        else None
-    )
+    strict = None
+    if not by_search or all_required(parameters) == parameters:
+        strict = strict_schema(parameters)
     return {
         "type": "function",
         "name": tool["name"],
@@ -589,11 +583,9 @@ def _tool(tool: Mapping[str, Any], *, by_search: bool = False) -> dict[str, Any]
 
 
 def _tool_choice(choice: str | None) -> str | dict[str, str]:
-    return (
-        choice or "auto"
-        if choice in (None, "auto", "none", "required")
-        else {"type": "function", "name": choice or ""}
-    )
+    if choice in (None, "auto", "none", "required"):
+        return choice or "auto"
+    return {"type": "function", "name": choice or ""}
 
 
 def _format(wanted: str | type[BaseModel]) -> dict[str, Any]:
@@ -613,10 +605,10 @@ def _output(message: ToolResultMessage) -> str | list[dict[str, Any]]:
     shown = images(message)
     if not shown:
         return message.content
-    return [
-        *([{"type": "input_text", "text": message.content}] if message.content else []),
-        *map(_input_part, shown),
-    ]
+    parts = [_input_part(image) for image in shown]
+    if message.content:
+        parts.insert(0, {"type": "input_text", "text": message.content})
+    return parts
 
 
 def _answered(
@@ -651,18 +643,18 @@ def _replayed(
     if native and "namespace" not in own:
         return {**call_item, "name": f"{function.name[: MAX_WIRE_NAME - len(_EARLIER)]}{_EARLIER}"}
     namespace = own.get("namespace")
-    return {**call_item, "namespace": namespace} if isinstance(namespace, str) else call_item
+    if isinstance(namespace, str):
+        call_item["namespace"] = namespace
+    return call_item
 
 
 def _input_part(part: TextContent | ImageContent) -> dict[str, Any]:
     if part.type == "text":
         return {"type": "input_text", "text": part.text}
     source = part.source
-    url = (
-        source
-        if isinstance(source, str)
-        else f"data:{part.media_type};base64,{source.get('data', '')}"
-    )
+    url = source
+    if not isinstance(source, str):
+        url = f"data:{part.media_type};base64,{source.get('data', '')}"
     return {"type": "input_image", "image_url": url, "detail": "auto"}
 
 
@@ -704,20 +696,18 @@ def _hosted_calls(output: Sequence[ResponseOutputItem]) -> Iterator[HostedCall]:
     for item in ran:
         name, input_field, result = _HOSTED_CALLS[str(item["type"])]
         outcome = _cited(output) if searches and item is searches[-1] else item.get(result)
-        yield hosted_call(
-            name, item.get(input_field), outcome, failed=item.get("status") == "failed"
-        )
+        failed = item.get("status") == "failed"
+        yield hosted_call(name, item.get(input_field), outcome, failed=failed)
 
 
 def _cited(output: Sequence[ResponseOutputItem]) -> list[object]:
-    texts = [part for item in output if item.type == "message" for part in item.content]
-    notes = [
-        note
-        for part in texts
-        for note in getattr(part, "annotations", None) or ()
-        if note.type == "url_citation"
-    ]
-    return list({str(note.url): note.to_dict(warnings=False) for note in notes}.values())
+    cited: dict[str, object] = {}
+    for item in output:
+        for part in item.content if item.type == "message" else ():
+            for note in getattr(part, "annotations", None) or ():
+                if note.type == "url_citation":
+                    cited[str(note.url)] = note.to_dict(warnings=False)
+    return list(cited.values())
 
 
 def _failure(error: object) -> Exception:
@@ -731,13 +721,12 @@ def _part(item: ResponseOutputItem, found_names: Collection[str]) -> Part | None
     match item.type:
         case "function_call":
             namespace = getattr(item, "namespace", None)
-            namespace = (
-                namespace
-                if isinstance(namespace, str) and len(namespace) <= _MAX_NAMESPACE
-                else None
-            )
-            is_deferred = namespace or getattr(item, "name", None) in found_names
-            return {"type": "call", **({"fields": {"namespace": namespace}} if is_deferred else {})}
+            if not isinstance(namespace, str) or len(namespace) > _MAX_NAMESPACE:
+                namespace = None
+            call: Part = {"type": "call"}
+            if namespace or getattr(item, "name", None) in found_names:
+                call["fields"] = {"namespace": namespace}
+            return call
         case "tool_search_call" if _is_search(item):
             return {"type": "call", "fields": {"type": _SEARCH_CALL}}
         case "tool_search_call" | "tool_search_output" | "additional_tools":
@@ -754,12 +743,13 @@ def _part(item: ResponseOutputItem, found_names: Collection[str]) -> Part | None
                 getattr(part, "text", None) or getattr(part, "refusal", None) or ""
                 for part in item.content
             )
+            if not text:
+                return None
+            said: Part = {"type": "text", "text": text}
             phase = getattr(item, "phase", None)
-            return (
-                {"type": "text", "text": text, **({"phase": phase} if phase else {})}
-                if text
-                else None
-            )
+            if phase:
+                said["phase"] = phase
+            return said
         case "reasoning" if getattr(item, "encrypted_content", None) or getattr(
             item, "content", None
         ):
@@ -853,11 +843,21 @@ def _unsent(model: str, options: RequestOptions) -> dict[str, str]:
 
 
 def _choose_tools(options: RequestOptions) -> dict[str, Any]:
-    return (
-        {}
-        if options.parallel_tool_calls is None
-        else {"parallel_tool_calls": options.parallel_tool_calls}
-    )
+    if options.parallel_tool_calls is None:
+        return {}
+    return {"parallel_tool_calls": options.parallel_tool_calls}
+
+
+def _effort(effort: ReasoningEffort) -> dict[str, Any]:
+    return {"reasoning": {"effort": effort}}
+
+
+def _client() -> type[Any]:
+    return ResponsesClient
+
+
+def _build(name: str, config: ClientConfig) -> LLMClient:
+    return over_openai(name, config, _client)
 
 
 def _build_classes() -> None:
@@ -875,11 +875,11 @@ SPEC = ProviderSpec(
     name=WIRE,
     about="OpenAI's Responses API, with reasoning that is kept between steps",
     position=20,
-    build=lambda name, config: over_openai(name, config, lambda: ResponsesClient),
+    build=_build,
     adapter=ProviderAdapter(
         plain_tools_param, ResponsesClient.ask, ResponsesClient.stream, WIRE, _offer_found
     ),
-    client=lambda: ResponsesClient,
+    client=_client,
     sdk="openai",
     key_variable="OPENAI_API_KEY",
     homes=("openai.com",),
@@ -891,7 +891,7 @@ SPEC = ProviderSpec(
     own_fields=("prompt_cache_options",),
     unsent=_unsent,
     choose_tools=_choose_tools,
-    effort=lambda effort: {"reasoning": {"effort": effort}},
+    effort=_effort,
     counted_by_tiktoken=True,
     embed=embed_over_openai,
     first_used=("responses",),
