@@ -22,6 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.limits import MAX_VALUES, ValueCount
@@ -164,7 +165,7 @@ class LineLimit:
     def __init__(
         self, limit: int, prefix: bytes = b"", whole: bool = False, request_id: int | None = None
     ) -> None:
-        self.on_endless: Callable[[str], None] = lambda _reason: None
+        self.on_endless: Callable[[str], None] = ignore
         self._limit = limit
         self._prefix = prefix
         self.whole = whole
@@ -194,7 +195,9 @@ class LineLimit:
             self._add(line)
             out += [self._finish(), b"\n"]
         self._add(lines[-1])
-        return b"".join([*out, self._finish()] if final else out)
+        if final:
+            out.append(self._finish())
+        return b"".join(out)
 
     def _add(self, part: bytes) -> None:
         if part and not self._size:
@@ -207,8 +210,11 @@ class LineLimit:
         if self._fits:
             self._parts.append(part)
             # Small messages, which are nearly all, are not counted.
-            for piece in ([part] if counted else self._parts) if self._size > _COUNTED_FROM else ():
-                self._count.feed(piece)
+            if counted:
+                self._count.feed(part)
+            elif self._size > _COUNTED_FROM:
+                for piece in self._parts:
+                    self._count.feed(piece)
             if self._fits:
                 return
             part = b""
@@ -396,12 +402,11 @@ class Redactor:
         return self._walk(value)
 
     def _part(self, part: ContentPart) -> ContentPart:
-        mime_type, uri = (self(text) if text else text for text in (part.mime_type, part.uri))
         return replace(
             part,
             text=self(part.text),
-            mime_type=mime_type,
-            uri=uri,
+            mime_type=part.mime_type and self(part.mime_type),
+            uri=part.uri and self(part.uri),
             data=part.data and self._bytes(part.data),
         )
 

@@ -21,6 +21,7 @@ from mcp.shared.auth import (
 )
 from pydantic import ValidationError
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.files import (
     NotPrivateError,
     accounts_folder,
@@ -51,7 +52,7 @@ class AccountFile:
         self.path = _folder() / f"{digest[:40]}.json"
         self.record: dict[str, Any] = {}
         self.more: Callable[[], dict[str, Any]] = dict
-        self.learn: Callable[[Collection[str]], None] = lambda _secrets: None
+        self.learn: Callable[[Collection[str]], None] = ignore
         self._server = server
         self._head = {"version": _VERSION, "server": server, "url": url}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from casual_mcp_nb.base.binary import bytes_of
@@ -145,23 +145,19 @@ def tool_from_mcp(tool: Tool, server: str = "") -> ToolSpec:
 
 def _tags(meta: dict[str, Any]) -> tuple[str, ...]:
     """Read a tool's tags, which FastMCP writes."""
-    listed = (
-        part["tags"]
-        for key in _FASTMCP
-        if isinstance(part := meta.get(key), dict) and "tags" in part
-    )
-    tags = next((tags for tags in listed if isinstance(tags, list)), [])
-    if not tags:
-        return ()
-    return tuple(
-        sorted(
-            {
-                tag.strip()[:MAX_TAG]
-                for tag in tags[:MAX_TAGS]
-                if isinstance(tag, str) and tag.strip()
-            }
-        )
-    )
+    for key in _FASTMCP:
+        part = meta.get(key)
+        if isinstance(part, dict) and isinstance(part.get("tags"), list):
+            return _usable_tags(part["tags"])
+    return ()
+
+
+def _usable_tags(listed: list[Any]) -> tuple[str, ...]:
+    tags = set()
+    for tag in listed[:MAX_TAGS]:
+        if isinstance(tag, str) and tag.strip():
+            tags.add(tag.strip()[:MAX_TAG])
+    return tuple(sorted(tags))
 
 
 def _restriction(tool: Tool, visibility: list[Any]) -> Restriction | None:
@@ -337,10 +333,14 @@ def has_few_values(value: Any) -> bool:
     pending, left = [value], SMALL_VALUES
     while pending:
         value = pending.pop()
-        left -= len(value) // 100 + 1 if isinstance(value, str) else 1
-        items = (
-            value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        )
+        left -= 1
+        items: Collection[Any] = ()
+        if isinstance(value, str):
+            left -= len(value) // 100
+        elif isinstance(value, dict):
+            items = value.values()
+        elif isinstance(value, list):
+            items = value
         if len(items) > left:
             return False
         pending.extend(items)

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.limits import AnswerLimits
 from casual_mcp_nb.base.mcp import AddressRequest, SamplingAnswer, SamplingRequest, SignInRequest
@@ -83,7 +84,7 @@ class Handlers:
         apps: Whether apps are declared and read, for servers without their own setting.
     """
 
-    asker: Callable[[str], Asker | None] = lambda server: None
+    asker: Callable[[str], Asker | None] = ignore
     log: Callable[[str, str, str], None] | None = None
     elicitation: Callable[..., Awaitable[Any]] | None = None
     person: Callable[[str, str, Any], Awaitable[Any]] | None = None
@@ -132,4 +133,4 @@ class PersonToAsk:
     server: str
     ask: AskToSignIn | None = None
     waiting: Callable[[], AbstractContextManager[None]] = nullcontext
-    learn: Callable[[Collection[str]], None] = lambda _secrets: None
+    learn: Callable[[Collection[str]], None] = ignore

@@ -544,10 +544,11 @@ class ServerResources:
                 server=self._server,
             )
         parsed = UriTemplate.parse(self._real_uris.get(template.uri, template.uri))
-        texts = {
-            name: value if isinstance(value, list | tuple) else str(value)
-            for name, value in values.items()
-        }
+        texts: dict[str, Any] = {}
+        for name, value in values.items():
+            if not isinstance(value, list | tuple):
+                value = str(value)
+            texts[name] = value
         return parsed.expand(texts)
 
     def matches(self, template: Resource, uri: str) -> bool:

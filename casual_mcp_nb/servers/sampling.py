@@ -26,14 +26,14 @@ MAX_CHARACTERS = 20_000
 
 def request_of(params: Any, redact: Callable[[str], str]) -> SamplingRequest:
     """Convert a request, or raise SamplingRefused if it is too long, or more than texts."""
-    messages = tuple(
-        (str(message.role), text) for message in params.messages for text in _texts(message.content)
-    )
     system = params.system_prompt or ""
-    if (
-        len(messages) > MAX_MESSAGES
-        or len(system) + sum(len(text) for _, text in messages) > MAX_CHARACTERS
-    ):
+    messages: list[tuple[str, str]] = []
+    length = len(system)
+    for message in params.messages:
+        for text in _texts(message.content):
+            messages.append((str(message.role), text))
+            length += len(text)
+    if len(messages) > MAX_MESSAGES or length > MAX_CHARACTERS:
         raise SamplingRefused(
             f"at most {MAX_MESSAGES} messages with {MAX_CHARACTERS:,} characters together are"
             " answered"

@@ -406,11 +406,13 @@ class ServerManager:
     @property
     def absent(self) -> Mapping[str, str]:
         """The servers whose tools are unknown although they were started, each with why."""
-        return {
-            name: reason
-            for name, connection in self._connections.items()
-            if not connection.tools and (reason := _why_absent(connection.status))
-        }
+        absent = {}
+        for name, connection in self._connections.items():
+            if not connection.tools:
+                reason = _why_absent(connection.status)
+                if reason:
+                    absent[name] = reason
+        return absent
 
     def _lists(self) -> list[tuple[ToolSpec, ...]]:
         return [connection.tools for connection in self._connections.values() if connection.tools]
@@ -534,7 +536,8 @@ class ServerManager:
         """The skills as last listed, in config order. The same tuple as long as they are."""
         if self._with_skills == (self.version, ()) and not self._known_skills:
             return ()
-        skills = tuple(skill for reader in self.skill_readers for skill in reader.known_skills)
+        known = [reader.known_skills for reader in self.skill_readers]
+        skills = tuple(itertools.chain.from_iterable(known))
         if skills != self._known_skills:
             self._known_skills = skills
         return self._known_skills

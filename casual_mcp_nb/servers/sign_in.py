@@ -28,6 +28,7 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyHttpUrl
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import ServerConfig, SignInConfig
 from casual_mcp_nb.base.mcp import NobodyToAsk, SignInRequest
 from casual_mcp_nb.base.proxies import named_variables
@@ -74,7 +75,7 @@ class SignIn(OAuthClientProvider):
         config: ServerConfig,
         person: PersonToAsk,
         client: ClientFactory | None = None,
-        began: Callable[[], None] = lambda: None,
+        began: Callable[[], None] = ignore,
     ) -> None:
         settings = config.sign_in or SignInConfig()
         url = (config.url or "").rstrip("/")
@@ -430,10 +431,9 @@ class SignIn(OAuthClientProvider):
             asking = asyncio.ensure_future(
                 self._ask_person(request, waits=here and arrived is not None)
             )
-            waiting: set[asyncio.Future[Any]] = {
-                asking,
-                *([arrived] if arrived is not None else []),
-            }
+            waiting: set[asyncio.Future[Any]] = {asking}
+            if arrived is not None:
+                waiting.add(arrived)
             try:
                 async with asyncio.timeout(ANSWER_SECONDS):
                     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

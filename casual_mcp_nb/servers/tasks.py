@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.mcp import OVER, TASK_STATUSES, TaskStatus
 from casual_mcp_nb.base.tool import ToolName
@@ -120,10 +121,10 @@ class FollowedTask:
     ended: float | None = None
     result: ToolResult | None = None
     error: str = ""
-    on_change: Callable[[FollowedTask], None] = lambda _: None
+    on_change: Callable[[FollowedTask], None] = ignore
     cancelled_at: float | None = None
     in_call: bool = False
-    stop: Callable[[], object] = lambda: None
+    stop: Callable[[], object] = ignore
 
     def __post_init__(self) -> None:
         self._over = asyncio.Event()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import mcp_types as mcp
 from pydantic import BaseModel
@@ -15,6 +15,7 @@ from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.mcp import (
     Completions,
+    PromptMessage,
     PromptMessages,
     Resource,
     ResourceContents,
@@ -116,14 +117,15 @@ def messages_to_mcp(messages: PromptMessages) -> mcp.GetPromptResult:
     """Convert a prompt's messages."""
     return mcp.GetPromptResult(
         description=messages.description or None,
-        messages=[
-            mcp.PromptMessage(
-                role="assistant" if each.role == "assistant" else "user",
-                content=_block(each.content),
-            )
-            for each in messages.messages
-        ],
+        messages=[_message(each) for each in messages.messages],
     )
+
+
+def _message(message: PromptMessage) -> mcp.PromptMessage:
+    role: Literal["assistant", "user"] = "user"
+    if message.role == "assistant":
+        role = "assistant"
+    return mcp.PromptMessage(role=role, content=_block(message.content))
 
 
 def completions_to_mcp(completions: Completions) -> mcp.CompleteResult:

@@ -36,6 +36,7 @@ from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.guarded_http import GuardedTransport
 from casual_mcp_nb.base.named_address import AddressGuard
@@ -202,7 +203,7 @@ class StderrLog:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self.pid: int | None = None
-        self.on_chunk: Callable[[bytes], None] = lambda _chunk: None
+        self.on_chunk: Callable[[bytes], None] = ignore
         self._secrets = frozenset(secrets)
         self._tail = b""
         self._cut = False
@@ -219,9 +220,10 @@ class StderrLog:
             # The first line may begin within a secret, which would then not be recognised.
             text = text.partition("\n")[2] or text[max(map(len, self._secrets), default=0) :]
         noise = ProbeNoise()
-        cleaned = [
-            kept for line in clean(text).strip("\n").split("\n") for kept in noise.keep(line)
-        ] + noise.rest()
+        cleaned: list[str] = []
+        for line in clean(text).strip("\n").split("\n"):
+            cleaned += noise.keep(line)
+        cleaned += noise.rest()
         return "\n".join(line[:LINE_LENGTH] for line in cleaned[-lines:])
 
     def close_writer(self) -> None:
@@ -357,7 +359,7 @@ class ResponseMonitor:
     sse: bool = False
     failure: tuple[int, float] | None = None
     failure_body: str = ""
-    broken: Callable[[str | None], None] = field(default=lambda _reason: None)
+    broken: Callable[[str | None], None] = ignore
     wire: WireLog | None = None
     in_session: bool = False
 
@@ -454,7 +456,7 @@ class ResponseMonitor:
 
         if self.sse and response.request.method == "GET":
             return check_chunk
-        return lambda _chunk: None
+        return ignore
 
 
 class _Client(httpx2.AsyncClient):
@@ -783,7 +785,7 @@ class TransportContext:
     stderr: StderrLog | None = None
     lines: LineLimit | None = None
     http: ResponseMonitor | None = None
-    release: Callable[[], None] = lambda: None
+    release: Callable[[], None] = ignore
     redact: Redactor = field(default_factory=Redactor)
 
     def explain(self, reason: str, start: float) -> str:

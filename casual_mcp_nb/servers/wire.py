@@ -215,24 +215,28 @@ class WireLog:
     def wire(self) -> Wire:
         """List all messages and HTTP exchanges, redacted."""
         stored, dropped = tuple(self._stored), self._dropped
-        records = [
-            WireRecord(
-                self._server,
-                each.at,
-                each.direction,
-                each.kind,
-                masked.method,
-                masked.id,
-                masked.tool,
-                each.origin.group,
-                each.seconds,
-                masked.size,
-                masked.cut,
-                _json(masked.body) if each.kind != "http" else "",
-                masked.http,
+        records = []
+        for each, masked in zip(stored, self._masked(stored), strict=True):
+            text = ""
+            if each.kind != "http":
+                text = _json(masked.body)
+            records.append(
+                WireRecord(
+                    self._server,
+                    each.at,
+                    each.direction,
+                    each.kind,
+                    masked.method,
+                    masked.id,
+                    masked.tool,
+                    each.origin.group,
+                    each.seconds,
+                    masked.size,
+                    masked.cut,
+                    text,
+                    masked.http,
+                )
             )
-            for each, masked in zip(stored, self._masked(stored), strict=True)
-        ]
         return Wire(tuple(records), dropped)
 
     def _store(self, stored: _Stored) -> None:

@@ -124,26 +124,36 @@ def _header_lines(headers: Headers) -> list[str]:
 
 
 def _wire_table(records: Sequence[WireRecord], limits: DisplayLimits, hidden: int = 0) -> Table:
-    rows = tuple(
-        (
-            f"{_arrow(record)} {record.direction}",
-            clock(record.at),
-            Status(record.kind, "bad") if record.kind == "error" else record.kind,
-            Name(record.method),
-            "" if record.id is None else str(record.id),
-            f"{'≈ ' if record.cut else ''}{words.size(record.size)}" if record.size else "",
-            words.seconds(record.seconds) if record.seconds is not None else "",
-            str(record.http.status or "…") if record.http else "",
-        )
-        for record in records
-    )
+    rows = tuple(map(_wire_row, records))
     return Table(
         columns("Direction", "At", "Kind", "Method", "ID", "Size #", "Time #", "HTTP"), rows, hidden
     )
 
 
+def _wire_row(record: WireRecord) -> tuple[Cell, ...]:
+    kind: Cell = record.kind
+    if record.kind == "error":
+        kind = Status(record.kind, "bad")
+    request_id = size = seconds = http = ""
+    if record.id is not None:
+        request_id = str(record.id)
+    if record.size:
+        size = words.size(record.size)
+    if record.size and record.cut:
+        size = f"≈ {size}"
+    if record.seconds is not None:
+        seconds = words.seconds(record.seconds)
+    if record.http:
+        http = str(record.http.status or "…")
+    direction = f"{_arrow(record)} {record.direction}"
+    method = Name(record.method)
+    return (direction, clock(record.at), kind, method, request_id, size, seconds, http)
+
+
 def _wire_message(record: WireRecord) -> Section:
-    title = f"{_arrow(record)} {record.kind}{'' if record.id is None else f' {record.id}'}"
+    title = f"{_arrow(record)} {record.kind}"
+    if record.id is not None:
+        title += f" {record.id}"
     return Section(title, _wire_blocks(record), note=record.method, fold="closed", brief=True)
 
 

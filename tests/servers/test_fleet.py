@@ -333,7 +333,7 @@ async def test_closing_is_final_and_leaves_no_stubborn_server_and_no_child(
     await server_manager.close()
     for use in (
         server_manager.connect,
-        server_manager.catalog,
+        server_manager.list_tools,
         lambda: server_manager.reconnect("one"),
         lambda: server_manager.call(ToolSpec("one", "a"), {}),
     ):
