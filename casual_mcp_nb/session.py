@@ -811,7 +811,7 @@ class Session(Checked, Displayable):
 
 
 def _runs_explorer(*args: Any) -> Any:
-    from casual_mcp_nb.widgets.explorer import RunsExplorer
+    from casual_mcp_nb.widgets.runs import RunsExplorer
 
     return RunsExplorer(*args)
 

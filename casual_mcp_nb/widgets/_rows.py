@@ -75,7 +75,12 @@ def _row(tool: ToolSpec) -> list[Any]:
 
 def _badges(tool: ToolSpec) -> list[str]:
     """List what the server claims of a tool in words, and whether it has an app."""
-    return [*(tool.annotations.badges if tool.annotations else ()), *(["app"] if tool.app else [])]
+    badges: list[str] = []
+    if tool.annotations:
+        badges += tool.annotations.badges
+    if tool.app:
+        badges.append("app")
+    return badges
 
 
 def tool_statuses(view: ToolView, modes: Mapping[str, Mode], off: Set[ToolName]) -> dict[str, str]:
@@ -96,7 +101,9 @@ def tool_statuses(view: ToolView, modes: Mapping[str, Mode], off: Set[ToolName])
             return BY_HAND
         if name in view.blocked:
             return CHANGED
-        return SERVER_OFF if modes.get(tool.server) == "off" else BY_TOOL_SET
+        if modes.get(tool.server) == "off":
+            return SERVER_OFF
+        return BY_TOOL_SET
 
     return {server: "".join(map(status, tools)) for server, tools in view.catalog.by_server.items()}
 
@@ -128,12 +135,15 @@ def server_row(
         row["tail"] = cut(clean(status.stderr_tail), _MAX_TAIL)
     if status.protocol_version:
         row["protocol"] = cut(clean(protocol_words(status)), MAX_NAME)
-    for name in ("extensions", "deprecated"):
-        if listed := getattr(status, name):
-            row[name] = cut(clean(", ".join(listed)), _MAX_REASON)
+    if status.extensions:
+        row["extensions"] = cut(clean(", ".join(status.extensions)), _MAX_REASON)
+    if status.deprecated:
+        row["deprecated"] = cut(clean(", ".join(status.deprecated)), _MAX_REASON)
     if status.instructions:
         row["instructions"] = cut(clean(status.instructions), _MAX_INSTRUCTIONS)
-    return row if status.seconds is None else {**row, "seconds": words.seconds(status.seconds)}
+    if status.seconds is not None:
+        row["seconds"] = words.seconds(status.seconds)
+    return row
 
 
 def not_connected(status: ServerStatus) -> ConnectError:
@@ -188,10 +198,11 @@ def call_row(direct_call: DirectCall) -> dict[str, Any]:
 
 def audit_rows(audit: Audit) -> list[dict[str, Any]]:
     """List a session's last calls, the newest first."""
-    first_number = audit.dropped + len(audit)
-    return [
-        {
-            "number": first_number - index,
+    number = audit.dropped + len(audit)
+    rows = []
+    for record in reversed(audit.records[-MAX_AUDITED:]):
+        row = {
+            "number": number,
             "at": record.at,
             "tool": first(tool_of(record), MAX_NAME),
             "caller": caller_of(record),
@@ -200,8 +211,9 @@ def audit_rows(audit: Audit) -> list[dict[str, Any]]:
             "outcome": outcome_of(record.status).text,
             "seconds": words.seconds(record.seconds),
         }
-        for index, record in enumerate(audit.records[: -MAX_AUDITED - 1 : -1])
-    ]
+        rows.append(row)
+        number -= 1
+    return rows
 
 
 MAX_GROUPS = 50
@@ -223,7 +235,7 @@ def wire_rows(wire: Wire) -> dict[str, Any]:
     """
     groups, room = wire.groups, MAX_WIRE_TEXT
     rows = []
-    for group in groups[: -MAX_GROUPS - 1 : -1]:
+    for group in reversed(groups[-MAX_GROUPS:]):
         row, room = _wire_group(group, room)
         rows.append(row)
     return {"groups": rows, "hidden": len(groups) - len(rows), "dropped": wire.dropped}
@@ -232,15 +244,21 @@ def wire_rows(wire: Wire) -> dict[str, Any]:
 def _wire_group(group: Sequence[WireRecord], room: int) -> tuple[dict[str, Any], int]:
     first_record, messages = group[0], []
     for record in group[:MAX_RECORDS]:
-        message = _wire_message(record, room)
-        room -= sum(len(message.get(name, "")) for name in ("text", "request", "response"))
+        message = _wire_message(record)
+        if room > 0:
+            texts = _wire_texts(record)
+            room -= sum(map(len, texts.values()))
+            message |= texts
         messages.append(message)
+    seconds = ""
+    if len(group) > 1:
+        seconds = words.seconds(group[-1].at - first_record.at)
     row = {
         "number": first_record.group,
         "method": first(clean(first_record.method or first_record.kind), MAX_NAME),
         "tool": first(clean(first_record.tool), MAX_NAME),
         "at": first_record.at,
-        "seconds": words.seconds(group[-1].at - first_record.at) if len(group) > 1 else "",
+        "seconds": seconds,
         "rounds": rounds_of(group),
         "ended": outcome_of_group(group),
         "messages": messages,
@@ -249,22 +267,37 @@ def _wire_group(group: Sequence[WireRecord], room: int) -> tuple[dict[str, Any],
     return row, room
 
 
-def _wire_message(record: WireRecord, room: int) -> dict[str, Any]:
+def _wire_message(record: WireRecord) -> dict[str, Any]:
     message: dict[str, Any] = {
         "at": record.at,
         "direction": record.direction,
         "kind": record.kind,
         "method": first(clean(record.method), MAX_NAME),
-        "id": "" if record.id is None else first(clean(str(record.id)), MAX_NAME),
-        "size": f"{'≈ ' if record.cut else ''}{words.size(record.size)}" if record.size else "",
-        "seconds": words.seconds(record.seconds) if record.seconds is not None else "",
-        "status": (record.http.status or 0) if record.http else 0,
+        "id": "",
+        "size": "",
+        "seconds": "",
+        "status": 0,
     }
-    if room > 0:
-        message["text"] = _text(pretty(record.message)) if record.text else ""
-        for name, text in exchange_texts(record).items():
-            message[name] = _text(text)
+    if record.id is not None:
+        message["id"] = first(clean(str(record.id)), MAX_NAME)
+    if record.size:
+        about = "≈ " if record.cut else ""
+        message["size"] = f"{about}{words.size(record.size)}"
+    if record.seconds is not None:
+        message["seconds"] = words.seconds(record.seconds)
+    if record.http:
+        message["status"] = record.http.status or 0
     return message
+
+
+def _wire_texts(record: WireRecord) -> dict[str, str]:
+    """Collect a message's `text`, and over HTTP its `request` and `response`."""
+    texts = {"text": ""}
+    if record.text:
+        texts["text"] = _text(pretty(record.message))
+    for name, text in exchange_texts(record).items():
+        texts[name] = _text(text)
+    return texts
 
 
 def _text(text: str, limit: int = MAX_TEXT) -> str:
@@ -364,9 +397,12 @@ class ToolsState(State):
 
     def _off(self, selection: Selection) -> frozenset[ToolName]:
         """Find the tools that were excluded one by one."""
-        return frozenset(
-            tool.tool_name for tool in map(self.catalog.get, selection.tools_off) if tool
-        )
+        off = set()
+        for name in selection.tools_off:
+            tool = self.catalog.get(name)
+            if tool is not None:
+                off.add(tool.tool_name)
+        return frozenset(off)
 
     def _tools_changed(self) -> None:
         """Update after a change to a server or its tools. On any thread."""

@@ -56,8 +56,10 @@ def chat_code(prompt: str, options: Mapping[str, Any], images: int = 0) -> str:
         options: The turn's options.
         images: How many images went with it. Their files have to be named by hand.
     """
-    files = {"images": [f"image-{number}.png" for number in range(1, images + 1)]} if images else {}
-    return python_call("session.chat", [prompt], {**files, **options})
+    named = dict(options)
+    if images:
+        named = {"images": [f"image-{number}.png" for number in range(1, images + 1)], **named}
+    return python_call("session.chat", [prompt], named)
 
 
 Copied = Literal["answer", "python", "arguments", "result", "call_python"]
@@ -84,22 +86,23 @@ def copied(turn: Turn, what: Copied, call: str | None, options: Mapping[str, Any
             return turn.answer
         case "python":
             return chat_code(turn.prompt, options, len(pictures_of(turn.prompt_messages)))
-    tool_call = next(
-        (each for each in (*with_nested(turn.tool_calls), *turn.app_calls) if each.id == call), None
-    )
-    if tool_call is None:
-        raise UsageError("This turn has no such call.")
+    tool_call = _call_of(turn, call)
     match what:
         case "arguments":
-            return (
-                tool_call.arguments
-                if isinstance(tool_call.arguments, str)
-                else pretty(tool_call.arguments)
-            )
+            if isinstance(tool_call.arguments, str):
+                return tool_call.arguments
+            return pretty(tool_call.arguments)
         case "result":
             return tool_call.result
         case "call_python":
             return _code(tool_call)
+
+
+def _call_of(turn: Turn, id: str | None) -> ToolCall:
+    for call in (*with_nested(turn.tool_calls), *turn.app_calls):
+        if call.id == id:
+            return call
+    raise UsageError("This turn has no such call.")
 
 
 def _code(call: ToolCall) -> str:
@@ -107,9 +110,10 @@ def _code(call: ToolCall) -> str:
         raise UsageError(
             "The arguments of this call are not a JSON object, so no Python makes the same call."
         )
-    return call_code(
-        call.name if call.tool.server in (SYNTHETIC, UNKNOWN) else str(call.tool), call.arguments
-    )
+    name = str(call.tool)
+    if call.tool.server in (SYNTHETIC, UNKNOWN):
+        name = call.name
+    return call_code(name, call.arguments)
 
 
 def row_of(question: Question, order: int) -> dict[str, Any]:
@@ -119,16 +123,22 @@ def row_of(question: Question, order: int) -> dict[str, Any]:
         row["server"] = one_line(question.server)
     match question:
         case ApprovalQuestion():
-            row |= {"tool": one_line(question.tool.name), "arguments": question.written}
-            row |= {"claims": list(question.claims), "policy": question.policy, "why": question.why}
-            row |= {"choices": list(map(list, question.choices)), "difference": question.difference}
+            row |= {
+                "tool": one_line(question.tool.name),
+                "arguments": question.written,
+                "claims": list(question.claims),
+                "policy": question.policy,
+                "why": question.why,
+                "choices": [list(choice) for choice in question.choices],
+                "difference": question.difference,
+            }
         case SignInQuestion():
             row |= {
                 "message": question.opening,
                 "address": question.address,
                 "ending": question.ending,
+                "fields": [asdict(field) for field in question.fields],
             }
-            row["fields"] = [asdict(field) for field in question.fields]
         case AddressQuestion():
             row |= {"message": question.message, "fields": [], "ours": True}
         case FormQuestion():
@@ -161,41 +171,70 @@ def give(question: Question, answer: str, values: Mapping[str, Any]) -> None:
         UsageError: It is not an answer to this question, something filled in is wrong, or the
             question is no longer open.
     """
-    answers = _answers(question, values)
+    answers = _answers_to(question)
     if answer not in answers:
         raise UsageError(
             f"{shown(answer)} is not an answer to this question.",
             hint=f"Possible answers: {', '.join(answers)}.",
         )
-    answers[answer]()
+    if isinstance(question, ApprovalQuestion):
+        _decide(question, answer, str(values.get("reason", "")))
+    elif isinstance(question, StepQuestion):
+        texts = {key: str(text) for key, text in values.items()}
+        _continue(question, answer, texts)
+    elif isinstance(question, Elicitation):
+        _reply(question, answer, values)
 
 
-def _answers(question: Question, values: Mapping[str, Any]) -> dict[str, Callable[[], None]]:
-    match question:
-        case ApprovalQuestion():
-            approvals: dict[str, Callable[[], None]] = {
-                "approve": question.approve,
-                "approve_for_conversation": lambda: question.approve(for_conversation=True),
-                "approve_for_server": question.approve_for_server,
-                "deny": lambda: question.deny(str(values.get("reason", ""))),
-            }
-            return {answer: approvals[answer] for answer, _ in question.choices}
-        case StepQuestion():
-            texts = {key: str(text) for key, text in values.items()}
-            return {
-                "next": question.next,
-                "edit": lambda: question.edit(texts),
-                "run": lambda: question.run(texts),
-                "stop": question.stop,
-            }
-    answers: dict[str, Callable[[], None]] = {}
+def _answers_to(question: Question) -> list[str]:
+    if isinstance(question, ApprovalQuestion):
+        return [answer for answer, _ in question.choices]
+    if isinstance(question, StepQuestion):
+        return ["next", "edit", "run", "stop"]
+    answers = []
     if isinstance(question, Elicitation):
-        answers = {"decline": question.decline, "cancel": question.cancel}
+        answers += ["decline", "cancel"]
     if isinstance(question, FormQuestion):
-        answers["send"] = lambda: question.answer(values)
+        answers.append("send")
     if isinstance(question, UrlElicitation):
-        answers["accept"] = question.accept
+        answers.append("accept")
     return answers
+
+
+def _decide(question: ApprovalQuestion, answer: str, reason: str) -> None:
+    match answer:
+        case "approve":
+            question.approve()
+        case "approve_for_conversation":
+            question.approve(for_conversation=True)
+        case "approve_for_server":
+            question.approve_for_server()
+        case "deny":
+            question.deny(reason)
+
+
+def _continue(question: StepQuestion, answer: str, texts: dict[str, str]) -> None:
+    match answer:
+        case "next":
+            question.next()
+        case "edit":
+            question.edit(texts)
+        case "run":
+            question.run(texts)
+        case "stop":
+            question.stop()
+
+
+def _reply(question: Elicitation, answer: str, values: Mapping[str, Any]) -> None:
+    match answer:
+        case "decline":
+            question.decline()
+        case "cancel":
+            question.cancel()
+        case "send" if isinstance(question, FormQuestion):
+            question.answer(values)
+        case "accept" if isinstance(question, UrlElicitation):
+            question.accept()
 
 
 MAX_TOGETHER = 7_000_000
@@ -305,10 +344,14 @@ class Transcript:
             "prompt": turn.prompt,
             "html": drawing.html,
             "steps": drawing.steps,
+            "status": turn.status,
+            "images": self._addresses(turn),
         }
-        row |= {"status": turn.status, "images": self._addresses(turn)}
-        before = next((edit.before for edit in turn.edits if edit.call_id is None), None)
-        return row if before is None else {**row, "before": before}
+        for edit in turn.edits:
+            if edit.call_id is None:
+                row["before"] = edit.before
+                break
+        return row
 
     def _addresses(self, turn: Turn) -> list[str]:
         """List the address of each image in the prompt, or empty if its bytes are there."""

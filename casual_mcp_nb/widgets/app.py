@@ -51,13 +51,6 @@ class AppsState(State):
         return {"apps": {app.id: self._row(app) for app in apps}, "seconds": HANDSHAKE_SECONDS}
 
     def _row(self, app: App) -> dict[str, Any]:
-        questions = [
-            row_of(each, order) | {"id": each.id}
-            for order, each in enumerate(self.parts.questions)
-            if isinstance(each, ApprovalQuestion)
-            and each.server == app.tool.server
-            and each.channel == "panel"
-        ]
         return {
             "tool": one_line(str(app.tool)),
             "title": one_line(app.spec.title or app.tool.tool)[:200],
@@ -66,8 +59,19 @@ class AppsState(State):
             "obstacle": app.obstacle or None,
             "reopened": app.reopened,
             "sent": app.last_sent,
-            "questions": {row["id"]: row for row in questions[:MAX_CALLS]},
+            "questions": self._questions_about(app),
         }
+
+    def _questions_about(self, app: App) -> dict[str, dict[str, Any]]:
+        rows: dict[str, dict[str, Any]] = {}
+        for order, question in enumerate(self.parts.questions):
+            if len(rows) == MAX_CALLS:
+                break
+            if not isinstance(question, ApprovalQuestion) or question.channel != "panel":
+                continue
+            if question.server == app.tool.server:
+                rows[question.id] = {**row_of(question, order), "id": question.id}
+        return rows
 
     @command
     async def page(self, app: str) -> dict[str, Any]:
@@ -179,9 +183,12 @@ class AppWidget(SessionWidget):
 
     def __init__(self, app: App, layout: Layout | None = None) -> None:
         self.app = app
-        super().__init__(app, layout, apps=AppsState(app, lambda: [app]))
+        super().__init__(app, layout, apps=AppsState(app, self._only_app))
         # It is there as soon as its call has started.
         self._hear_during_cells()
+
+    def _only_app(self) -> list[App]:
+        return [self.app]
 
     def static(self) -> App:
         """Get the app, which shows its call and its last picture where no kernel runs."""

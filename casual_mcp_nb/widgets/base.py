@@ -135,11 +135,9 @@ class State:
 def unaccepted(parts: SessionParts) -> dict[str, Any] | None:
     """List the entries kept from starting, whole, or return None."""
     report = parts.consent.unaccepted
-    return (
-        None
-        if report is None
-        else {"file": clean(Path(report.source).name), "text": clean(report.text)}
-    )
+    if report is None:
+        return None
+    return {"file": clean(Path(report.source).name), "text": clean(report.text)}
 
 
 class AcceptsConfig:
@@ -173,9 +171,9 @@ def bundle_of(name: str) -> tuple[str, str]:
     Returns:
         JavaScript and CSS.
     """
-    return (STATIC / f"{name}.js").read_text(encoding="utf-8"), (STATIC / f"{name}.css").read_text(
-        encoding="utf-8"
-    )
+    script = (STATIC / f"{name}.js").read_text(encoding="utf-8")
+    style = (STATIC / f"{name}.css").read_text(encoding="utf-8")
+    return script, style
 
 
 _SECONDS_BETWEEN_PATCHES = 0.05
@@ -197,15 +195,17 @@ def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any
 
     Source: RFC 7396. In such patches null means absent, so None is treated as absent.
     """
-    patch: dict[str, Any] = {
-        key: None for key, value in old.items() if value is not None and new.get(key) is None
-    }
+    patch: dict[str, Any] = {}
+    for key, value in old.items():
+        if value is not None and new.get(key) is None:
+            patch[key] = None
     for key, value in new.items():
         before = old.get(key)
         if value is None or value is before:
             continue
         if isinstance(value, Mapping) and isinstance(before, Mapping):
-            if part := merge_patch(before, value):
+            part = merge_patch(before, value)
+            if part:
                 patch[key] = part
         elif value != before:
             patch[key] = without_none(value)
@@ -216,7 +216,9 @@ def without_none(value: Any) -> Any:
     """Remove fields that are None: the front end would take null for 0."""
     if isinstance(value, Mapping):
         return {key: without_none(item) for key, item in value.items() if item is not None}
-    return [without_none(item) for item in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [without_none(item) for item in value]
+    return value
 
 
 @dataclass(frozen=True)
@@ -240,9 +242,9 @@ def _running_cell() -> _CellRun:
 
     # Only a kernel's shell knows about parents.
     parent: dict[str, dict[str, str]] = getattr(get_ipython(), "get_parent", dict)()
-    return _CellRun(
-        parent.get("metadata", {}).get("cellId"), parent.get("header", {}).get("msg_id")
-    )
+    cell = parent.get("metadata", {}).get("cellId")
+    run = parent.get("header", {}).get("msg_id")
+    return _CellRun(cell, run)
 
 
 def _sent(_value: object, widget: SessionWidget) -> dict[str, Any]:
@@ -293,13 +295,13 @@ class SessionWidget(anywidget.AnyWidget):
         self._closed = False
         self._esm, css = bundle_of(self.bundle)
         self._css = f"{self.more_css}\n{css}"
-        given = {} if layout is None else {"layout": layout}
-        super().__init__(picture_key=uuid.uuid4().hex[:12], **given)
+        traits: dict[str, Any] = {"picture_key": uuid.uuid4().hex[:12]}
+        if layout is not None:
+            traits["layout"] = layout
+        super().__init__(**traits)
         self.on_msg(self._on_message)
-        self._cancels = [
-            *(state.watch(self._on_change) for state in states.values()),
-            session.parts.observers.closing.add(self.freeze),
-        ]
+        self._cancels = [state.watch(self._on_change) for state in states.values()]
+        self._cancels.append(session.parts.observers.closing.add(self.freeze))
         # What changed during construction.
         self._on_change()
         if session.parts.turn_service.runner.ended:
@@ -307,10 +309,14 @@ class SessionWidget(anywidget.AnyWidget):
 
     def _hear_during_cells(self) -> None:
         """Have the page's messages delivered while a blocking cell runs, where the kernel can."""
+
+        def where_it_was_sent(_data: object, default: Any) -> Any:
+            return default
+
         if hasattr(self.comm, "_reply_subshell_for"):
             # ipykernel 7.4 would hold them until the cell ends, although the page sends them to a
             # subshell. Other versions deliver them where the page says.
-            self.comm._reply_subshell_for = lambda _data, default: default
+            self.comm._reply_subshell_for = where_it_was_sent
 
     def static(self) -> Any:
         """Build the value that is shown when no kernel runs."""
@@ -407,32 +413,24 @@ class SessionWidget(anywidget.AnyWidget):
         """
         self._run = _running_cell()
         for other in tuple(_displayed):
-            if (
-                other._run.cell
-                and other._run.cell == self._run.cell
-                and other._run.run != self._run.run
-            ):
+            same_cell = bool(other._run.cell) and other._run.cell == self._run.cell
+            if same_cell and other._run.run != self._run.run:
                 other.close()
         _displayed.add(self)
 
     def _view_bundle(self) -> dict[str, Any]:
+        if self._closed:
+            return {}
         view = {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
-        return {} if self._closed else {"application/vnd.jupyter.widget-view+json": view}
+        return {"application/vnd.jupyter.widget-view+json": view}
 
     def _static_bundle(self) -> dict[str, str]:
         bundle: dict[str, str] = self.static()._repr_mimebundle_()
-        footer = (
-            f'<div style="{_FRAME};padding:5px'
-            f' 10px;margin-top:10px;opacity:0.75">{self.footer}</div>'
-            if self.footer
-            else ""
-        )
-        return {
-            **bundle,
-            "text/html": (
-                f'<div style="{_FRAME};padding:8px 14px">{bundle["text/html"]}{footer}</div>'
-            ),
-        }
+        html = bundle["text/html"]
+        if self.footer:
+            style = f"{_FRAME};padding:5px 10px;margin-top:10px;opacity:0.75"
+            html += f'<div style="{style}">{self.footer}</div>'
+        return {**bundle, "text/html": f'<div style="{_FRAME};padding:8px 14px">{html}</div>'}
 
     def _picture_bundle(self) -> dict[str, str]:
         bundle = self._static_bundle()

@@ -30,6 +30,7 @@ from casual_mcp_nb.engine.turn_fields import ChatOptions, spelled_out
 from casual_mcp_nb.errors import CasualMcpError, UsageError
 from casual_mcp_nb.notebook.app import App
 from casual_mcp_nb.notebook.live import Throttle
+from casual_mcp_nb.notebook.parts import SessionParts
 from casual_mcp_nb.notebook.resource_service import several
 from casual_mcp_nb.notebook.step_mode import StepQuestion
 from casual_mcp_nb.views import request_html
@@ -104,10 +105,12 @@ class ConversationsState(State):
         Returns:
             `rows`; `total`, how many there are; `current`, the open one's id.
         """
-        find = partial(
-            self._saver.required.find, status="archived" if archived else "active", limit=MAX_SHOWN
+        stored = await asyncio.to_thread(
+            self._saver.required.find,
+            query[:1_000],
+            status="archived" if archived else "active",
+            limit=MAX_SHOWN,
         )
-        stored = await asyncio.to_thread(find, query[:1_000])
         return {
             "rows": [_row(each) for each in stored],
             "total": stored.total,
@@ -129,7 +132,9 @@ class ConversationsState(State):
 
         In Python: `session.conversations.fork`.
         """
-        problems = [] if id == self._saver.id else await self.open(id)
+        problems: list[str] = []
+        if id != self._saver.id:
+            problems = await self.open(id)
         await asyncio.to_thread(self._turns.fork, -1)
         return problems
 
@@ -168,21 +173,19 @@ class ConversationsState(State):
 
 
 def _row(stored: StoredConversation) -> dict[str, Any]:
+    about = []
+    if stored.damaged:
+        about.append("damaged")
+    if stored.head.forked_from:
+        about.append("fork")
+    about.append(words.count(stored.turns, "turn"))
+    if stored.tokens:
+        about.append(words.tokens(stored.tokens, stored.origin))
     return {
         "id": stored.id,
         "title": first(stored.title, MAX_NAME),
         "changed": stored.changed.isoformat(),
-        "about": ", ".join(
-            filter(
-                None,
-                [
-                    "damaged" if stored.damaged else "",
-                    "fork" if stored.head.forked_from else "",
-                    words.count(stored.turns, "turn"),
-                    words.tokens(stored.tokens, stored.origin) if stored.tokens else "",
-                ],
-            )
-        ),
+        "about": ", ".join(about),
     }
 
 
@@ -206,10 +209,7 @@ class ConversationState(AcceptsConfig, State):
         self._options = options
         # The time that a running call has taken moves on without any event.
         self._redraw = Throttle(
-            session.parts.engine,
-            self.changed,
-            SECONDS_BETWEEN_DRAWINGS,
-            lambda: self._turns.runner.busy,
+            session.parts.engine, self.changed, SECONDS_BETWEEN_DRAWINGS, self._is_busy
         )
         self._transcript = Transcript(again=self._redraw)
         self._own: WeakSet[Turn] = WeakSet()
@@ -217,52 +217,68 @@ class ConversationState(AcceptsConfig, State):
         # While it is there, the message on its way waits for imports, and setting it stops that.
         self._stopped: asyncio.Event | None = None
         self._seen = False
-        for cancel in (
-            session.parts.observers.events.add(self._on_event),
-            session.parts.observers.changes.add(self.changed),
-            session.parts.chat.selection.watch(self.changed),
-            self._redraw.end,
-        ):
-            self.follow(cancel)
-        if self._turns.runner.busy:
+        self.follow(session.parts.observers.events.add(self._on_event))
+        self.follow(session.parts.observers.changes.add(self.changed))
+        self.follow(session.parts.chat.selection.watch(self.changed))
+        self.follow(self._redraw.end)
+        if self._is_busy():
             self._redraw()
+
+    def _is_busy(self) -> bool:
+        return self._turns.runner.busy
 
     def snapshot(self) -> dict[str, Any]:
         """Collect the panel's whole state."""
-        parts, turns = self.parts, self._turns.runner.turns
+        parts, turns, busy = self.parts, self._turns.runner.turns, self._is_busy()
         rows = self._transcript.rows(turns)
-        for turn in turns[-len(rows) :] if rows else ():
-            if apps := parts.apps.opened_in(turn):
+        for turn in turns[len(turns) - len(rows) :]:
+            apps = parts.apps.opened_in(turn)
+            if apps:
                 key = self._transcript.key(turn)
                 rows[key] = {**rows[key], "apps": [app.id for app in apps]}
-        tool_set, fixed = parts.chat.selection.tool_set, self._options.get("model")
-        name = fixed if isinstance(fixed, str | None) else fixed.name
+        questions = {}
+        for order, question in enumerate(parts.questions):
+            questions[question.id] = row_of(question, order)
+        attached = parts.resource_service.pending.items()
         return {
             "turns": rows,
             "earlier": len(turns) - len(rows),
             "pending": self._pending,
-            "busy": self._turns.runner.busy,
-            "in_cell": self._turns.runner.busy and parts.questions.by_input,
-            "doing": self._waiting() if self._pending is not None else self._transcript.doing,
+            "busy": busy,
+            "in_cell": busy and parts.questions.by_input,
+            "doing": self._doing(),
             "said": self._transcript.announcement,
-            "models": [[name, name]] if name else self._models(),
-            "model": name or self._turns.model,
-            "tool_sets": list(parts.chat.tool_sets),
-            "tool_set": tool_set if isinstance(tool_set, str) else None,
-            "custom": tool_set is not None and not isinstance(tool_set, str),
+            **self._chosen_model(),
+            **self._chosen_tool_set(),
             "step_mode": parts.consent.step_mode,
             "examples": [] if turns else self._examples(),
             "image_limits": {"each": MAX_BYTES, "together": MAX_TOGETHER},
-            "attached": {
-                id: _label(attachment) for id, attachment in parts.resource_service.pending.items()
-            },
-            "questions": {
-                question.id: row_of(question, order)
-                for order, question in enumerate(parts.questions)
-            },
+            "attached": {id: _label(attachment) for id, attachment in attached},
+            "questions": questions,
             "calls": parts.consent.call_count,
             "unaccepted": unaccepted(parts),
         }
+
+    def _chosen_model(self) -> dict[str, Any]:
+        fixed = self._options.get("model")
+        name = fixed if isinstance(fixed, str | None) else fixed.name
+        if not name:
+            return {"models": self._models(), "model": self._turns.model}
+        return {"models": [[name, name]], "model": name}
+
+    def _chosen_tool_set(self) -> dict[str, Any]:
+        chosen = self.parts.chat.selection.tool_set
+        named = isinstance(chosen, str)
+        return {
+            "tool_sets": list(self.parts.chat.tool_sets),
+            "tool_set": chosen if named else None,
+            "custom": chosen is not None and not named,
+        }
+
+    def _doing(self) -> str:
+        if self._pending is None:
+            return self._transcript.doing
+        return self._waiting()
 
     @command
     def seen(self) -> None:
@@ -277,22 +293,25 @@ class ConversationState(AcceptsConfig, State):
 
     def _models(self) -> list[list[str]]:
         config = self.parts.config
+        labels = {name: name for name in config.models}
         offline = [
             name
             for name, model in config.models.items()
             if config.clients[model.client].provider == "offline"
         ]
-        labels = {name: f"{PLANNER}: {name}" if len(offline) > 1 else PLANNER for name in offline}
-        return [[name, labels.get(name, name)] for name in config.models]
+        for name in offline:
+            labels[name] = PLANNER
+            if len(offline) > 1:
+                labels[name] = f"{PLANNER}: {name}"
+        return [[name, label] for name, label in labels.items()]
 
     def _examples(self) -> list[str]:
         """List questions to begin with, for the bundled servers that are there."""
-        servers = self.parts.config.servers.values()
-        return [
-            BUNDLED[server.bundled].example
-            for server in servers
-            if server.bundled and BUNDLED[server.bundled].example
-        ]
+        examples = []
+        for server in self.parts.config.servers.values():
+            if server.bundled:
+                examples.append(BUNDLED[server.bundled].example)
+        return [example for example in examples if example]
 
     async def _connect(self) -> None:
         # Failures are shown where they matter: in a server's status, or when a turn cannot start.
@@ -314,18 +333,17 @@ class ConversationState(AcceptsConfig, State):
         """
         if not prompt.strip():
             raise UsageError("There is nothing to send: write a message first.")
-        # What it holds is imported only where it is needed, which is not on the loop.
-        message: Prompt = (
-            await asyncio.to_thread(with_attached, prompt, images) if images else prompt
-        )
+        message: Prompt = prompt
+        if images:
+            # What it holds is imported only where it is needed, which is not on the loop.
+            message = await asyncio.to_thread(with_attached, prompt, images)
         pending = self.parts.resource_service.take_pending()
-        options: ChatOptions = (
-            {**self._options, "attach": [*several(self._options.get("attach")), *pending.values()]}
-            if pending
-            else self._options
-        )
+        options = self._options
+        if pending:
+            attach = [*several(options.get("attach")), *pending.values()]
+            options = {**options, "attach": attach}
         try:
-            await self._begin(lambda: self._turns.submit(message, options), prompt)
+            await self._begin(partial(self._turns.submit, message, options), prompt)
         except BaseException:
             self.parts.resource_service.restore_pending(pending)
             raise
@@ -349,8 +367,9 @@ class ConversationState(AcceptsConfig, State):
         if prompt is not None and not prompt.strip():
             raise UsageError("There is nothing to send: write a message first.")
         index = self._index(turn)
-        pending = self._turns.runner.turns[index].prompt if prompt is None else prompt
-        await self._begin(lambda: self._turns.submit_rerun(index, prompt, self._options), pending)
+        shown = self._turns.runner.turns[index].prompt if prompt is None else prompt
+        start = partial(self._turns.submit_rerun, index, prompt, self._options)
+        await self._begin(start, shown)
 
     @command
     async def request(self, turn: str, step: int) -> str:
@@ -411,10 +430,11 @@ class ConversationState(AcceptsConfig, State):
     def _differences(self, turn: Turn) -> dict[str, Any]:
         """Collect a turn's options that the next `chat` would not have by itself."""
         started, selection = turn.started, self.parts.chat.selection
-        own = self._options if turn in self._own else {}
-        options: dict[str, Any] = {
-            name: value for name, value in own.items() if isinstance(value, str | int | float)
-        }
+        options: dict[str, Any] = {}
+        if turn in self._own:
+            for name, value in self._options.items():
+                if isinstance(value, str | int | float):
+                    options[name] = value
         if started.model in self.parts.config.models and started.model != self._turns.model:
             options["model"] = started.model
         if started.tool_set in self.parts.chat.tool_sets and started.tool_set != selection.tool_set:
@@ -507,15 +527,17 @@ class ConversationState(AcceptsConfig, State):
                 self._own.add(turn)
                 started.set()
 
+        def on_end(_future: Future[Turn], _parts: SessionParts = self.parts) -> None:
+            # It has the session's parts, so that nothing collects them before the turn has ended.
+            loop.call_soon_threadsafe(started.set)
+
         cancel = self.parts.observers.events.add(on_event)
         self._pending = prompt
         self.changed()
         try:
             await self._imported()
             future = start()
-            future.add_done_callback(lambda _: loop.call_soon_threadsafe(started.set))
-            # Its session is not collected before it has ended, though nobody else holds it.
-            future.add_done_callback(lambda _: self.parts and None)
+            future.add_done_callback(on_end)
             await started.wait()
         finally:
             cancel()
@@ -550,9 +572,9 @@ class ConversationState(AcceptsConfig, State):
         starting = sum(server.state == "starting" for server in servers)
         if starting:
             return f"Starting servers: {len(servers) - starting} of {len(servers)} ready …"
-        return (
-            "Loading the model's libraries …" if self._stopped is not None else "Asking the model …"
-        )
+        if self._stopped is not None:
+            return "Loading the model's libraries …"
+        return "Asking the model …"
 
     def _on_event(self, turn: Turn, event: Event) -> None:
         self._transcript.note(turn, event, len(self._turns.runner.turns))
@@ -579,18 +601,17 @@ class TokensState(State):
     def snapshot(self) -> dict[str, Any]:
         """Collect rows by turn and step, from 1, the sums, and the names of request parts."""
         stats = [self._stats(turn) for turn in self.parts.runner.turns]
-        rows = {
-            f"{number}.{step.step + 1}": _row_of(step, number)
-            for number, turn in enumerate(stats, 1)
-            for step in turn.steps
-        }
+        rows, turns = {}, {}
+        for number, turn in enumerate(stats, 1):
+            for step in turn.steps:
+                rows[f"{number}.{step.step + 1}"] = _row_of(step, number)
+            if turn.steps:
+                turns[str(number)] = _sum(turn)
         return {
             "parts": list(PARTS.values()),
             "rows": dict(list(rows.items())[-MAX_STEPS:]),
             "earlier": max(0, len(rows) - MAX_STEPS),
-            "turns": {
-                str(number): _sum(turn) for number, turn in enumerate(stats, 1) if turn.steps
-            },
+            "turns": turns,
             "all": _sum(sum(stats, ChatStats())),
         }
 
@@ -620,16 +641,16 @@ def _row_of(step: StepStats, turn: int) -> dict[str, Any]:
 
 
 def _sum(stats: ChatStats) -> dict[str, Any]:
-    sent: dict[str, Any] = {
+    reuse_is_known = any(step.reused is not None for step in stats.steps)
+    return {
         "sent": stats.sent_tokens,
         "origin": stats.parts.origin,
         "steps": len(stats.steps),
+        "reused": stats.reused_tokens if reuse_is_known else None,
+        "parts": list(stats.parts.as_dict().values()),
+        "answer": stats.tokens.completion_tokens,
+        "answer_origin": stats.tokens.origin,
     }
-    sent["reused"] = (
-        stats.reused_tokens if any(step.reused is not None for step in stats.steps) else None
-    )
-    sent["parts"] = list(stats.parts.as_dict().values())
-    return sent | {"answer": stats.tokens.completion_tokens, "answer_origin": stats.tokens.origin}
 
 
 class Panel(SessionWidget):
@@ -669,9 +690,10 @@ class Panel(SessionWidget):
 
     def _apps_of_turns(self) -> list[App]:
         parts = self.session.parts
-        return [
-            app for turn in parts.runner.turns[-MAX_TURNS:] for app in parts.apps.opened_in(turn)
-        ]
+        apps: list[App] = []
+        for turn in parts.runner.turns[-MAX_TURNS:]:
+            apps += parts.apps.opened_in(turn)
+        return apps
 
     def static(self) -> Conversation:
         """Get the conversation as it is now."""

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from itertools import chain
 from typing import Any, Literal
 
 from casual_mcp_nb.base.content import ContentPart
@@ -56,18 +57,16 @@ class ResourcesState(State):
         """Count resources, prompts and skills, with followed ones and the next message's
         attachments.
         """
+        followed = {}
+        for each in self._service.subscriptions:
+            row = {"updates": each.updates, "problem": each.problem or None}
+            followed[f"{each.server} {each.uri}"] = row
         return {
             "version": self._version,
             "resources": len(self._resources),
             "prompts": len(self._prompts),
             "skills": len(self._skills),
-            "followed": {
-                f"{each.server} {each.uri}": {
-                    "updates": each.updates,
-                    "problem": each.problem or None,
-                }
-                for each in self._service.subscriptions
-            },
+            "followed": followed,
             "attached": len(self._service.pending),
         }
 
@@ -85,20 +84,21 @@ class ResourcesState(State):
             self._looked = True
             await self._update()
         terms = query[:1_000].casefold().split()
-        rows = [_row(offer) for offer in (*self._skills, *self._resources, *self._prompts)]
-        matching = [row for row in rows if all(term in row["haystack"] for term in terms)]
-        order = {row["server"]: index for index, row in enumerate(reversed(rows))}
-        matching.sort(key=lambda row: -order[row["server"]])
-        shown = [
-            {key: value for key, value in row.items() if key != "haystack"}
-            for row in matching[:MAX_SHOWN]
-        ]
-        lists = (self._resources.problems, self._prompts.problems, self._skills.problems)
-        problems = [
-            cut(clean(text), 500)
-            for text in dict.fromkeys(text for each in lists for text in each.values())
-        ]
-        return {"rows": shown, "total": len(matching), "problems": problems}
+        # The servers in the order in which they come first, each with what matches.
+        groups: dict[str, list[dict[str, Any]]] = {}
+        for offer in (*self._skills, *self._resources, *self._prompts):
+            group = groups.setdefault(offer.server, [])
+            if _matches(offer, terms):
+                group.append(_row(offer))
+        rows = list(chain.from_iterable(groups.values()))
+        problems: dict[str, None] = {}
+        for listing in (self._resources, self._prompts, self._skills):
+            problems |= dict.fromkeys(listing.problems.values())
+        return {
+            "rows": rows[:MAX_SHOWN],
+            "total": len(rows),
+            "problems": [cut(clean(text), 500) for text in problems],
+        }
 
     @command
     async def read(self, kind: Kind, server: str, name: str, values: dict[str, str]) -> str:
@@ -133,35 +133,33 @@ class ResourcesState(State):
 
         In Python: `session.prompts.complete`.
         """
+        begun = values.get(argument, "")
         if kind == "skill":
-            files = (
-                file.path
-                for skill in self._skills
-                if (skill.server, skill.name) == (server, name)
-                for file in skill.files
-            )
-            return [path for path in files if path.startswith(values.get(argument, ""))][:MAX_SHOWN]
+            return self._files_of_skill(server, name, begun)
         others = {key: value for key, value in values.items() if key != argument and value}
         offer = f"{server}:{name}" if kind == "prompt" else name
         with suppress(CasualMcpError):
-            completions = await self._service.complete(
-                offer, argument, values.get(argument, ""), others
-            )
+            completions = await self._service.complete(offer, argument, begun, others)
             return [first(value, MAX_NAME) for value in completions if len(value) <= MAX_NAME]
         return []
+
+    def _files_of_skill(self, server: str, name: str, begun: str) -> list[str]:
+        paths: list[str] = []
+        for skill in self._skills:
+            if (skill.server, skill.name) == (server, name):
+                paths += [file.path for file in skill.files]
+        return [path for path in paths if path.startswith(begun)][:MAX_SHOWN]
 
     @command
     def code_of(self, kind: Kind, server: str, name: str, values: dict[str, str]) -> str:
         """Write the same as a line of Python."""
         given = {key: value for key, value in values.items() if value}
         if kind == "skill":
-            arguments = ", ".join(
-                json.dumps(text) for text in (f"{server}:{name}", *given.values())
-            )
+            arguments = ", ".join(map(json.dumps, (f"{server}:{name}", *given.values())))
             return f"session.resources.skills.read({arguments})"
-        return (
-            prompt_code(server, name, given) if kind == "prompt" else read_code(name, server, given)
-        )
+        if kind == "prompt":
+            return prompt_code(server, name, given)
+        return read_code(name, server, given)
 
     @command
     async def set_followed(self, server: str, uri: str, on: bool) -> None:
@@ -199,66 +197,100 @@ class ResourcesState(State):
             with suppress(CasualMcpError):
                 resources, prompts = await self._service.list_connected()
                 skills = await self._service.list_connected_skills()
-                # The files of skills are read as skills, which checks them.
-                owners = {skill.server for skill in skills}
-                others = (
-                    each
-                    for each in resources
-                    if each.server not in owners or not each.uri.startswith("skill:")
-                )
-                resources = Resources(tuple(others), resources.problems)
-                before = tuple(self._resources), tuple(self._prompts), tuple(self._skills)
-                if (tuple(resources), tuple(prompts), tuple(skills)) != before:
-                    self._version += 1
-                self._resources, self._prompts, self._skills = resources, prompts, skills
+                self._keep(_without_skills(resources, skills), prompts, skills)
         finally:
             self._updating = False
         self.changed()
         if self._update_again:
             await self._update()
 
+    def _keep(self, resources: Resources, prompts: Prompts, skills: Skills) -> None:
+        before = tuple(self._resources), tuple(self._prompts), tuple(self._skills)
+        if (tuple(resources), tuple(prompts), tuple(skills)) != before:
+            self._version += 1
+        self._resources, self._prompts, self._skills = resources, prompts, skills
+
+
+def _without_skills(resources: Resources, skills: Skills) -> Resources:
+    """Leave out the files of skills: they are read as skills, which checks them."""
+    owners = {skill.server for skill in skills}
+    others = []
+    for each in resources:
+        if each.server not in owners or not each.uri.startswith("skill:"):
+            others.append(each)
+    return Resources(tuple(others), resources.problems)
+
+
+def _matches(offer: Resource | ServerPrompt | Skill, terms: Iterable[str]) -> bool:
+    text = f"{offer.server} {offer.name} {offer.description}"
+    if not isinstance(offer, Skill):
+        text += f" {offer.title}"
+    if not isinstance(offer, ServerPrompt):
+        text += f" {offer.uri}"
+    if isinstance(offer, Resource):
+        text += f" {offer.mime_type or ''}"
+    text = text.casefold()
+    return all(term in text for term in terms)
+
 
 def _row(offer: Resource | ServerPrompt | Skill) -> dict[str, Any]:
     if isinstance(offer, Skill):
-        size = f"≈ {offer.tokens:,} tokens" if offer.tokens is not None else ""
-        return {
-            "server": offer.server,
-            "name": offer.name,
-            "title": offer.name,
-            "kind": "skill",
-            "summary": first(offer.description, MAX_SUMMARY),
-            "description": cut(clean(offer.description), _MAX_DESCRIPTION),
-            "haystack": f"{offer.server} {offer.name} {offer.description} {offer.uri}".casefold(),
-            "about": " · ".join(
-                filter(None, [size, words.count(len(offer.files), "file") if offer.files else ""])
-            ),
-            "fields": [{"name": "file", "description": f"default {SKILL_FILE}", "required": False}],
-        }
-    is_prompt = isinstance(offer, ServerPrompt)
+        return _skill_row(offer)
     row: dict[str, Any] = {
         "server": offer.server,
-        "name": offer.name if isinstance(offer, ServerPrompt) else offer.uri,
         "title": first(offer.title or offer.name, MAX_NAME),
-        "kind": "prompt" if is_prompt else "resource",
         "summary": first(offer.description, MAX_SUMMARY),
         "description": cut(clean(offer.description), _MAX_DESCRIPTION),
-        "haystack": f"{offer.server} {offer.name} {offer.title} {offer.description}".casefold(),
     }
     if isinstance(offer, ServerPrompt):
-        row["fields"] = [
-            {
-                "name": each.name,
-                "description": first(each.description, MAX_SUMMARY),
-                "required": each.required,
-            }
-            for each in offer.arguments
-        ]
-        return row
-    row["haystack"] += f" {offer.uri} {offer.mime_type or ''}".casefold()
-    row["template"] = offer.is_template
-    row["fields"] = [
-        {"name": name, "description": "", "required": True} for name in offer.parameters or ()
-    ]
-    size = words.size(offer.size) if offer.size is not None else ""
-    row["about"] = " · ".join(filter(None, [first(offer.mime_type or "", MAX_NAME), size]))
-    return row
+        return {**row, **_prompt_fields(offer)}
+    return {**row, **_resource_fields(offer)}
+
+
+def _skill_row(skill: Skill) -> dict[str, Any]:
+    about = []
+    if skill.tokens is not None:
+        about.append(f"≈ {skill.tokens:,} tokens")
+    if skill.files:
+        about.append(words.count(len(skill.files), "file"))
+    return {
+        "server": skill.server,
+        "name": skill.name,
+        "title": skill.name,
+        "kind": "skill",
+        "summary": first(skill.description, MAX_SUMMARY),
+        "description": cut(clean(skill.description), _MAX_DESCRIPTION),
+        "about": " · ".join(about),
+        "fields": [{"name": "file", "description": f"default {SKILL_FILE}", "required": False}],
+    }
+
+
+def _prompt_fields(prompt: ServerPrompt) -> dict[str, Any]:
+    fields = []
+    for argument in prompt.arguments:
+        field = {
+            "name": argument.name,
+            "description": first(argument.description, MAX_SUMMARY),
+            "required": argument.required,
+        }
+        fields.append(field)
+    return {"name": prompt.name, "kind": "prompt", "fields": fields}
+
+
+def _resource_fields(resource: Resource) -> dict[str, Any]:
+    about = []
+    mime_type = first(resource.mime_type or "", MAX_NAME)
+    if mime_type:
+        about.append(mime_type)
+    if resource.size is not None:
+        about.append(words.size(resource.size))
+    fields = []
+    for name in resource.parameters or ():
+        fields.append({"name": name, "description": "", "required": True})
+    return {
+        "name": resource.uri,
+        "kind": "resource",
+        "template": resource.is_template,
+        "about": " · ".join(about),
+        "fields": fields,
+    }

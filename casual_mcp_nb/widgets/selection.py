@@ -65,9 +65,8 @@ def with_tools(
     tool_set: ToolSetConfig, tools: Collection[ToolSpec], catalog: Catalog
 ) -> ToolSetConfig:
     """Add these tools to a toolset."""
-    included = {tool.tool_name for tool in filter_tools(catalog, tool_set)} | {
-        tool.tool_name for tool in tools
-    }
+    included = {tool.tool_name for tool in filter_tools(catalog, tool_set)}
+    included |= {tool.tool_name for tool in tools}
     changed = {tool.server for tool in tools}
     rules = {server: rule_for(catalog.by_server[server], included) for server in changed}
     return tool_set.model_copy(update={"servers": {**tool_set.servers, **rules}})
@@ -82,15 +81,20 @@ def toolset_from_selection(
     part of a toolset.
     """
     included = {tool.tool_name for tool in filter_tools(catalog, tool_set)} - off
-    rules: dict[str, Rule] = dict(tool_set.servers) if tool_set else {}
+    description = ""
+    rules: dict[str, Rule] = {}
+    if tool_set is not None:
+        description = tool_set.description
+        rules.update(tool_set.servers)
     for server, tools in catalog.by_server.items():
-        in_use = selection.servers.get(server) != "off"
-        if in_use if tool_set is None else any(tool.tool_name in off for tool in tools):
+        if tool_set is None:
+            has_own_rule = selection.servers.get(server) != "off"
+        else:
+            has_own_rule = any(tool.tool_name in off for tool in tools)
+        if has_own_rule:
             rules[server] = rule_for(tools, included)
-    description = tool_set.description if tool_set else ""
-    return ToolSetConfig(
-        description=description, servers={server: rule for server, rule in rules.items() if rule}
-    )
+    not_empty = {server: rule for server, rule in rules.items() if rule}
+    return ToolSetConfig(description=description, servers=not_empty)
 
 
 _OPTIONS = {"discovery", *DiscoveryOptions.model_fields}
@@ -122,20 +126,16 @@ class SelectionState(AcceptsConfig, ToolsState):
         if selection != self._selection:
             self._before, self._selection = self._selection, selection
         view = self._chat.current_view(selection)
-        servers = self.servers
-        inside = defaultdict[str, list[ToolSpec]](list)
-        for tool in (*view.loaded, *view.deferred):
-            inside[tool.server].append(tool)
+        servers = self._server_rows(selection, view)
+        limits = {}
+        for name, limit in option_limits():
+            limits[name] = {"label": limit.label, "help": limit.help}
+        calls = Counter(direct_call.call.name for direct_call in self.parts.tools.recorded.list())
         state: dict[str, Any] = {
             "order": list(servers),
-            "servers": {
-                name: server_row(status, selection, servers.modes[name], inside[name])
-                for name, status in servers.items()
-            },
+            "servers": servers,
             "options": selection.model_dump(include=_OPTIONS),
-            "limits": {
-                name: {"label": limit.label, "help": limit.help} for name, limit in option_limits()
-            },
+            "limits": limits,
             "tool_sets": self._tool_sets(selection, view),
             "budget": self._budget(view),
             "manifest": {
@@ -145,14 +145,24 @@ class SelectionState(AcceptsConfig, ToolsState):
             },
             "bundled_names": {name: server.summary for name, server in BUNDLED.items()},
             "unaccepted": unaccepted(self.parts),
-            "calls": dict(
-                Counter(direct_call.call.name for direct_call in self.parts.tools.recorded.list())
-            ),
+            "calls": dict(calls),
         }
         if self._with_tools:
             state["tools"] = self._rows_of(view.catalog)
             state["fates"] = tool_statuses(view, selection.servers, self._off(selection))
-        return {**state, "problem": view.problem} if view.problem else state
+        if view.problem:
+            state["problem"] = view.problem
+        return state
+
+    def _server_rows(self, selection: Selection, view: ToolView) -> dict[str, dict[str, Any]]:
+        inside = defaultdict[str, list[ToolSpec]](list)
+        for tool in (*view.loaded, *view.deferred):
+            inside[tool.server].append(tool)
+        servers = self.servers
+        rows = {}
+        for name, status in servers.items():
+            rows[name] = server_row(status, selection, servers.modes[name], inside[name])
+        return rows
 
     @command
     def set_mode(self, server: str, mode: Mode) -> None:
@@ -302,9 +312,8 @@ class SelectionState(AcceptsConfig, ToolsState):
             UnknownNameError: There is no such tool.
         """
         tool = self.catalog.resolve(name)
-        return await asyncio.to_thread(
-            tool_detail, tool, self.parts.tools.changed.get(tool.tool_name)
-        )
+        change = self.parts.tools.changed.get(tool.tool_name)
+        return await asyncio.to_thread(tool_detail, tool, change)
 
     @command
     def accept_change(self, name: str) -> None:
@@ -328,10 +337,9 @@ class SelectionState(AcceptsConfig, ToolsState):
             ServerError: The server failed.
         """
         tool = self.catalog.resolve(name)
+        arguments = arguments_of(tool, filled)
         try:
-            direct_call = await self.parts.tools.call_recorded(
-                tool.wire_name, arguments_of(tool, filled)
-            )
+            direct_call = await self.parts.tools.call_recorded(tool.wire_name, arguments)
         finally:
             self.changed()
         return {
@@ -360,12 +368,8 @@ class SelectionState(AcceptsConfig, ToolsState):
         Raises:
             UnknownNameError: There is no such tool.
         """
-        return [
-            call_row(direct_call)
-            for direct_call in self.parts.tools.recorded.list(
-                self.catalog.resolve(name).tool_name if name else None
-            )
-        ]
+        tool = self.catalog.resolve(name).tool_name if name else None
+        return [call_row(direct_call) for direct_call in self.parts.tools.recorded.list(tool)]
 
     @command
     async def call_html(self, id: str) -> str:
@@ -415,13 +419,10 @@ class SelectionState(AcceptsConfig, ToolsState):
             UnknownNameError: There is no such server.
         """
         log = self.parts.servers.log(server)
-        return {
-            "lines": [
-                {"at": line.at, "level": clean(line.level), "text": clean(line.text)}
-                for line in log
-            ],
-            "dropped": log.dropped,
-        }
+        lines = []
+        for line in log:
+            lines.append({"at": line.at, "level": clean(line.level), "text": clean(line.text)})
+        return {"lines": lines, "dropped": log.dropped}
 
     @command
     async def messages(self, server: str, tool: str | None = None) -> list[dict[str, Any]]:
@@ -459,9 +460,8 @@ class SelectionState(AcceptsConfig, ToolsState):
         """
 
         def rows() -> dict[str, Any]:
-            return wire_rows(
-                self.parts.servers.wire(server, method or None, text[:MAX_NAME] or None)
-            )
+            wire = self.parts.servers.wire(server, method or None, text[:MAX_NAME] or None)
+            return wire_rows(wire)
 
         return await asyncio.to_thread(rows)
 
@@ -473,12 +473,14 @@ class SelectionState(AcceptsConfig, ToolsState):
             missing = names - {tool.tool_name for tool in filter_tools(tools, tool_set)}
             if missing:
                 selection.tool_set = with_tools(tool_set, tools, catalog)
-        others = {
-            name
-            for name in selection.tools_off
-            if (tool := catalog.get(name)) is None or tool.tool_name not in names
-        }
-        selection.tools_off = others if on else others | {tool.wire_name for tool in tools}  # type: ignore[assignment]
+        off = set()
+        for name in selection.tools_off:
+            tool = catalog.get(name)
+            if tool is None or tool.tool_name not in names:
+                off.add(name)
+        if not on:
+            off |= {tool.wire_name for tool in tools}
+        selection.tools_off = off  # type: ignore[assignment]
 
     def _use(self, tool_set: ToolSetConfig | str) -> None:
         """Use an edited toolset. Its rules now include the tools that were excluded one by one."""
@@ -491,14 +493,11 @@ class SelectionState(AcceptsConfig, ToolsState):
         view = self.view
         rules: dict[str, Any] = dict(servers)
         for server, names in (ticked or {}).items():
-            tools = [
-                tool
-                for tool in view.catalog.by_server.get(server, ())
-                if tool.restriction is None and tool.tool_name not in view.excluded
-            ]
-            wanted = {tool.tool_name for tool in tools} & {
-                view.catalog.resolve(name).tool_name for name in names
-            }
+            tools = []
+            for tool in view.catalog.by_server.get(server, ()):
+                if tool.restriction is None and tool.tool_name not in view.excluded:
+                    tools.append(tool)
+            wanted = {view.catalog.resolve(name).tool_name for name in names}
             rule = rule_for(tools, wanted)
             if rule:
                 rules[server] = rule
@@ -510,12 +509,12 @@ class SelectionState(AcceptsConfig, ToolsState):
         cached, rows = self._rows
         if cached is not catalog:
             fresh = rows_of(catalog)
-            # What did not change stays the same object, so that it is not sent again.
-            rows = {
-                server: rows[server] if rows.get(server) == new else new
-                for server, new in fresh.items()
-            }
-            self._rows = (catalog, rows)
+            for server, new in fresh.items():
+                # What did not change stays the same object, so that it is not sent again.
+                if rows.get(server) == new:
+                    fresh[server] = rows[server]
+            self._rows = (catalog, fresh)
+            return fresh
         return rows
 
     def _budget(self, view: ToolView) -> dict[str, Any]:
@@ -526,28 +525,26 @@ class SelectionState(AcceptsConfig, ToolsState):
         }
         if self._before is not None:
             before = self._chat.current_view(self._before)
-            budget["before"] = {
-                **budget_of(before),
-                **_turn_costs(estimated_budget(self._chat, before).now),
-            }
+            costs = estimated_budget(self._chat, before).now
+            budget["before"] = {**budget_of(before), **_turn_costs(costs)}
         return budget
 
     def _tool_sets(self, selection: Selection, view: ToolView) -> dict[str, Any]:
         path = self.parts.config.path
-        tool_sets = {
-            name: {**plain_tool_set(tool_set), "size": self._size(name, tool_set, view.catalog)}
-            for name, tool_set in tuple(self._chat.tool_sets.items())
-        }
+        tool_sets = {}
+        for name, tool_set in tuple(self._chat.tool_sets.items()):
+            size = self._size(name, tool_set, view.catalog)
+            tool_sets[name] = {**plain_tool_set(tool_set), "size": size}
         state: dict[str, Any] = {
             "order": list(tool_sets),
             "known": tool_sets,
             "file": path.name if path else "",
         }
         if isinstance(selection.tool_set, ToolSetConfig):
-            return {**state, "own": plain_tool_set(selection.tool_set)}
-        return (
-            {**state, "selected": selection.tool_set} if selection.tool_set is not None else state
-        )
+            state["own"] = plain_tool_set(selection.tool_set)
+        elif selection.tool_set is not None:
+            state["selected"] = selection.tool_set
+        return state
 
     def _size(self, name: str, tool_set: ToolSetConfig, catalog: Catalog) -> int:
         """Count how many tools a toolset includes, each once."""
@@ -562,5 +559,9 @@ def _html(direct_call: DirectCall) -> str:
 
 
 def _turn_costs(costs: TurnCosts) -> dict[str, int]:
-    names = ("first_request", "turn", "ten_turns", "ten_turns_worst")
-    return {name: getattr(costs, name) for name in names}
+    return {
+        "first_request": costs.first_request,
+        "turn": costs.turn,
+        "ten_turns": costs.ten_turns,
+        "ten_turns_worst": costs.ten_turns_worst,
+    }

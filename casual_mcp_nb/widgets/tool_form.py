@@ -49,16 +49,18 @@ def arguments_of(tool: ToolSpec, filled: Mapping[str, str]) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     problems = []
     for field in fields_of(tool):
-        text = filled.get(field["name"], "")
+        name, kind, required = field["name"], field["kind"], field["required"]
+        text = filled.get(name, "")
+        # An empty text is a value only where one is required.
+        is_value = text != "" or (kind == "string" and required and name in filled)
+        if not is_value:
+            if required:
+                problems.append(f"{shown(name)} is required")
+            continue
         try:
-            if text or (
-                field["kind"] == "string" and field["required"] and field["name"] in filled
-            ):
-                arguments[field["name"]] = _value(field, text)
-            elif field["required"]:
-                problems.append(f"{shown(field['name'])} is required")
+            arguments[name] = _value(field, text)
         except ValueError:
-            problems.append(f"{shown(field['name'])} is not {_WORDS[field['kind']]}: {shown(text)}")
+            problems.append(f"{shown(name)} is not {_WORDS[kind]}: {shown(text)}")
     if problems:
         raise UsageError(f"{'; '.join(problems)}.")
     return arguments
@@ -91,14 +93,18 @@ def _form(part: SchemaReader) -> dict[str, Any]:
             "kind": "choice",
             "choices": [cut(clean(pretty(choice, indent=None)), 200) for choice in part.choices],
         }
-    kind = part.types[0] if len(part.types) == 1 else None
-    return {"kind": kind if kind in _KINDS else "json"}
+    if len(part.types) == 1 and part.types[0] in _KINDS:
+        return {"kind": part.types[0]}
+    return {"kind": "json"}
 
 
 def _default(value: object, kind: str) -> dict[str, str]:
     if value is None:
         return {}
-    text = value if kind == "string" and isinstance(value, str) else pretty(value, indent=None)
+    if kind == "string" and isinstance(value, str):
+        text = value
+    else:
+        text = pretty(value, indent=None)
     return {"default": cut(clean(text), 200)}
 
 

@@ -36,7 +36,7 @@ from casual_mcp_nb.providers.scripted import call, scripted_model
 from casual_mcp_nb.widgets import Explorer, ManifestView, Panel, SearchBox, ServerToggles, TokenMeter, ToolsetPicker
 from casual_mcp_nb.widgets.app import AppWidget
 from casual_mcp_nb.widgets.base import SessionWidget
-from casual_mcp_nb.widgets.explorer import RunsExplorer
+from casual_mcp_nb.widgets.runs import RunsExplorer
 servers = {{"shop": shop(), "places": app_server("http://127.0.0.1:9", "http://127.0.0.1:9")}}
 session = Session({{}}, in_process=servers, store=None, quiet=True)
 session.connect()

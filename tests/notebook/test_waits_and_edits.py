@@ -35,8 +35,9 @@ from casual_mcp_nb.conversation.views import turn_mark
 from casual_mcp_nb.notebook.questions import ApprovalQuestion, Question
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.views import document, live_bundle, mimebundle, transcript_html, turn_bundle
+from casual_mcp_nb.widgets._slides import slides_of
 from casual_mcp_nb.widgets._transcript import Transcript
-from casual_mcp_nb.widgets.player import TIERS, slides_of
+from casual_mcp_nb.widgets.player import TIERS
 
 WAIT = 60.0
 LINK = {

@@ -21,7 +21,7 @@ from casual_mcp_nb.experiments.matching import FAILURE_GROUPS
 from casual_mcp_nb.experiments.records import RunResults
 from casual_mcp_nb.providers.scripted import call, scripted_model
 from casual_mcp_nb.widgets.base import merge_patch
-from casual_mcp_nb.widgets.explorer import RunsExplorer
+from casual_mcp_nb.widgets.runs import RunsExplorer
 
 EVIL = "<script>alert(1)</script>\u202e"
 GREETING = ToolUseCase("Hello! " + EVIL, no_call=True, id="hello" + EVIL)

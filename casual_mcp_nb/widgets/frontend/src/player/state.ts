@@ -1,4 +1,4 @@
-// The data in the page, as `casual_mcp_nb/widgets/player.py` makes it.
+// The data in the page, as `casual_mcp_nb/widgets/_slides.py` and `player.py` make it.
 
 import type { Origin } from "../tokens/state";
 

@@ -1,4 +1,4 @@
-// The state of the widget, as `RunsState` in `casual_mcp_nb/widgets/explorer.py` makes it.
+// The state of the widget, as `RunsState` in `casual_mcp_nb/widgets/runs.py` makes it.
 
 import type { Origin } from "../tokens/state";
 
