@@ -1,38 +1,24 @@
-"""Send a request to a model, with retries and rate limits.
-
-Report every wait and explain every failure.
-"""
+"""A request to a model, which waits for limits, is retried, and is sent in the form that the provider takes."""
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from json import JSONDecodeError
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config_base import NO_OPTIONS
 from casual_mcp_nb.base.limits import TimeLimit, load
-from casual_mcp_nb.base.proxies import connection_advice, odd_variable
-from casual_mcp_nb.base.secret import Mask, MaskedError, mask_of, redacted
 from casual_mcp_nb.base.tokens import request_tokens
 from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.errors import (
     AnswerLimitError,
-    AuthenticationError,
     BadRequestError,
     CasualMcpError,
-    ContentRefusedError,
     ContextOverflowError,
-    IncompleteStreamError,
-    MalformedAnswerError,
     NativeDeferralError,
-    OverloadedError,
-    PermissionDeniedError,
     ProviderError,
-    ProviderTimeout,
     RateLimitError,
     shown,
 )
@@ -41,10 +27,10 @@ from casual_mcp_nb.providers._clients import (
     ContentFiltered,
     EmptyStream,
     InvalidResponse,
-    Reported,
     StreamTruncated,
     refuses_deferral,
 )
+from casual_mcp_nb.providers._failures import explained
 from casual_mcp_nb.providers._offered import (
     NOTHING,
     Offered,
@@ -56,7 +42,7 @@ from casual_mcp_nb.providers._options import SMALL_SERVERS_LACK, Refusal, adapte
 from casual_mcp_nb.providers._reading import last_headers
 from casual_mcp_nb.providers._tool_refusals import ToolRefusal, ToolSearch, tool_refusal
 from casual_mcp_nb.providers.limits import RequestAdapted, RetryScheduled
-from casual_mcp_nb.providers.registry import is_at_home, raw_address_of
+from casual_mcp_nb.providers.registry import is_at_home
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions
@@ -66,275 +52,8 @@ if TYPE_CHECKING:
     from casual_mcp_nb.providers._bound_model import BoundModel
     from casual_mcp_nb.providers.limits import ClientLimits, RateLimitWait, TokenReservation
 
-
-@dataclass(frozen=True)
-class _Finding:
-    kind: type[ProviderError]
-    reason: str
-    hint: str
-    retryable: bool = False
-    fields: Mapping[str, Any] = field(default_factory=dict)
-
-
-def _explained(error: Exception, request: ModelRequest) -> tuple[ProviderError, Exception | None]:
-    """Convert a provider's error to one of ours and its cause: the SDK's error, masked, or None if
-    it tells no more.
-    """
-    model, secrets = request.model, reading.secrets_of(request.model)
-    finding = _finding(error, request, secrets)
-    if issubclass(finding.kind, IncompleteStreamError):
-        finding = replace(finding, fields={"partial": "".join(request.streamed)})
-    failure = _failure_by(error, finding, model.client_name, model.model, secrets, request.attempts)
-    return failure, _cause(error, secrets)
-
-
-def _failure_by(
-    error: Exception, finding: _Finding, client: str, model: str, secrets: list[str], attempts: int
-) -> ProviderError:
-    wait = reading.requested_wait(error)
-    headers = reading.kept_headers(reading.headers_of(error), secrets)
-    request_id = reading.request_id_of(error, secrets)
-    about = f"Client {shown(client)}, model {shown(model)}: {finding.reason}"
-    if not about.endswith((".", "!", "?", "…")):
-        about += "."
-    if wait is not None:
-        about += f" Retry after {_duration(wait)}."
-    if attempts > 1:
-        about += f" Gave up after {attempts} attempts."
-    if request_id is not None:
-        about += f" Request id: {request_id}."
-    return finding.kind(
-        about,
-        hint=finding.hint,
-        client=client,
-        model=model,
-        status=reading.status_of(error),
-        reason=finding.reason,
-        retry_after=wait,
-        request_id=request_id,
-        headers=headers,
-        retryable=finding.retryable,
-        **finding.fields,
-    )
-
-
-def embedding_failure(
-    error: Exception,
-    client: object,
-    name: str,
-    model: str,
-    *,
-    key_places: str,
-    timeout: float | None,
-    secrets: list[str],
-) -> ProviderError:
-    """Convert an embedding request's error to one of ours, with the same remedies as in a chat."""
-    status = reading.status_of(error)
-    body = reading.text_of(error, secrets) or type(error).__name__
-    if status is None:
-        finding = _without_status(error, client, timeout, secrets, body)
-    else:
-        finding = _of_status(status, key_places, (), reading.start_of_body(error), body)
-    return _failure_by(error, finding, name, model, secrets, 1)
-
-
-def _finding(error: Exception, request: ModelRequest, secrets: list[str]) -> _Finding:
-    finding = _unstreamed(error, request, secrets)
-    if not request.streamed or finding.kind is ContentRefusedError:
-        return finding
-    why = finding.reason
-    if isinstance(error, StreamTruncated):
-        why = reading.text_of(error, secrets)
-    reason = f"the answer stopped in the middle: {why}"
-    hint = "Its text so far is kept. Ask the model to continue."
-    return _Finding(IncompleteStreamError, reason, hint, True)
-
-
-def _unstreamed(error: Exception, request: ModelRequest, secrets: list[str]) -> _Finding:
-    text = reading.start_of_body(error)
-    body = reading.text_of(error, secrets) or type(error).__name__
-    status = reading.status_of(error)
-    if isinstance(error, ContentFiltered) or (
-        status in (400, 403, 422, 451) and reading.REFUSED.search(text)
-    ):
-        return _Finding(
-            ContentRefusedError,
-            f"the provider refused the content: {body}",
-            "Rephrase the request.",
-        )
-    if request.found_tools is not None and refuses_deferral(status, text):
-        refused = f"deferred tools were refused (status {status}): {body}"
-        return _Finding(NativeDeferralError, refused, "Choose another delivery of search results.")
-    if isinstance(error, StreamTruncated):
-        return _Finding(
-            IncompleteStreamError, f"the answer is incomplete: {body}", "Try again.", True
-        )
-    may_overflow = status not in (401, 403, 429) and not hasattr(error, "doc")
-    if status == 413 or (may_overflow and reading.OVERFLOW.search(text)):
-        return _overflow(text, body, request)
-    if isinstance(error, Reported) and status is None:
-        return _reported(body, passing=_PASSING.search(body) is not None)
-    if status is not None:
-        return _of_status(status, request.model.key_places, request.lacked, text, body)
-    return _without_status(error, request.model.client, request.model.timeout, secrets, body)
-
-
-# Ollama's messages while its runner is loading, busy or restarting.
-_PASSING = re.compile(
-    r"busy|overload|unavailable|try again|temporar|loading|time(?:d )?-?out|\bEOF\b|terminated|no"
-    r" longer running"
-    r"|connection (?:reset|refused|closed)",
-    re.IGNORECASE,
-)
-
-
-def _reported(body: str, *, passing: bool) -> _Finding:
-    reason = f"the provider broke off with an error: {body}"
-    if passing:
-        return _Finding(OverloadedError, reason, "Try again later.", True)
-    return _Finding(ProviderError, reason, "Read the provider's message.")
-
-
-def _overflow(text: str, body: str, request: ModelRequest) -> _Finding:
-    from casual_mcp_nb.discovery.synthetic import ways_to_shorten
-
-    stated, counted = reading.stated_window(text)
-    readable = stated or request.model.window
-    window = f", and the model can read {readable:,}" if readable else ""
-    tokens = request_tokens(request.messages, request.definitions)
-    size = (
-        f"The {len(request.messages):,} messages and {len(request.definitions):,} tools are about"
-        f" {tokens:,} tokens{window}."
-    )
-    hint = f"{ways_to_shorten(request.definitions)}, or use a model with a larger context window."
-    fields = {"window": stated, "tokens": counted}
-    return _Finding(
-        ContextOverflowError,
-        f"this is more than the model can read: {body} {size}",
-        hint,
-        fields=fields,
-    )
-
-
-def _of_status(
-    status: int, key_places: str, lacked: Sequence[str], text: str, body: str
-) -> _Finding:
-    failed = f"the request failed (status {status}): {body}"
-    if status == 400 and "API_KEY_INVALID" in text:
-        # Google's wording.
-        status = 401
-    where = f"looked for in {key_places}"
-    match status:
-        case 401:
-            hint = f"The key is {where}." if key_places else "Check the key of the client."
-            reason = f"the credentials were not accepted (status 401): {body}"
-            return _Finding(AuthenticationError, reason, hint)
-        case 403:
-            places = f"it is {where}" if key_places else "check the key of the client"
-            hint = f"If this is about the key: {places}."
-            return _Finding(PermissionDeniedError, f"access was refused (status 403): {body}", hint)
-        case 404:
-            hint = "Check the model's name and the client's base_url."
-            return _Finding(BadRequestError, f"not found (status 404): {body}", hint)
-        case 408 | 504:
-            return _Finding(ProviderTimeout, failed, "Try again later.", True)
-        case 409:
-            return _Finding(ProviderError, failed, "Try again later.", True)
-        case 429 if "insufficient_quota" in text:
-            hint = "The account has no credit left: see its plan and billing."
-            return _Finding(RateLimitError, failed, hint)
-        case 429:
-            hint = "Try again later, or ask for less at a time."
-            return _Finding(RateLimitError, failed, hint, True)
-    if status >= 500:
-        hint = "Try again later."
-        if lacked:
-            hint = (
-                "Small servers answer like this to an option that they lack: leave out"
-                f" {' and '.join(lacked)}, or try again later."
-            )
-        return _Finding(OverloadedError, failed, hint, True)
-    hint = "The request itself was refused. Read the provider's message."
-    return _Finding(BadRequestError, failed, hint)
-
-
-def _without_status(
-    error: Exception, client: object, timeout: float | None, secrets: list[str], body: str
-) -> _Finding:
-    kinds = {kind.__name__ for kind in type(error).__mro__}
-    address = reading.address_of(client)
-    if kinds & {"APITimeoutError", "TimeoutException", "TimeoutError"}:
-        limit = f" (limit {_duration(timeout)})" if timeout else ""
-        hint = "Raise the client's timeout in the config, or try again."
-        return _Finding(ProviderTimeout, f"no answer in time from {address}{limit}.", hint, True)
-    if kinds & {"APIConnectionError", "TransportError", "ConnectionError"}:
-        message = str(error.__cause__ or error or "the connection failed")
-        message = reading.start_of(redacted(message, secrets))
-        hint = "Is the server running, and is base_url right?"
-        advice = connection_advice(raw_address_of(client), message)
-        if advice:
-            hint = f"{hint} {advice}."
-        return _Finding(ProviderError, f"{address} cannot be reached ({message}).", hint, True)
-    if isinstance(error, ImportError | ValueError) and (odd := odd_variable()) is not None:
-        return _Finding(ProviderError, f"{odd.problem}.", odd.remedy)
-    if isinstance(error, JSONDecodeError) and error.doc.lstrip().startswith("{"):
-        return _Finding(MalformedAnswerError, f"the answer broke off: {body}", "Try again.", True)
-    return _Finding(
-        MalformedAnswerError,
-        f"the answer cannot be used: {body}",
-        "Is base_url the address of this provider's API?",
-    )
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:,.3g} s"
-    return f"{seconds / 60:,.0f} minutes"
-
-
-def _cause(error: Exception, secrets: list[str]) -> Exception | None:
-    """Choose the error to show as the cause of ours."""
-    if isinstance(error, StreamTruncated | ContentFiltered | InvalidResponse):
-        return None
-    mask = mask_of(secrets)
-    leaks = any(mask.is_in(f"{each} {each!r}") for each in _chain(error))
-    if leaks or reading.has_long_body(error):
-        return MaskedError.of(error, reading.text_of(error, secrets))
-    for each in _chain(error):
-        # The SDK's frames hold headers and bodies, which IPython may print.
-        each.__traceback__ = None
-        for holder in (each, getattr(each, "response", None)):
-            _drop_credentials(holder, mask)
-    return error
-
-
-def _drop_credentials(holder: object, mask: Mask) -> None:
-    try:
-        headers = getattr(getattr(holder, "request", None), "headers", None)
-    except RuntimeError:
-        # A response that was made by hand has no request.
-        return
-    if headers is None:
-        return
-    for name, value in list(headers.items()):
-        if name.lower() in _CREDENTIALS or mask.is_in(value):
-            del headers[name]
-
-
-_CREDENTIALS = frozenset(
-    {"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "x-goog-api-key"}
-)
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or error.__context__
-
-
 _SERVER_ERRORS = (500, 501)
+
 MAX_STREAM_BYTES = 256_000_000
 """Maximum size of a streamed answer on the wire, where each letter can be an event with hundreds of
 bytes.
@@ -349,16 +68,6 @@ class ModelRequest:
     `on_event` hears text, waits (`RetryScheduled`, `RateLimitWait`) and `RequestAdapted` if the
     model refuses a request's form.
     """
-
-    _streamed_nothing = False
-    _reconnected = False
-    _heard = False
-    lacked: tuple[str, ...] = ()
-    _without: tuple[str, ...] = ()
-    _sent = NO_OPTIONS
-    attempts = 0
-    _limit: TimeLimit | None = None
-    _spent = 0.0
 
     def __init__(
         self,
@@ -383,9 +92,19 @@ class ModelRequest:
         if stream and on_event is not None and self._facts.streams:
             self._stream = self._wire.stream
         self._facts.room = None
-        self._offered = self._found = NOTHING
+        self._offered_loaded = NOTHING
+        self._offered_found = NOTHING
         self._search: ToolSearch | None = None
         self.streamed: list[str] = []
+        self.attempts = 0
+        self.lacked: tuple[str, ...] = ()
+        self._without: tuple[str, ...] = ()
+        self._sent = NO_OPTIONS
+        self._streamed_nothing = False
+        self._reconnected = False
+        self._heard = False
+        self._limit: TimeLimit | None = None
+        self._spent = 0.0
 
     @property
     def definitions(self) -> list[Mapping[str, Any]]:
@@ -404,14 +123,14 @@ class ModelRequest:
                 model=model.model,
             )
         try:
-            return await self._attempt()
+            return await self._in_any_form()
         except ProviderError as error:
             if not self._another_can_help(error):
                 raise
             failure = error
-        return await self._again(failure)
+        return await self._with_retries(failure)
 
-    async def _again(self, failure: ProviderError) -> ModelResponse:
+    async def _with_retries(self, failure: ProviderError) -> ModelResponse:
         await load("tenacity")
         from tenacity import AsyncRetrying, retry_if_exception, wait_exponential, wait_random
 
@@ -437,13 +156,13 @@ class ModelRequest:
             # The failed attempt counts: its error determines the first wait.
             if earlier:
                 raise earlier.pop()
-            return await self._attempt()
+            return await self._in_any_form()
 
         return await retrying(attempt)
 
-    async def _attempt(self) -> ModelResponse:
+    async def _in_any_form(self) -> ModelResponse:
         """Send the request, and again in each form that a refusal calls for."""
-        while (answer := await self._request()) is None:
+        while (answer := await self._once()) is None:
             pass
         if self._streamed_nothing and self._facts.streams:
             self._facts.streams = False
@@ -457,11 +176,11 @@ class ModelRequest:
             )
             self._facts.left_out[name] = notice
             self._adapt(notice)
-        if self._offered.left_out or self._found.left_out:
+        if self._offered_loaded.left_out or self._offered_found.left_out:
             self._tell_left_out()
         return answer
 
-    async def _request(self) -> ModelResponse | None:
+    async def _once(self) -> ModelResponse | None:
         """Make one request, or None if it must be repeated in another form."""
         charge = None
         if self.model.limits is not None:
@@ -474,15 +193,15 @@ class ModelRequest:
         left = self._time_left
         try:
             if left is None:
-                answer = await self._ask()
+                answer = await self._send()
             else:
                 with TimeLimit(began + left) as self._limit:
-                    answer = await self._ask()
+                    answer = await self._send()
             if charge is not None and self.model.limits is not None:
                 used = answer.usage.total_tokens if answer.usage else None
                 self.model.limits.settle(charge, used)
             headers = last_headers.get()
-            if self._offered.renamed or self._found.renamed:
+            if self._offered_loaded.renamed or self._offered_found.renamed:
                 answer = self._with_real_names(answer)
             return self._with_request_id(answer, headers) if headers else answer
         except CasualMcpError:
@@ -491,7 +210,7 @@ class ModelRequest:
             if await self._leaves_out_tools(error) or self._has_another_form(error):
                 self.attempts -= 1
                 return None
-            failure, origin = _explained(error, self)
+            failure, origin = explained(error, self)
             self._without = ()
             delay = failure.retry_after if isinstance(failure, RateLimitError) else None
             if delay and self.model.limits is not None and delay <= self.model.retries.max_wait:
@@ -565,7 +284,7 @@ class ModelRequest:
         safe = reading.kept_headers(headers, reading.secrets_of(self.model))
         return replace(answer, request_id=reading.request_id_in(safe))
 
-    async def _ask(self) -> ModelResponse:
+    async def _send(self) -> ModelResponse:
         client, name = self.model.client, self.model.model
         if self._tools or self.found_tools:
             await self._admit()
@@ -576,17 +295,17 @@ class ModelRequest:
 
     async def _options(self) -> ChatOptions:
         self._sent = self.model.sendable(
-            tools=bool(self._offered.definitions or self.model.hosted_tools)
+            tools=bool(self._offered_loaded.definitions or self.model.hosted_tools)
         ).options
         if self._without:
             self._sent = self._sent.without(self._without)
-        if self._offered.left_out or self._found.left_out:
+        if self._offered_loaded.left_out or self._offered_found.left_out:
             self._check_forced_tool()
         options = chat_options(
             self._spec,
             self.model.default_options,
             self._sent,
-            self._offer(self._offered, self._found),
+            self._offer(self._offered_loaded, self._offered_found),
         )
         if self._spec.diagnose is not None:
             for name, value in self._diagnosis(self._spec.diagnose).items():
@@ -634,24 +353,24 @@ class ModelRequest:
         """Have the definitions pass the door."""
         facts = self._facts
         dialect, refused = self.model.dialect, facts.tools
-        self._offered = await offered(self._tools, dialect, refused)
+        self._offered_loaded = await offered(self._tools, dialect, refused)
         if self.found_tools:
-            self._found = await offered(self.found_tools, dialect, refused)
+            self._offered_found = await offered(self.found_tools, dialect, refused)
 
     def _tell_left_out(self) -> None:
         """Tell the person which tools the model did not have."""
-        for definition, reason in (*self._offered.left_out, *self._found.left_out):
+        for definition, reason in (*self._offered_loaded.left_out, *self._offered_found.left_out):
             name, model = shown(str(definition["name"])), shown(self.model.model)
             self._adapt(f"Tool {name} is left out for model {model}: {reason.rstrip('.')}.")
 
     def _with_real_names(self, answer: ModelResponse) -> ModelResponse:
-        renamed = {**self._offered.renamed, **self._found.renamed}
+        renamed = {**self._offered_loaded.renamed, **self._offered_found.renamed}
         return replace(answer, message=with_real_names(answer.message, renamed))
 
     def _check_forced_tool(self) -> None:
         """Check that the tool that the model has to call is offered."""
         choice = self._sent.tool_choice
-        for definition, reason in (*self._offered.left_out, *self._found.left_out):
+        for definition, reason in (*self._offered_loaded.left_out, *self._offered_found.left_out):
             if choice == definition["name"]:
                 raise BadRequestError(
                     f"Tool {shown(str(choice))}, which has to be called (tool_choice), is left out"
@@ -680,10 +399,10 @@ class ModelRequest:
 
         Return whether the request is now another one.
         """
-        has_tools = self._offered.definitions or self._found.definitions
+        has_tools = self._offered_loaded.definitions or self._offered_found.definitions
         if self.streamed or self.model.dialect is None or not has_tools:
             return False
-        refusal = self._refusal(error, self._offered, self._found)
+        refusal = self._refusal(error, self._offered_loaded, self._offered_found)
         if refusal is None:
             return False
         refused, longest = self._facts.tools, refusal.longest_description
@@ -692,11 +411,11 @@ class ModelRequest:
             reads = f"reads {longest:,} characters of a tool's description"
             self._adapt(f"Model {shown(self.model.model)} {reads}: the rest is cut.")
             return True
-        names = [*self._offered.names, *self._found.names]
+        names = [*self._offered_loaded.names, *self._offered_found.names]
         reason = f"the provider refuses its definition: {refusal.reason}"
         if refusal.name in names:
             return self._leave_out([refusal.name], reason)
-        search = self._search = self._search or ToolSearch(self._refuses)
+        search = self._search = self._search or ToolSearch(self._is_refused_for)
         if search.given_up:
             return False
         found = await search.next(names)
@@ -714,7 +433,7 @@ class ModelRequest:
             self._facts.tools.add(definition, reason)
         return bool(left_out)
 
-    async def _refuses(self, names: Sequence[str]) -> bool | None:
+    async def _is_refused_for(self, names: Sequence[str]) -> bool | None:
         """Ask the provider for a few tokens with some of the tools.
 
         None if it cannot be told whether it refuses them.

@@ -330,7 +330,7 @@ class ModelFactory:
             try:
                 return await request(client, model, texts)
             except Exception as error:
-                from casual_mcp_nb.providers._model_request import embedding_failure
+                from casual_mcp_nb.providers._failures import embedding_failure
 
                 places = key_places(name, entry.provider)
                 secrets = sorted(self._config.secrets())

@@ -1,0 +1,307 @@
+"""Errors of providers: what went wrong, what helps, and whether a retry can succeed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from json import JSONDecodeError
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.base.proxies import connection_advice, odd_variable
+from casual_mcp_nb.base.secret import Mask, MaskedError, mask_of, redacted
+from casual_mcp_nb.base.tokens import request_tokens
+from casual_mcp_nb.errors import (
+    AuthenticationError,
+    BadRequestError,
+    ContentRefusedError,
+    ContextOverflowError,
+    IncompleteStreamError,
+    MalformedAnswerError,
+    NativeDeferralError,
+    OverloadedError,
+    PermissionDeniedError,
+    ProviderError,
+    ProviderTimeout,
+    RateLimitError,
+    shown,
+)
+from casual_mcp_nb.providers import _reading as reading
+from casual_mcp_nb.providers._clients import (
+    ContentFiltered,
+    InvalidResponse,
+    Reported,
+    StreamTruncated,
+    refuses_deferral,
+)
+from casual_mcp_nb.providers.registry import raw_address_of
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.providers._model_request import ModelRequest
+
+
+@dataclass(frozen=True)
+class Finding:
+    kind: type[ProviderError]
+    reason: str
+    hint: str
+    retryable: bool = False
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+def explained(error: Exception, request: ModelRequest) -> tuple[ProviderError, Exception | None]:
+    """Convert a provider's error to one of ours and its cause: the SDK's error, masked, or None if
+    it tells no more.
+    """
+    model, secrets = request.model, reading.secrets_of(request.model)
+    finding = _finding_of(error, request, secrets)
+    if issubclass(finding.kind, IncompleteStreamError):
+        finding = replace(finding, fields={"partial": "".join(request.streamed)})
+    failure = _failure_by(error, finding, model.client_name, model.model, secrets, request.attempts)
+    return failure, _cause(error, secrets)
+
+
+def _failure_by(
+    error: Exception, finding: Finding, client: str, model: str, secrets: list[str], attempts: int
+) -> ProviderError:
+    wait = reading.requested_wait(error)
+    headers = reading.kept_headers(reading.headers_of(error), secrets)
+    request_id = reading.request_id_of(error, secrets)
+    about = f"Client {shown(client)}, model {shown(model)}: {finding.reason}"
+    if not about.endswith((".", "!", "?", "…")):
+        about += "."
+    if wait is not None:
+        about += f" Retry after {_duration(wait)}."
+    if attempts > 1:
+        about += f" Gave up after {attempts} attempts."
+    if request_id is not None:
+        about += f" Request id: {request_id}."
+    return finding.kind(
+        about,
+        hint=finding.hint,
+        client=client,
+        model=model,
+        status=reading.status_of(error),
+        reason=finding.reason,
+        retry_after=wait,
+        request_id=request_id,
+        headers=headers,
+        retryable=finding.retryable,
+        **finding.fields,
+    )
+
+
+def embedding_failure(
+    error: Exception,
+    client: object,
+    name: str,
+    model: str,
+    *,
+    key_places: str,
+    timeout: float | None,
+    secrets: list[str],
+) -> ProviderError:
+    """Convert an embedding request's error to one of ours, with the same remedies as in a chat."""
+    status = reading.status_of(error)
+    body = reading.text_of(error, secrets) or type(error).__name__
+    if status is None:
+        finding = _without_status(error, client, timeout, secrets, body)
+    else:
+        finding = _of_status(status, key_places, (), reading.start_of_body(error), body)
+    return _failure_by(error, finding, name, model, secrets, 1)
+
+
+def _finding_of(error: Exception, request: ModelRequest, secrets: list[str]) -> Finding:
+    finding = _unstreamed(error, request, secrets)
+    if not request.streamed or finding.kind is ContentRefusedError:
+        return finding
+    why = finding.reason
+    if isinstance(error, StreamTruncated):
+        why = reading.text_of(error, secrets)
+    reason = f"the answer stopped in the middle: {why}"
+    hint = "Its text so far is kept. Ask the model to continue."
+    return Finding(IncompleteStreamError, reason, hint, True)
+
+
+def _unstreamed(error: Exception, request: ModelRequest, secrets: list[str]) -> Finding:
+    text = reading.start_of_body(error)
+    body = reading.text_of(error, secrets) or type(error).__name__
+    status = reading.status_of(error)
+    if isinstance(error, ContentFiltered) or (
+        status in (400, 403, 422, 451) and reading.REFUSED.search(text)
+    ):
+        return Finding(
+            ContentRefusedError,
+            f"the provider refused the content: {body}",
+            "Rephrase the request.",
+        )
+    if request.found_tools is not None and refuses_deferral(status, text):
+        refused = f"deferred tools were refused (status {status}): {body}"
+        return Finding(NativeDeferralError, refused, "Choose another delivery of search results.")
+    if isinstance(error, StreamTruncated):
+        return Finding(
+            IncompleteStreamError, f"the answer is incomplete: {body}", "Try again.", True
+        )
+    may_overflow = status not in (401, 403, 429) and not hasattr(error, "doc")
+    if status == 413 or (may_overflow and reading.OVERFLOW.search(text)):
+        return _overflow(text, body, request)
+    if isinstance(error, Reported) and status is None:
+        return _reported(body, passing=_PASSING.search(body) is not None)
+    if status is not None:
+        return _of_status(status, request.model.key_places, request.lacked, text, body)
+    return _without_status(error, request.model.client, request.model.timeout, secrets, body)
+
+
+# Ollama's messages while its runner is loading, busy or restarting.
+_PASSING = re.compile(
+    r"busy|overload|unavailable|try again|temporar|loading|time(?:d )?-?out|\bEOF\b|terminated|no"
+    r" longer running"
+    r"|connection (?:reset|refused|closed)",
+    re.IGNORECASE,
+)
+
+
+def _reported(body: str, *, passing: bool) -> Finding:
+    reason = f"the provider broke off with an error: {body}"
+    if passing:
+        return Finding(OverloadedError, reason, "Try again later.", True)
+    return Finding(ProviderError, reason, "Read the provider's message.")
+
+
+def _overflow(text: str, body: str, request: ModelRequest) -> Finding:
+    from casual_mcp_nb.discovery.synthetic import ways_to_shorten
+
+    stated, counted = reading.stated_window(text)
+    readable = stated or request.model.window
+    window = f", and the model can read {readable:,}" if readable else ""
+    tokens = request_tokens(request.messages, request.definitions)
+    size = (
+        f"The {len(request.messages):,} messages and {len(request.definitions):,} tools are about"
+        f" {tokens:,} tokens{window}."
+    )
+    hint = f"{ways_to_shorten(request.definitions)}, or use a model with a larger context window."
+    fields = {"window": stated, "tokens": counted}
+    return Finding(
+        ContextOverflowError,
+        f"this is more than the model can read: {body} {size}",
+        hint,
+        fields=fields,
+    )
+
+
+def _of_status(
+    status: int, key_places: str, lacked: Sequence[str], text: str, body: str
+) -> Finding:
+    failed = f"the request failed (status {status}): {body}"
+    if status == 400 and "API_KEY_INVALID" in text:
+        # Google's wording.
+        status = 401
+    where = f"looked for in {key_places}"
+    match status:
+        case 401:
+            hint = f"The key is {where}." if key_places else "Check the key of the client."
+            reason = f"the credentials were not accepted (status 401): {body}"
+            return Finding(AuthenticationError, reason, hint)
+        case 403:
+            places = f"it is {where}" if key_places else "check the key of the client"
+            hint = f"If this is about the key: {places}."
+            return Finding(PermissionDeniedError, f"access was refused (status 403): {body}", hint)
+        case 404:
+            hint = "Check the model's name and the client's base_url."
+            return Finding(BadRequestError, f"not found (status 404): {body}", hint)
+        case 408 | 504:
+            return Finding(ProviderTimeout, failed, "Try again later.", True)
+        case 409:
+            return Finding(ProviderError, failed, "Try again later.", True)
+        case 429 if "insufficient_quota" in text:
+            hint = "The account has no credit left: see its plan and billing."
+            return Finding(RateLimitError, failed, hint)
+        case 429:
+            hint = "Try again later, or ask for less at a time."
+            return Finding(RateLimitError, failed, hint, True)
+    if status >= 500:
+        hint = "Try again later."
+        if lacked:
+            hint = (
+                "Small servers answer like this to an option that they lack: leave out"
+                f" {' and '.join(lacked)}, or try again later."
+            )
+        return Finding(OverloadedError, failed, hint, True)
+    hint = "The request itself was refused. Read the provider's message."
+    return Finding(BadRequestError, failed, hint)
+
+
+def _without_status(
+    error: Exception, client: object, timeout: float | None, secrets: list[str], body: str
+) -> Finding:
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    address = reading.address_of(client)
+    if kinds & {"APITimeoutError", "TimeoutException", "TimeoutError"}:
+        limit = f" (limit {_duration(timeout)})" if timeout else ""
+        hint = "Raise the client's timeout in the config, or try again."
+        return Finding(ProviderTimeout, f"no answer in time from {address}{limit}.", hint, True)
+    if kinds & {"APIConnectionError", "TransportError", "ConnectionError"}:
+        message = str(error.__cause__ or error or "the connection failed")
+        message = reading.start_of(redacted(message, secrets))
+        hint = "Is the server running, and is base_url right?"
+        advice = connection_advice(raw_address_of(client), message)
+        if advice:
+            hint = f"{hint} {advice}."
+        return Finding(ProviderError, f"{address} cannot be reached ({message}).", hint, True)
+    if isinstance(error, ImportError | ValueError) and (odd := odd_variable()) is not None:
+        return Finding(ProviderError, f"{odd.problem}.", odd.remedy)
+    if isinstance(error, JSONDecodeError) and error.doc.lstrip().startswith("{"):
+        return Finding(MalformedAnswerError, f"the answer broke off: {body}", "Try again.", True)
+    return Finding(
+        MalformedAnswerError,
+        f"the answer cannot be used: {body}",
+        "Is base_url the address of this provider's API?",
+    )
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:,.3g} s"
+    return f"{seconds / 60:,.0f} minutes"
+
+
+def _cause(error: Exception, secrets: list[str]) -> Exception | None:
+    """Choose the error to show as the cause of ours."""
+    if isinstance(error, StreamTruncated | ContentFiltered | InvalidResponse):
+        return None
+    mask = mask_of(secrets)
+    leaks = any(mask.is_in(f"{each} {each!r}") for each in _chain(error))
+    if leaks or reading.has_long_body(error):
+        return MaskedError.of(error, reading.text_of(error, secrets))
+    for each in _chain(error):
+        # The SDK's frames hold headers and bodies, which IPython may print.
+        each.__traceback__ = None
+        for holder in (each, getattr(each, "response", None)):
+            _drop_credentials(holder, mask)
+    return error
+
+
+def _drop_credentials(holder: object, mask: Mask) -> None:
+    try:
+        headers = getattr(getattr(holder, "request", None), "headers", None)
+    except RuntimeError:
+        # A response that was made by hand has no request.
+        return
+    if headers is None:
+        return
+    for name, value in list(headers.items()):
+        if name.lower() in _CREDENTIALS or mask.is_in(value):
+            del headers[name]
+
+
+_CREDENTIALS = frozenset(
+    {"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "x-goog-api-key"}
+)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
