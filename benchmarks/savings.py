@@ -23,7 +23,7 @@ from common.figures import Figure
 
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tool import Catalog, ToolSpec
-from casual_mcp_nb.engine.tool_view import compile_view
+from casual_mcp_nb.engine.tool_view import ViewSources, compile_view
 from casual_mcp_nb.experiments.evaluate import load_catalog
 
 GOALS = {10: 0.5, 50: 0.9, 500: 0.97}
@@ -34,7 +34,7 @@ def saved(tools: Sequence[ToolSpec]) -> float:
     """Return the share of the first call's tokens saved by deferring these tools; below 0 if it
     costs more.
     """
-    view = compile_view(Catalog(tools), SELECTION, {})
+    view = compile_view(ViewSources(Catalog(tools)), SELECTION)
     return 1 - view.first_call_tokens / view.undeferred_tokens
 
 

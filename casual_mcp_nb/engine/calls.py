@@ -109,11 +109,10 @@ class Repeats:
     def last_useful(self) -> str:
         """The last call that succeeded, with the beginning of its result, or empty if none did."""
         name, text = self._last_success
-        return (
-            f"{name}: {shown(' '.join(text[: _MAX_RESULT * 2].split()), _MAX_RESULT)}"
-            if name
-            else ""
-        )
+        if not name:
+            return ""
+        beginning = " ".join(text[: _MAX_RESULT * 2].split())
+        return f"{name}: {shown(beginning, _MAX_RESULT)}"
 
     def record_success(
         self,
@@ -138,18 +137,18 @@ class Repeats:
             return (REPEATED if times > 1 else ANSWER_NOW), ""
         if times < WARN_AFTER:
             return "", ""
+        warning = (
+            f"\nThis call has now been made {times} times with the same arguments and the same"
+            " result. Do not make it again: use the result, change the arguments, or answer."
+        )
+        if call in self._warned:
+            return warning, ""
+        self._warned.add(call)
         notice = (
             f"The model made the same call of {shown(name)} {times} times, and the result was the"
             " same each time: it was told."
         )
-        self._warned, notice = self._warned | {call}, "" if call in self._warned else notice
-        return (
-            (
-                f"\nThis call has now been made {times} times with the same arguments and the same"
-                " result. Do not make it again: use the result, change the arguments, or answer."
-            ),
-            notice,
-        )
+        return warning, notice
 
     def _count(
         self, step: int, name: str, arguments: dict[str, Any] | str, text: str
@@ -647,10 +646,12 @@ def as_presented(
 
 
 def _query_in_words(arguments: dict[str, Any]) -> str:
+    parts = []
+    if query := arguments.get("query"):
+        parts.append(str(query))
+    if server := arguments.get("server_name"):
+        parts.append(f"server {server}")
     names = arguments.get("tool_names") or arguments.get("names")
-    parts = [
-        str(arguments["query"]) if arguments.get("query") else "",
-        f"server {arguments['server_name']}" if arguments.get("server_name") else "",
-        f"named {', '.join(map(str, names))}" if isinstance(names, list) and names else "",
-    ]
-    return ", ".join(part for part in parts if part)[:1000]
+    if isinstance(names, list) and names:
+        parts.append(f"named {', '.join(map(str, names))}")
+    return ", ".join(parts)[:1000]

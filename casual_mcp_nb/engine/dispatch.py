@@ -135,8 +135,9 @@ def due_reports(desk: TaskDesk, tape: Recorder | Replayer | None, after: int) ->
     A cassette has them by the number of messages before.
     """
     if isinstance(tape, Replayer):
-        recorded = tape.find("tasks", {"after": after})
-        reports = [TaskReport(*each) for each in recorded.answer()] if recorded is not None else []
+        reports = []
+        if (recorded := tape.find("tasks", {"after": after})) is not None:
+            reports = [TaskReport(*each) for each in recorded.answer()]
         desk.replayed(reports)
         return reports
     reports = desk.due()
@@ -154,10 +155,11 @@ def report_with(
     Some providers accept nothing but the model's answer behind a result. A search's result is
     rewritten when its tools are unloaded.
     """
-    carrier = next(
-        (call.id for call in reversed(calls) if call.function.name not in FINDING), calls[-1].id
-    )
-    return carrier, "\n\n".join(report.text for report in reports)
+    text = "\n\n".join(report.text for report in reports)
+    for call in reversed(calls):
+        if call.function.name not in FINDING:
+            return call.id, text
+    return calls[-1].id, text
 
 
 @dataclass(eq=False)
@@ -203,8 +205,12 @@ class Dispatcher:
         tool = self.view.loaded_by_name.get(name) or self.discovered.get(name)
         if tool is not None:
             return tool
-        for each in dict.fromkeys((name, bare(name))):
-            matches = [tool for tool in self.view.catalog.matches(each) if self._is_offered(tool)]
+        return self._one_of(name, self._is_offered)
+
+    def _one_of(self, name: str, counts: Callable[[ToolSpec], bool]) -> ToolSpec | None:
+        """Find the one tool that a name means, in any spelling, of those that count."""
+        for spelling in dict.fromkeys((name, bare(name))):
+            matches = [tool for tool in self.view.catalog.matches(spelling) if counts(tool)]
             if matches:
                 return matches[0] if len(matches) == 1 else None
         return None
@@ -223,6 +229,9 @@ class Dispatcher:
 
     def _is_offered(self, tool: ToolSpec) -> bool:
         return tool.wire_name in self.view.loaded_by_name or tool.wire_name in self.discovered
+
+    def _is_deferred(self, tool: ToolSpec) -> bool:
+        return tool.wire_name in self.view.deferred_by_name
 
     def read(self, call: AssistantToolCall) -> NamedCall:
         """Parse the call that a model meant, including one through `call_tool`, even if only
@@ -321,20 +330,19 @@ class Dispatcher:
             tool = await self._checked(name, arguments, listener, bridged, late)
             if isinstance(tool, CallOutcome):
                 return tool
+            reduced = await self._reduced(tool, arguments)
+            if reduced is not None:
+                arguments = reduced.arguments
         elif wanted.tool_name in self.view.blocked or wanted.restriction == "task only":
             return CallOutcome("error", await self._unavailable(name))
         else:
-            tool = wanted
-        reduced = await self._reduced(tool, arguments) if isinstance(wanted, str) else None
-        if reduced is not None:
-            arguments = reduced.arguments
+            tool, reduced = wanted, None
         self.used.add(tool.tool_name)
         if self.mocks is not None and (stub := self.mocks.stub_for(tool)):
             # Nothing is run, so nobody is asked.
             listener.on_permission(Permission("mock", definition=tool.digest))
-            result = await mocked_result(self.mocks, stub[0], tool, arguments, self.tape)
-            return CallOutcome(
-                "error" if result.is_error else "ok", await result_text_async(result), result
+            return await _outcome(
+                await mocked_result(self.mocks, stub[0], tool, arguments, self.tape)
             )
         permission = await self.consent.permission(
             tool, arguments, listener.on_approval, self.on_notice
@@ -345,10 +353,12 @@ class Dispatcher:
             return CallOutcome(
                 "denied", f"Error: this call was not approved, so it was not run.{reason}"
             )
-        if reduced is not None and not reduced.may_run(tool, permission):
-            return CallOutcome("error", reduced.refusal(tool))
+        note = ""
         if reduced is not None:
+            if not reduced.may_run(tool, permission):
+                return CallOutcome("error", reduced.refusal(tool))
             self.on_notice(Notice(reduced.notice(tool), tool.server))
+            note = reduced.note(tool)
         try:
             result = await self.caller.call(
                 tool,
@@ -361,14 +371,10 @@ class Dispatcher:
             return CallOutcome("timeout", f"Error: {error}")
         except ServerError as error:
             return CallOutcome("error", f"Error: {error}")
-        note = (reduced.note(tool) if reduced is not None else "") + self._direct_notes.pop(
-            tool.tool_name, ""
-        )
+        note += self._direct_notes.pop(tool.tool_name, "")
         if result.is_error and self.small:
             note += await self._explanation(tool, arguments)
-        return CallOutcome(
-            "error" if result.is_error else "ok", await result_text_async(result), result, note=note
-        )
+        return await _outcome(result, note)
 
     def _put_right(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Put arguments right where the tool's schema leaves no doubt, and tell the person."""
@@ -444,27 +450,7 @@ class Dispatcher:
             await self.refresh()
         if name in self.synthetic:
             listener.on_permission(Permission("built-in"))
-            if isinstance(self.synthetic[name], CodeTool):
-                return await self._run_program(arguments)
-            if isinstance(reader := self.synthetic[name], ReadSkillTool):
-                return await self._read_skill(reader, arguments)
-            if name in (SEARCH_TOOLS, BROWSE_TOOLKIT) and (query := query_in(arguments)):
-                await self._prepare(query)
-            if (
-                (own := self.synthetic[name])
-                and isinstance(own, GuardedTool)
-                and self.worker is not None
-            ):
-                wrong = await asyncio.to_thread(
-                    problems, own.own.spec.input_schema, arguments, self.worker
-                )
-                if wrong:
-                    return CallOutcome("error", mismatch(own.own.spec, arguments, wrong))
-            answer = await self.synthetic[name].execute(arguments)
-            content = answer.content + self._first_instructions(answer.newly_loaded_tools)
-            return CallOutcome(
-                "error" if content.startswith("Error") else "ok", content, search=answer
-            )
+            return await self._run_synthetic(name, arguments)
         tool = self.offered(name)
         if tool is None and self.refresh is not None:
             # An earlier call of the same response may have added the tool.
@@ -484,6 +470,27 @@ class Dispatcher:
             if wrong:
                 return CallOutcome("error", mismatch(tool, arguments, wrong))
         return tool
+
+    async def _run_synthetic(self, name: str, arguments: dict[str, Any]) -> CallOutcome:
+        """Run a tool that no server has."""
+        tool = self.synthetic[name]
+        if isinstance(tool, CodeTool):
+            return await self._run_program(arguments)
+        if isinstance(tool, ReadSkillTool):
+            return await self._read_skill(tool, arguments)
+        if name in (SEARCH_TOOLS, BROWSE_TOOLKIT) and (query := query_in(arguments)):
+            await self._prepare(query)
+            # Servers may have changed their tools meanwhile.
+            tool = self.synthetic[name]
+        if isinstance(tool, GuardedTool) and self.worker is not None:
+            spec = tool.own.spec
+            wrong = await asyncio.to_thread(problems, spec.input_schema, arguments, self.worker)
+            if wrong:
+                return CallOutcome("error", mismatch(spec, arguments, wrong))
+        answer = await tool.execute(arguments)
+        content = answer.content + self._first_instructions(answer.newly_loaded_tools)
+        status: CallStatus = "error" if content.startswith("Error") else "ok"
+        return CallOutcome(status, content, search=answer)
 
     def _first_instructions(self, tools: Sequence[ToolSpec]) -> str:
         """Format the instructions of the servers whose first tools are loaded now.
@@ -506,15 +513,7 @@ class Dispatcher:
 
     def _deferred(self, name: str) -> ToolSpec | None:
         """Find the deferred tool that a name means, or None if none or several match."""
-        for each in dict.fromkeys((name, bare(name))):
-            matches = [
-                tool
-                for tool in self.view.catalog.matches(each)
-                if tool.wire_name in self.view.deferred_by_name
-            ]
-            if matches:
-                return matches[0] if len(matches) == 1 else None
-        return None
+        return self._one_of(name, self._is_deferred)
 
     async def _loaded_by_its_call(
         self, tool: ToolSpec, arguments: dict[str, Any]
@@ -568,20 +567,15 @@ class Dispatcher:
             start = ProgramStart.of(recorded.answer())
 
         async def check(tool: ToolSpec, values: dict[str, Any]) -> Sequence[str]:
-            wrong = (
-                await asyncio.to_thread(problems, tool.input_schema, values, self.worker)
-                if self.worker
-                else ()
-            )
+            if self.worker is None:
+                return ()
+            wrong = await asyncio.to_thread(problems, tool.input_schema, values, self.worker)
             return wrong or ()
 
-        program = Program(
-            code,
-            lambda: self.view.functions,
-            lambda tool, values: scope.make_call(tool.wire_name, values),
-            check,
-            start,
-        )
+        def call(tool: ToolSpec, values: dict[str, Any]) -> Awaitable[Any]:
+            return scope.make_call(tool.wire_name, values)
+
+        program = Program(code, lambda: self.view.functions, call, check, start)
         end = await program.run()
         return CallOutcome("error" if end.failed else "ok", end.text, end.result)
 
@@ -636,12 +630,9 @@ class Dispatcher:
         if near := suggestion(name, tools):
             return near
         if found := nearest(name, deferred[:MAX_TOOLS_ON_LOOP]):
-            at_once = self.small or self.view.selection.direct_calls
-            how = (
-                "Call it by exactly this name."
-                if at_once
-                else f"Load it with '{self.view.loader}' first."
-            )
+            how = f"Load it with '{self.view.loader}' first."
+            if self.small or self.view.selection.direct_calls:
+                how = "Call it by exactly this name."
             return f"Did you mean {shown(found[0].wire_name)}? {how}"
         synthetic = closest(name, self.synthetic)
         return did_you_mean(synthetic, ()) if synthetic else ""
@@ -653,30 +644,22 @@ class Dispatcher:
             return did_you_mean([], offered)
         index = await self.view.searchable(whole=True)
         hits = await asyncio.to_thread(index.search, readable(name)[:_MAX_NAME], _MAX_HITS)
-        tools = [
-            hit.tool
-            for hit in hits
-            if self._is_offered(hit.tool) or self._direct(hit.tool.wire_name)
-        ]
+        tools = []
+        for hit in hits:
+            if self._is_offered(hit.tool) or self._direct(hit.tool.wire_name):
+                tools.append(hit.tool)
         if not tools:
             return did_you_mean([], offered)
-        return (
-            "These may do it:"
-            f" {', '.join(shown(tool.wire_name) for tool in harmless_first(tools))}."
-        )
+        names = ", ".join(shown(tool.wire_name) for tool in harmless_first(tools))
+        return f"These may do it: {names}."
 
     def _server_hint(self, name: str) -> str:
         """Explain to a model that called a server by its name how to get at its tools.
 
         Empty for another name.
         """
-        folded = name.casefold()
-        deferred = [
-            tool for tool in self.view.deferred_by_name.values() if tool.server.casefold() == folded
-        ]
-        loaded = [
-            tool for tool in self.view.loaded_by_name.values() if tool.server.casefold() == folded
-        ]
+        deferred = _of_server(self.view.deferred_by_name, name)
+        loaded = _of_server(self.view.loaded_by_name, name)
         if deferred and SEARCH_TOOLS in self.synthetic:
             load = json.dumps({"server_name": deferred[0].server}, ensure_ascii=False)
             return (
@@ -692,6 +675,18 @@ class Dispatcher:
             names = ", ".join(shown(tool.wire_name) for tool in loaded[:_MAX_LISTED])
             return f"{shown(name)} is a server, not a tool. Call one of its tools: {names}."
         return ""
+
+
+def _of_server(tools: Mapping[str, ToolSpec], name: str) -> list[ToolSpec]:
+    """List the tools of the server with this name, in whatever case."""
+    folded = name.casefold()
+    return [tool for tool in tools.values() if tool.server.casefold() == folded]
+
+
+async def _outcome(result: ToolResult, note: str = "") -> CallOutcome:
+    """Build the outcome of a call that has a result."""
+    status: CallStatus = "error" if result.is_error else "ok"
+    return CallOutcome(status, await result_text_async(result), result, note=note)
 
 
 _MAX_LISTED = 12

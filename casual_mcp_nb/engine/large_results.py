@@ -19,6 +19,7 @@ from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.conversation.event import CALL_TOOL, READ_RESULT
 from casual_mcp_nb.discovery.synthetic import SyntheticToolResult, synthetic_spec
+from casual_mcp_nb.engine.results import MAX_CHARACTERS_PER_TOKEN, characters_within, whole_of
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.isolation.worker import GaveUp, Worker
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
     from casual_mcp_nb.base.content import TableRows
-from casual_mcp_nb.engine.results import MAX_CHARACTERS_PER_TOKEN, characters_within, whole_of
 
 MAX_KEPT = 128_000_000
 """How many bytes a chat keeps for large results. The oldest go first."""

@@ -106,17 +106,14 @@ class PromptPrefix:
         whole = tools == len(before.tools) == len(request.tools) and not another
         messages = _shared(before.messages, request.messages) if whole else 0
         if changed := _changed_found(before, request):
-            # The provider adds a found tool behind the search that found it.
-            found_in = (
-                n
-                for n, message in enumerate(request.messages[:messages])
-                if changed & _loaded(message)
-            )
-            messages = next(found_in, messages)
+            for number, message in enumerate(request.messages[:messages]):
+                # The provider adds a found tool behind the search that found it.
+                if changed & _loaded(message):
+                    messages = number
+                    break
         if self._other_options(before, request):
-            messages = min(
-                messages, sum(message.role == "system" for message in request.messages[:1])
-            )
+            has_system = bool(request.messages) and request.messages[0].role == "system"
+            messages = min(messages, int(has_system))
         self._broken = messages < len(before.messages)
         if tools == len(request.tools):
             # All definitions are counted already, those that the provider adds to the conversation
@@ -152,18 +149,11 @@ class PromptPrefix:
 
         Return an event if it does not repeat the whole previous one.
         """
-        before, broken = self.before, self._broken
-        change = (
-            self._change(before, request, view, step, now())
-            if before is not None and broken
-            else None
-        )
-        self.before, self._broken, self.other_model, self.new_selection = (
-            request,
-            False,
-            False,
-            False,
-        )
+        change = None
+        if self.before is not None and self._broken:
+            change = self._change(self.before, request, view, step, now())
+        self.before = request
+        self._broken = self.other_model = self.new_selection = False
         return change
 
     def _change(
@@ -194,15 +184,13 @@ class PromptPrefix:
     ) -> tuple[PrefixCause, list[str]]:
         old = {str(tool["name"]): tool for tool in before.tools}
         new = {str(tool["name"]): tool for tool in request.tools}
-        added, removed = (
-            [name for name in new if name not in old],
-            [name for name in old if name not in new],
-        )
-        changed = [
-            name
-            for name in new
-            if name in old and new[name] is not old[name] and new[name] != old[name]
-        ]
+        removed = [name for name in old if name not in new]
+        added, changed = [], []
+        for name, tool in new.items():
+            if name not in old:
+                added.append(name)
+            elif tool is not old[name] and tool != old[name]:
+                changed.append(name)
         names = [*added, *removed, *changed]
         if not names and before.tools == request.tools:
             return "system", []
@@ -246,7 +234,7 @@ def _shared(old: Sequence[Any], new: Sequence[Any]) -> int:
     """Count how many items at the beginning are the same."""
     if old == new[: len(old)]:
         return len(old)
-    return next(
-        (n for n, (a, b) in enumerate(zip(old, new, strict=False)) if a is not b and a != b),
-        min(len(old), len(new)),
-    )
+    for number, (one, other) in enumerate(zip(old, new, strict=False)):
+        if one is not other and one != other:
+            return number
+    return min(len(old), len(new))

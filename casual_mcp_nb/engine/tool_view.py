@@ -434,15 +434,15 @@ class ToolView:
         No search tools if nothing is deferred.
         """
         own = {spec.name for spec in self.own_specs}
-        sent = [
-            (name, tool.definition)
-            for name, tool in self.synthetic_tools().items()
-            if name not in own
-        ]
-        return tuple(
-            ToolSpec(SYNTHETIC, name, each["description"], each["parameters"], wire_name=name)
-            for name, each in sent
-        )
+        specs = []
+        for name, tool in self.synthetic_tools().items():
+            if name in own:
+                continue
+            sent = tool.definition
+            specs.append(
+                ToolSpec(SYNTHETIC, name, sent["description"], sent["parameters"], wire_name=name)
+            )
+        return tuple(specs)
 
     @cached_property
     def offered(self) -> tuple[ToolSpec, ...]:
@@ -485,6 +485,13 @@ class ToolView:
         """The tools that a program can call, by the names of their functions."""
         return functions_of((*self.loaded, *self.deferred))
 
+    @property
+    def _delivery(self) -> Delivery:
+        """The delivery that the view itself decides."""
+        if self.bridged:
+            return "bridge"
+        return "code" if self.coded else "definitions"
+
     def synthetic_tools(
         self,
         discovered: Iterable[ToolName] = (),
@@ -498,9 +505,8 @@ class ToolView:
         With `code`, `run_code` comes first.
         """
         discovered = tuple(discovered)
-        delivery = delivery or (
-            "bridge" if self.bridged else "code" if self.coded else "definitions"
-        )
+        if delivery is None:
+            delivery = self._delivery
         own: dict[str, SyntheticTool] = {
             each.spec.name: GuardedTool(each, self.deferred, {*discovered}, delivery)
             for each in self.own
@@ -573,35 +579,52 @@ def cut_notices(tools: Iterable[ToolSpec]) -> tuple[Notice, ...]:
     return (*notices, *more) if len(cut) > MAX_NOTICES else tuple(notices)
 
 
-def compile_view(
-    catalog: Catalog,
-    selection: Selection,
-    tool_sets: Mapping[str, ToolSetConfig],
-    blocked: frozenset[ToolName] = frozenset(),
-    excluded: frozenset[ToolName] = frozenset(),
-    own: tuple[OwnTool, ...] = (),
-    instructions: Mapping[str, str] | None = None,
-    window: int | None = None,
-    meaning: Meaning | None = None,
-    skills: tuple[Skill, ...] = (),
-) -> ToolView:
+@dataclass(frozen=True, eq=False)
+class ViewSources:
+    """What a view is compiled from, besides a selection.
+
+    Args:
+        catalog: The tools.
+        tool_sets: The toolsets that a selection can name.
+        blocked: Tools whose definitions changed, and nobody accepted the change.
+        excluded: Tools that the config leaves out.
+        own: The person's own synthetic tools.
+        instructions: The servers' instructions. Another text needs another catalog.
+        window: The model's context window in tokens, or None if it is unknown.
+        meaning: The embedding model with which searches compare meanings too, or None.
+        skills: The skills of all servers.
+    """
+
+    catalog: Catalog
+    tool_sets: Mapping[str, ToolSetConfig] = field(default_factory=dict)
+    blocked: frozenset[ToolName] = frozenset()
+    excluded: frozenset[ToolName] = frozenset()
+    own: tuple[OwnTool, ...] = ()
+    instructions: Mapping[str, str] = field(default_factory=dict)
+    window: int | None = None
+    meaning: Meaning | None = None
+    skills: tuple[Skill, ...] = ()
+
+
+def compile_view(sources: ViewSources, selection: Selection) -> ToolView:
     """Apply a selection to a catalog: toolset first, then single tools, then loaded or deferred.
 
     A toolset that no longer exists includes nothing. A turn refuses it, and displays show the
     problem.
     """
     selection = selection.snapshot()
-    problem = ""
+    catalog, problem = sources.catalog, ""
     try:
-        tool_set = resolve_tool_set(selection.tool_set, tool_sets)
+        tool_set = resolve_tool_set(selection.tool_set, sources.tool_sets)
     except UnknownNameError as error:
         tool_set, problem = ToolSetConfig(), str(error)
-    off = blocked.union(
-        excluded, (tool.tool_name for tool in map(catalog.get, selection.tools_off) if tool)
-    )
+    off = {*sources.blocked, *sources.excluded}
+    for name in selection.tools_off:
+        if (tool := catalog.get(name)) is not None:
+            off.add(tool.tool_name)
     permitted = [tool for tool in filter_tools(catalog, tool_set) if tool.tool_name not in off]
     if selection.discovery == "auto":
-        _decide(selection, permitted, window or ASSUMED_WINDOW)
+        _decide(selection, permitted, sources.window or ASSUMED_WINDOW)
     loaded, deferred = partition_tools(
         permitted,
         selection.servers,
@@ -609,25 +632,27 @@ def compile_view(
         defer_all=selection.defer_all,
         always_loaded=selection.always_loaded,
     )
+    own = sources.own
     if tool_set is not None and not tool_set.servers:
         own = ()
     elif any(each.spec.name in catalog.by_wire_name for each in own):
         own = tuple(each for each in own if each.spec.name not in catalog.by_wire_name)
-    shown_instructions = instructions if instructions and selection.instructions else {}
-    readable = () if problem else permitted_skills(skills, selection.servers, tool_set)
+    readable: tuple[Skill, ...] = ()
+    if not problem:
+        readable = permitted_skills(sources.skills, selection.servers, tool_set)
     return ToolView(
-        catalog,
-        selection,
-        loaded,
-        deferred,
-        blocked,
-        problem,
-        excluded,
-        own,
-        shown_instructions,
-        meaning,
-        readable,
-        skills,
+        catalog=catalog,
+        selection=selection,
+        loaded=loaded,
+        deferred=deferred,
+        blocked=sources.blocked,
+        problem=problem,
+        excluded=sources.excluded,
+        own=own,
+        instructions=sources.instructions if selection.instructions else {},
+        meaning=sources.meaning,
+        skills=readable,
+        listed_skills=sources.skills,
     )
 
 
@@ -635,17 +660,14 @@ def _decide(selection: Selection, tools: Iterable[ToolSpec], window: int) -> Non
     """Decide whether a selection with `auto` discovery defers: whether all definitions exceed their
     share of the window.
     """
-    tools = [
-        tool
-        for tool in tools
-        if tool.restriction is None and selection.servers.get(tool.server) != "off"
-    ]
-    selection.discovery = (
-        sum(tool.tokens for tool in tools) > window * selection.auto_threshold / 100
-    )
-    if selection.discovery and not any(
-        selection.servers.get(tool.server) == "deferred" for tool in tools
-    ):
+    tokens, modes = 0, set()
+    for tool in tools:
+        mode = selection.servers.get(tool.server)
+        if tool.restriction is None and mode != "off":
+            tokens += tool.tokens
+            modes.add(mode)
+    selection.discovery = tokens > window * selection.auto_threshold / 100
+    if selection.discovery and "deferred" not in modes:
         selection.defer_all = True
 
 
@@ -656,64 +678,32 @@ class ViewCache:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.catalog = Catalog()
-        self._blocked: frozenset[ToolName] = frozenset()
-        self._own: tuple[OwnTool, ...] = ()
-        self._skills: tuple[Skill, ...] = ()
+        self._sources = ViewSources(Catalog())
         self._views: dict[str, ToolView] = {}
 
-    def get(
-        self,
-        catalog: Catalog,
-        selection: Selection,
-        tool_sets: Mapping[str, ToolSetConfig],
-        blocked: frozenset[ToolName] = frozenset(),
-        excluded: frozenset[ToolName] = frozenset(),
-        own: tuple[OwnTool, ...] = (),
-        instructions: Mapping[str, str] | None = None,
-        window: int | None = None,
-        meaning: Meaning | None = None,
-        skills: tuple[Skill, ...] = (),
-    ) -> ToolView:
-        """Compile the view for these, or reuse it if they have not changed. For any thread.
-
-        The server instructions are the catalog's: another text needs another catalog.
-        """
+    def get(self, sources: ViewSources, selection: Selection) -> ToolView:
+        """Compile the view for these, or reuse it if they have not changed. For any thread."""
         with self._lock:
+            before = self._sources
             if (
-                catalog is not self.catalog
-                or blocked != self._blocked
-                or own is not self._own
-                or skills is not self._skills
+                sources.catalog is not before.catalog
+                or sources.blocked != before.blocked
+                or sources.own is not before.own
+                or sources.skills is not before.skills
             ):
-                self.catalog, self._blocked, self._own, self._skills, self._views = (
-                    catalog,
-                    blocked,
-                    own,
-                    skills,
-                    {},
-                )
-            # A toolset can be given another content under the same name.
-            named = (
-                tool_sets.get(selection.tool_set) if isinstance(selection.tool_set, str) else None
-            )
-            window = window if selection.discovery == "auto" else None
+                self._sources, self._views = sources, {}
+            # A toolset can be given another content under the same name, and only the decision to
+            # defer depends on the window.
+            named, window = None, None
+            if isinstance(selection.tool_set, str):
+                named = sources.tool_sets.get(selection.tool_set)
+            if selection.discovery == "auto":
+                window = sources.window
             view = self._views.get(f"{selection.key()} {named!r} {window}")
             if view is None:
                 # A copy: the selection can be edited meanwhile.
                 selection = selection.snapshot()
-                view = compile_view(
-                    catalog,
-                    selection,
-                    tool_sets,
-                    blocked,
-                    excluded,
-                    own,
-                    instructions,
-                    window,
-                    meaning,
-                    skills,
-                )
+                view = compile_view(sources, selection)
                 if len(self._views) >= _MAX_VIEWS:
                     self._views.pop(next(iter(self._views)))
                 self._views[f"{selection.key()} {named!r} {window}"] = view

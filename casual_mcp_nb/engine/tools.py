@@ -20,7 +20,7 @@ from casual_mcp_nb.discovery.synthetic import SyntheticTool
 from casual_mcp_nb.discovery.toolsets import check_tool_set, resolve_tool_set
 from casual_mcp_nb.engine.instructions import are_enabled
 from casual_mcp_nb.engine.options import always_loaded, mode_of
-from casual_mcp_nb.engine.tool_view import OnLog, OwnTool, ToolView, ViewCache
+from casual_mcp_nb.engine.tool_view import OnLog, OwnTool, ToolView, ViewCache, ViewSources
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, closest, did_you_mean, shown
 from casual_mcp_nb.own_tools.toolbox import ALL_TOOLS, NOTEBOOK
 from casual_mcp_nb.servers.server_manager import ServerManager
@@ -54,13 +54,15 @@ class Exclusions:
 
     def _update(self, catalog: Catalog) -> None:
         if catalog is not self._catalog:
-            self._excluded = frozenset(
-                tool.tool_name
-                for server, tools in catalog.by_server.items()
-                if (config := self._config_of(server)) is not None
-                for tool in tools
-                if not config.offers(tool.name)
-            )
+            excluded = set()
+            for server, tools in catalog.by_server.items():
+                config = self._config_of(server)
+                if config is None:
+                    continue
+                for tool in tools:
+                    if not config.offers(tool.name):
+                        excluded.add(tool.tool_name)
+            self._excluded = frozenset(excluded)
             self._notices = tuple(self._unknown(catalog))
             self._catalog = catalog
 
@@ -73,11 +75,10 @@ class Exclusions:
             listed: dict[str, Iterable[str]] = {"include_tools": config.include_tools or ()}
             listed |= {"exclude_tools": config.exclude_tools, "descriptions": config.descriptions}
             for key, patterns in listed.items():
-                unknown = [
-                    pattern
-                    for pattern in patterns
-                    if not any(_fits(name, pattern) for name in names)
-                ]
+                unknown = []
+                for pattern in patterns:
+                    if not any(_fits(name, pattern) for name in names):
+                        unknown.append(pattern)
                 if unknown:
                     hint = did_you_mean(closest(unknown[0], names), names)
                     listed_names = ", ".join(map(shown, unknown[:8]))
@@ -640,21 +641,18 @@ class ChatTools:
         )
         if last is not None and same and skills is last.listed_skills:
             return last
-        excluded = self.exclusions.of(catalog)
-        instructions = self._instructions(catalog)
-        window = window or self.window()
-        view = self._views.get(
-            catalog,
-            selection,
-            self.tool_sets,
-            blocked,
-            excluded,
-            own,
-            instructions,
-            window,
-            self._meaning,
-            skills,
+        sources = ViewSources(
+            catalog=catalog,
+            tool_sets=self.tool_sets,
+            blocked=blocked,
+            excluded=self.exclusions.of(catalog),
+            own=own,
+            instructions=self._instructions(catalog),
+            window=window or self.window(),
+            meaning=self._meaning,
+            skills=skills,
         )
+        view = self._views.get(sources, selection)
         # A toolset can be given another content under the same name, and models have other windows.
         if selection.tool_set is None and selection.discovery != "auto" and selection.key() is key:
             self._last_view = key, own, view

@@ -20,7 +20,7 @@ from casual_mcp_nb.engine.budget import turn_budget
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.setup import ChatSetup
-from casual_mcp_nb.engine.tool_view import ToolView, compile_view
+from casual_mcp_nb.engine.tool_view import ToolView, ViewSources, compile_view
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.servers.server_manager import ServerManager
@@ -149,7 +149,9 @@ async def test_a_toolset_cannot_be_circumvented_by_browsing(chat: McpToolChat) -
 
 
 def view(tools: list[ToolSpec], **options: Any) -> ToolView:
-    return compile_view(Catalog(tools), Selection(discovery=True, defer_all=True, **options), {})
+    return compile_view(
+        ViewSources(Catalog(tools)), Selection(discovery=True, defer_all=True, **options)
+    )
 
 
 def tools(servers: int, each: int) -> list[ToolSpec]:

@@ -9,7 +9,7 @@ from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tokens import Budget
 from casual_mcp_nb.base.tool import Catalog, ToolSpec
 from casual_mcp_nb.engine.budget import ANSWER, CALL, CARD, QUESTION, RESULT, turn_budget
-from casual_mcp_nb.engine.tool_view import ToolView, compile_view
+from casual_mcp_nb.engine.tool_view import ToolView, ViewSources, compile_view
 from casual_mcp_nb.providers.scripted import call, scripted_model
 
 
@@ -20,7 +20,7 @@ def view(deferred: int, **options: object) -> ToolView:
     ]
     near = ToolSpec("near", "look", "Look around.", {"type": "object"})
     selection = Selection(servers={"far": "deferred"}, discovery=True, **options)  # type: ignore[arg-type]
-    return compile_view(Catalog([near, *tools]), selection, {})
+    return compile_view(ViewSources(Catalog([near, *tools])), selection)
 
 
 def test_without_deferred_tools_a_turn_is_two_requests() -> None:
