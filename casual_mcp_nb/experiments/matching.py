@@ -6,6 +6,7 @@ No other model is asked.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -379,24 +380,38 @@ class _Judging:
 
 
 def _paired(fitting: Sequence[Sequence[int]]) -> dict[int, int]:
-    """Give as many as possible one of the calls that fit each (Kuhn's maximum bipartite
-    matching).
+    """Give as many as possible one of the calls that fit each (maximum bipartite matching).
+
+    Each takes a free call, or one whose owner can move to another one, however many have to move.
     """
+    pairs: dict[int, int] = {}
     owners: dict[int, int] = {}
-
-    def assign(number: int, tried: set[int]) -> bool:
-        """Find a call for an expected one. Move others if necessary."""
-        for option in fitting[number]:
-            if option not in tried:
-                tried.add(option)
-                if option not in owners or assign(owners[option], tried):
-                    owners[option] = number
-                    return True
-        return False
-
     for number in range(len(fitting)):
-        assign(number, set())
-    return {number: option for option, number in owners.items()}
+        takers: dict[int, int] = {}
+        waiting = deque([number])
+        while waiting:
+            taker = waiting.popleft()
+            options = [option for option in fitting[taker] if option not in takers]
+            takers.update(dict.fromkeys(options, taker))
+            free = next((option for option in options if option not in owners), None)
+            if free is not None:
+                _take(free, number, takers, pairs, owners)
+                break
+            waiting += [owners[option] for option in options]
+    return pairs
+
+
+def _take(
+    option: int, last: int, takers: dict[int, int], pairs: dict[int, int], owners: dict[int, int]
+) -> None:
+    """Give a free call to its taker, the taker's earlier one to the next, and so on to the last."""
+    while True:
+        taker = takers[option]
+        earlier = pairs.get(taker)
+        pairs[taker], owners[option] = option, taker
+        if taker == last or earlier is None:
+            return
+        option = earlier
 
 
 def visible_tools(turns: Sequence[Turn]) -> tuple[frozenset[str], bool]:

@@ -255,3 +255,12 @@ def test_several_messages_are_judged_together(session: Session) -> None:
 def test_every_group_can_occur() -> None:
     searched = {"not found by search", "step limit"}
     assert {group for _, _, group, _ in WRONG} | searched == set(FAILURE_GROUPS)
+
+
+@pytest.mark.slow
+@pytest.mark.defect("P5")
+def test_a_thousand_expected_calls_are_paired(session: Session) -> None:
+    number = 1_100
+    expected = [ExpectedCall("weather:forecast", may_fail=True)] * number
+    judgement = judged(session, {"calls": expected}, [OSLO] * number, "Done")
+    assert (judgement.right, judgement.matched) == (True, number)
