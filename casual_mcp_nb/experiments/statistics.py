@@ -12,7 +12,7 @@ between them for few choices only is rejected; the interval is what is not rejec
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -59,11 +59,21 @@ def t_quantile(p: float, df: float) -> float:
     low, high = 0.0, 1.0
     while t_cdf(high, df) < p and high < 1e12:
         low, high = high, high * 2
-    while high - low > 1e-12 * max(1.0, high):
+
+    def is_below(t: float) -> bool:
+        return t_cdf(t, df) < p
+
+    return _bisected(is_below, low, high, 60)
+
+
+def _bisected(is_below: Callable[[float], bool], low: float, high: float, steps: int) -> float:
+    """Find where a condition stops to hold, by halving the interval so many times."""
+    for _ in range(steps):
         middle = (low + high) / 2
-        low, high = (middle, high) if t_cdf(middle, df) < p else (low, middle)
-        if middle in (low, high) and high - low <= math.ulp(high):
-            break
+        if is_below(middle):
+            low = middle
+        else:
+            high = middle
     return (low + high) / 2
 
 
@@ -417,14 +427,10 @@ def share_bounds(successes: int, total: int, risk: float = RISK) -> tuple[float,
 
 
 def _beta_quantile(p: float, a: float, b: float) -> float:
-    low, high = 0.0, 1.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        if _incomplete_beta(middle, a, b) < p:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
+    def is_below(share: float) -> bool:
+        return _incomplete_beta(share, a, b) < p
+
+    return _bisected(is_below, 0.0, 1.0, 50)
 
 
 def holm(values: Sequence[float], looks: int = 1) -> list[tuple[float, int]]:
@@ -499,14 +505,11 @@ def smallest_difference(
         return None
     is_simulated = clusters <= _SIMULATED_CLUSTERS
     power = (_simulated_power if is_simulated else _normal_power)(clusters, repeats, tests)
-    low, high = 0.0, 1.0
-    for _ in range(9 if is_simulated else 30):
-        middle = (low + high) / 2
-        if power(middle) < POWER:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
+
+    def is_below(gain: float) -> bool:
+        return bool(power(gain) < POWER)
+
+    return _bisected(is_below, 0.0, 1.0, 9 if is_simulated else 30)
 
 
 def cases_needed(
