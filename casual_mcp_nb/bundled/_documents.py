@@ -360,11 +360,8 @@ class _Rules:
         if not certain:
             # It holds in some places only, so it hides nothing, and the background there is
             # unknown.
-            declared = (
-                {"background": "unknown"}
-                if any(name.startswith("background") for name in declared)
-                else {}
-            )
+            sets_background = any(name.startswith("background") for name in declared)
+            declared = {"background": "unknown"} if sets_background else {}
         names = re.findall(r"[.#][\w-]+", last)[-1:] or [re.split(r"[.#:\[]", last)[0].lower()]
         if declared and names[0]:
             self._by_name.setdefault(names[0], {}).update(declared)
@@ -380,16 +377,13 @@ class _Rules:
         names = ["*", element.tag]
         names += [f".{name}" for name in element.get("class", "").split()[:_MAX_CLASSES]]
         names.append(f"#{element.get('id', '')}")
-        matching = [declarations for name in names if (declarations := self._by_name.get(name))]
-        return (
-            {
-                name: value
-                for declarations in (*matching, own)
-                for name, value in declarations.items()
-            }
-            if matching
-            else own
-        )
+        matching = [self._by_name[name] for name in names if name in self._by_name]
+        if not matching:
+            return own
+        declared: dict[str, str] = {}
+        for declarations in (*matching, own):
+            declared.update(declarations)
+        return declared
 
 
 def _rules_in(text: str) -> Iterator[tuple[str, str, bool]]:
@@ -502,18 +496,14 @@ def _color_in(value: str) -> Color | None:
         digits = match[1]
         if len(digits) in (3, 4):
             digits = "".join(2 * digit for digit in digits)
-        return (
-            (int(digits[0:2], 16), int(digits[2:4], 16), int(digits[4:6], 16))
-            if len(digits) in (6, 8)
-            else None
-        )
+        if len(digits) not in (6, 8):
+            return None
+        return int(digits[0:2], 16), int(digits[2:4], 16), int(digits[4:6], 16)
     if match := _RGB.search(value):
         parts = re.findall(r"\d{1,3}", match[1].replace("%", ""))[:3]
-        return (
-            (int(parts[0]), int(parts[1]), int(parts[2]))
-            if len(parts) == 3 and "%" not in match[1]
-            else None
-        )
+        if len(parts) != 3 or "%" in match[1]:
+            return None
+        return int(parts[0]), int(parts[1]), int(parts[2])
     return next((_NAMED[word] for word in value.split() if word in _NAMED), None)
 
 
@@ -616,14 +606,14 @@ def html_to_text(
     if tree is None:
         return ""
     complete = _simplify(tree, links, linked_styles) and len(html) <= MAX_CHARACTERS
-    handlers = CustomHtmlTagHandlerMapping(
-        {"table": _start_table, "hr": lambda state, _: state.tags[-1].canvas.write_newline()}, {}
-    )
+    handlers = CustomHtmlTagHandlerMapping({"table": _start_table, "hr": _start_rule}, {})
     config = ParserConfig(_style(), custom_html_tag_handler_mapping=handlers)
     text = Inscriptis(tree, config).get_text()
     lines = (line.rstrip() for line in text.splitlines())
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n")
-    return text if complete and len(text) <= max_characters else f"{text[: max_characters - 2]}\n…"
+    if complete and len(text) <= max_characters:
+        return text
+    return f"{text[: max_characters - 2]}\n…"
 
 
 def parse_html(html: str) -> HtmlElement | None:
@@ -651,8 +641,9 @@ def _simplify(tree: HtmlElement, links: bool, linked_styles: bool) -> bool:
     etree.strip_elements(tree, *_LEFT_OUT, with_tail=False)
     for element in tree.iter("img"):
         element.text = element.get("alt")
-    for element in tree.iter("a") if links else ():
-        _write_address(element)
+    if links:
+        for element in tree.iter("a"):
+            _write_address(element)
     # A paragraph with a hundred thousand inline elements would be put together piece by piece.
     etree.strip_tags(tree, *{each.tag for each in tree.iter(etree.Element)} - _LAID_OUT)
     _flatten(tree)
@@ -713,6 +704,10 @@ def _style() -> dict[str, Any]:
         **dict.fromkeys(blocks, HtmlElement(display=Display.block)),
         **lists,
     }
+
+
+def _start_rule(state: HtmlDocumentState, _attributes: dict[str, str]) -> None:
+    state.tags[-1].canvas.write_newline()
 
 
 def _start_table(state: HtmlDocumentState, _attributes: dict[str, str]) -> None:

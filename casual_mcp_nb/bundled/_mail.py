@@ -20,6 +20,7 @@ from email.mime.text import MIMEText
 from email.parser import BytesHeaderParser
 from email.policy import compat32
 from email.utils import formataddr, getaddresses, parsedate_to_datetime
+from itertools import starmap
 from typing import Any
 
 from casual_mcp_nb.bundled._documents import decoded_as, html_to_text
@@ -76,13 +77,13 @@ def parse_mail(data: bytes, max_characters: int = MAX_TEXT, *, plain: bool = Fal
     hidden text is left out. An attached mail is an attachment.
     """
     message = _parsed(data)
-    text = (
-        ""
-        if message is None
-        else "\n\n".join(filter(None, (part.strip() for part in _texts(message, plain))))
-    )
+    if message is None:
+        text, attachments = "", []
+    else:
+        texts = [part.strip() for part in _texts(message, plain)]
+        text = "\n\n".join(part for part in texts if part)
+        attachments = [_attachment(part) for part in _attached(message)]
     message_or_headers = message or BytesHeaderParser().parsebytes(data[: 20 * MAX_HEADER])
-    attachments = [] if message is None else [_attachment(part) for part in _attached(message)]
     ids = _MESSAGE_ID.findall(_header(message_or_headers, "Message-ID"))
     return Mail(
         subject=_header(message_or_headers, "Subject"),
@@ -91,7 +92,7 @@ def parse_mail(data: bytes, max_characters: int = MAX_TEXT, *, plain: bool = Fal
         cc=_addresses(message_or_headers, "Cc"),
         reply_to=_addresses(message_or_headers, "Reply-To"),
         date=_date(_header(message_or_headers, "Date")),
-        message_id=ids[0] if ids else "",
+        message_id="".join(ids[:1]),
         references=tuple(_MESSAGE_ID.findall(_header(message_or_headers, "References"))),
         text=text[:max_characters],
         cut=message is None or len(text) > max_characters,
@@ -165,9 +166,9 @@ def _is_text(part: Message) -> bool:
 
 def _text(part: Message) -> str:
     text = _decoded(_bytes(part), _charset(part)).replace("\r\n", "\n").replace("\r", "\n")
-    return (
-        html_to_text(text, linked_styles=False) if part.get_content_type() == "text/html" else text
-    )
+    if part.get_content_type() == "text/html":
+        return html_to_text(text, linked_styles=False)
+    return text
 
 
 def _bytes(part: Message) -> bytes:
@@ -205,20 +206,21 @@ def _attachment(part: Message) -> Attachment:
         part, "name", "content-type"
     )
     if part.get_content_type() == "message/rfc822" and part.is_multipart():
-        inner = _parts(part)
-        return Attachment(
-            decoded_header(name) or (_header(inner[0], "Subject") if inner else ""),
-            "message/rfc822",
-            len(bytes(inner[0])) if inner else 0,
-        )
-    size = (
-        sum(len(_bytes(child)) for child in part.walk())
-        if part.is_multipart()
-        else len(_bytes(part))
-    )
+        return _attached_mail(decoded_header(name), _parts(part))
+    if part.is_multipart():
+        size = sum(len(_bytes(child)) for child in part.walk())
+    else:
+        size = len(_bytes(part))
     return Attachment(
         re.split(r"[/\\]", decoded_header(name))[-1], decoded_header(part.get_content_type()), size
     )
+
+
+def _attached_mail(name: str, inner: list[Message]) -> Attachment:
+    if not inner:
+        return Attachment(name, "message/rfc822", 0)
+    subject = _header(inner[0], "Subject")
+    return Attachment(name or subject, "message/rfc822", len(bytes(inner[0])))
 
 
 def _decoded(data: bytes, charset: str | None) -> str:
@@ -248,7 +250,13 @@ def _addresses(message: Message, name: str) -> tuple[str, ...]:
         pairs = []
     if not pairs and (text := decoded_header(" ".join(values))):
         return (text,)
-    return tuple(f"{person} <{address}>" if person else address for person, address in pairs)
+    return tuple(starmap(_person_and_address, pairs))
+
+
+def _person_and_address(person: str, address: str) -> str:
+    if not person:
+        return address
+    return f"{person} <{address}>"
 
 
 def _date(text: str) -> str:
@@ -414,7 +422,7 @@ def _outgoing_addresses(mail: Message, name: str) -> tuple[str, ...]:
         (_decoded_header(person), address)
         for person, address in getaddresses([_unfolded(mail[name])])
     ]
-    return tuple(f"{person} <{address}>" if person else address for person, address in pairs)
+    return tuple(starmap(_person_and_address, pairs))
 
 
 def _decoded_header(header: str) -> str:

@@ -236,12 +236,16 @@ def _object(data: bytes) -> dict[str, Any]:
         value = json.loads(data)
     except (ValueError, RecursionError):
         return {}
+    return _as_object(value)
+
+
+def _as_object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
 def _advice(status: int, page: dict[str, Any], wait: str) -> str:
-    error = page.get("error")
-    words = decoded_header(str(error.get("message", "")))[:200] if isinstance(error, dict) else ""
+    error = _as_object(page.get("error"))
+    words = decoded_header(str(error.get("message", "")))[:200]
     note = f" Anthropic says: {words}" if words else ""
     match status:
         case 401:
@@ -255,8 +259,10 @@ def _advice(status: int, page: dict[str, Any], wait: str) -> str:
                 f" create such keys.{note}"
             )
         case 429:
-            after = f" after {wait} seconds" if wait.isdigit() and len(wait) < 6 else " in a minute"
-            return f"Too many requests (429). Ask again{after}.{note}"
+            when = "in a minute"
+            if wait.isdigit() and len(wait) < 6:
+                when = f"after {wait} seconds"
+            return f"Too many requests (429). Ask again {when}.{note}"
         case _ if status >= 500:
             return f"Anthropic has a problem ({status}). Try again later.{note}"
         case _:
@@ -264,16 +270,15 @@ def _advice(status: int, page: dict[str, Any], wait: str) -> str:
 
 
 def _usage(row: dict[str, Any], group_by: Any) -> dict[str, Any]:
-    written = row.get("cache_creation")
-    created = sum(_number(count) for count in written.values()) if isinstance(written, dict) else 0
-    tools = row.get("server_tool_use")
+    written = _as_object(row.get("cache_creation"))
+    tools = _as_object(row.get("server_tool_use"))
     return {
         **_fields(row, ("starting_at", "ending_at", *group_by)),
         "input_tokens": _number(row.get("uncached_input_tokens")),
         "cache_read_input_tokens": _number(row.get("cache_read_input_tokens")),
-        "cache_creation_input_tokens": created,
+        "cache_creation_input_tokens": sum(_number(count) for count in written.values()),
         "output_tokens": _number(row.get("output_tokens")),
-        "web_searches": _number(tools.get("web_search_requests")) if isinstance(tools, dict) else 0,
+        "web_searches": _number(tools.get("web_search_requests")),
     }
 
 
@@ -302,10 +307,11 @@ def _cost(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fields(row: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    return {
-        name: None if row.get(name) is None else decoded_header(str(row[name]))[:200]
-        for name in names
-    }
+    fields: dict[str, Any] = dict.fromkeys(names)
+    for name in names:
+        if row.get(name) is not None:
+            fields[name] = decoded_header(str(row[name]))[:200]
+    return fields
 
 
 def _number(value: Any) -> int:
@@ -315,10 +321,13 @@ def _number(value: Any) -> int:
 def _period(starting_at: str, ending_at: str) -> dict[str, str]:
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     start = _moment(starting_at) if starting_at else today - timedelta(days=7)
-    end = _moment(ending_at) if ending_at else None
-    if end is not None and end <= start:
-        raise ToolError("ending_at must be after starting_at.")
-    return {"starting_at": _written(start), **({"ending_at": _written(end)} if end else {})}
+    period = {"starting_at": _written(start)}
+    if ending_at:
+        end = _moment(ending_at)
+        if end <= start:
+            raise ToolError("ending_at must be after starting_at.")
+        period["ending_at"] = _written(end)
+    return period
 
 
 def _moment(text: str) -> datetime:

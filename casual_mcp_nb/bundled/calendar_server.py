@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, tzinfo
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
@@ -180,15 +180,15 @@ class Calendar:
             raise ToolError("start and end are both dates, or both times.")
         if _comparable(begins) >= _comparable(ends):
             raise ToolError("end must be after start.")
-        body = {
-            "summary": summary,
-            "start": begins,
-            "end": ends,
-            **({"description": description} if description else {}),
-            **({"location": location} if location else {}),
-            **({"attendees": [{"email": address} for address in attendees]} if attendees else {}),
-        }
-        invites = "all" if attendees else "none"
+        body: dict[str, Any] = {"summary": summary, "start": begins, "end": ends}
+        invites = "none"
+        if description:
+            body["description"] = description
+        if location:
+            body["location"] = location
+        if attendees:
+            body["attendees"] = [{"email": address} for address in attendees]
+            invites = "all"
         event = self._api.service.events().insert(
             calendarId=calendar_id, body=body, sendUpdates=invites
         )
@@ -202,6 +202,9 @@ class Calendar:
 def _event(event: dict[str, Any], characters: int) -> dict[str, Any]:
     attendees = rows(event, "attendees", MAX_ATTENDEES + 1)
     text = html_to_text(str(event.get("description") or "")[: 4 * _TEXT])
+    description = ""
+    if text:
+        description = marked_foreign(text[:characters], "calendar")
     return {
         "id": event.get("id"),
         "summary": decoded_header(str(event.get("summary") or "")),
@@ -215,7 +218,7 @@ def _event(event: dict[str, Any], characters: int) -> dict[str, Any]:
             for each in attendees[:MAX_ATTENDEES]
         ],
         "link": event.get("htmlLink"),
-        "description": marked_foreign(text[:characters], "calendar") if text else "",
+        "description": description,
         "truncated": len(text) > characters or len(attendees) > MAX_ATTENDEES,
     }
 
@@ -227,7 +230,9 @@ def _person(person: Any) -> dict[str, Any]:
 
 
 def _time(moment: Any) -> str | None:
-    return (moment.get("dateTime") or moment.get("date")) if isinstance(moment, dict) else None
+    if not isinstance(moment, dict):
+        return None
+    return moment.get("dateTime") or moment.get("date")
 
 
 def _when(text: str, time_zone: str) -> dict[str, str]:
@@ -235,10 +240,10 @@ def _when(text: str, time_zone: str) -> dict[str, str]:
     try:
         return {"date": date.fromisoformat(text).isoformat()}
     except ValueError:
-        return {
-            "dateTime": _moment(text, time_zone),
-            **({"timeZone": time_zone} if time_zone else {}),
-        }
+        when = {"dateTime": _moment(text, time_zone)}
+    if time_zone:
+        when["timeZone"] = time_zone
+    return when
 
 
 def _moment(text: str, time_zone: str) -> str:
@@ -250,9 +255,14 @@ def _moment(text: str, time_zone: str) -> str:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise ToolError(f"Not a time: {text[:40]!r}. Write it {_MOMENT}.") from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).isoformat()
+    return _with_zone(moment, zone).isoformat()
 
 
 def _comparable(when: dict[str, str]) -> datetime:
-    moment = datetime.fromisoformat(when.get("dateTime") or when["date"])
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return _with_zone(datetime.fromisoformat(when.get("dateTime") or when["date"]), UTC)
+
+
+def _with_zone(moment: datetime, zone: tzinfo) -> datetime:
+    if moment.tzinfo:
+        return moment
+    return moment.replace(tzinfo=zone)

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path, PureWindowsPath
 from typing import Annotated, Any, BinaryIO
 
@@ -85,7 +87,7 @@ class Folder:
     def scan(self) -> list[os.DirEntry[str]]:
         """List the entries by name."""
         with os.scandir(self._path if self._fd is None else self._fd) as entries:
-            names: list[Any] = sorted(entries, key=lambda entry: entry.name)
+            names: list[Any] = sorted(entries, key=attrgetter("name"))
         return names
 
     def open(self, name: str) -> BinaryIO:
@@ -262,7 +264,7 @@ class Writer:
     def copy(self, origin: Path, target: Path, name: str, overwrite: bool) -> int:
         """Copy a file; return its size in bytes."""
         with self._root.folder_at(origin.parent) as folder, folder.open(origin.name) as source:
-            return self._put(target, name, overwrite, lambda file: _copy(source, file))[0]
+            return self._put(target, name, overwrite, partial(_copy, source))[0]
 
     def move(self, origin: Path, destination: Path, name: str, overwrite: bool) -> None:
         """Move a file or folder."""

@@ -80,11 +80,9 @@ def account() -> Account | None:
     try:
         fields = _read(folder() / "account.json")
         grants = tuple(name for name in GRANTS if name in fields["grants"])
-        return (
-            Account(str(fields["email"])[:320], grants)
-            if _tokens().is_file() and not account_file_problem(_tokens())
-            else None
-        )
+        if not _tokens().is_file() or account_file_problem(_tokens()):
+            return None
+        return Account(str(fields["email"])[:320], grants)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -97,11 +95,9 @@ def missing(*one_of: str) -> str:
         if problem := next(filter(None, map(account_file_problem, files)), None):
             return problem
         return "no Google account is signed in"
-    return (
-        ""
-        if set(one_of) & set(signed_in.grants)
-        else f"the Google account has not granted {' or '.join(one_of)}"
-    )
+    if set(one_of).isdisjoint(signed_in.grants):
+        return f"the Google account has not granted {' or '.join(one_of)}"
+    return ""
 
 
 def credentials() -> Credentials:
@@ -184,11 +180,9 @@ class SignIn:
                 " saved."
             )
         if refusal := _field(redirected, "error"):
-            reason = (
-                "you did not allow it"
-                if refusal == "access_denied"
-                else f"Google says {_plain(refusal)}"
-            )
+            reason = f"Google says {_plain(refusal)}"
+            if refusal == "access_denied":
+                reason = "you did not allow it"
             raise SignInError(f"Not signed in: {reason}.")
         code = _field(redirected, "code")
         if not code:
@@ -219,11 +213,9 @@ class SignIn:
     def _saved(self) -> Account:
         token: Any = self._flow.oauth2session.token
         config = self._flow.client_config
-        granted = set(
-            str(token.get("scope", "")).split()
-            if isinstance(token.get("scope"), str)
-            else token.get("scope") or ()
-        )
+        granted = token.get("scope") or ()
+        if isinstance(granted, str):
+            granted = granted.split()
         grants = tuple(name for name in self._grants if GRANTS[name] in granted)
         if not token.get("refresh_token"):
             raise SignInError(
@@ -399,11 +391,9 @@ class GoogleApi:
 def rows(answer: dict[str, Any], name: str, limit: int) -> list[dict[str, Any]]:
     """Collect the objects in a list of a response, at most `limit` of them."""
     values = answer.get(name)
-    return (
-        [each for each in values[:limit] if isinstance(each, dict)]
-        if isinstance(values, list)
-        else []
-    )
+    if not isinstance(values, list):
+        return []
+    return [each for each in values[:limit] if isinstance(each, dict)]
 
 
 def _advice(status: int, reason: str) -> str:

@@ -54,58 +54,61 @@ def _postings(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
         children = value
     elif isinstance(value, dict):
         kinds = value.get("@type")
-        if "JobPosting" in (kinds if isinstance(kinds, list) else [kinds]):
+        if kinds == "JobPosting" or (isinstance(kinds, list) and "JobPosting" in kinds):
             yield value
             return
         children = [value.get("@graph"), value.get("mainEntity")]
     else:
         return
-    for child in children if depth < _MAX_DEPTH else ():
-        yield from _postings(child, depth + 1)
+    if depth < _MAX_DEPTH:
+        for child in children:
+            yield from _postings(child, depth + 1)
 
 
 def _fields(posting: dict[str, Any]) -> dict[str, Any]:
-    pay = _first(posting.get("baseSalary"))
-    amount = _first(pay.get("value")) if isinstance(pay, dict) else {}
-    description = posting.get("description")
+    locations = [_location(each) for each in _listed(posting.get("jobLocation"))]
     fields = {
         "title": _text(posting.get("title")),
         "company": _text(posting.get("hiringOrganization")),
-        "locations": [
-            location
-            for each in _listed(posting.get("jobLocation"))
-            if (location := _location(each))
-        ],
+        "locations": [location for location in locations if location],
         "remote": _text(posting.get("jobLocationType")) == "TELECOMMUTE" or None,
         "employment_type": [_text(each) for each in _listed(posting.get("employmentType"))],
         "date_posted": _text(posting.get("datePosted")),
         "valid_through": _text(posting.get("validThrough")),
-        "salary": " ".join(
-            part
-            for part in (
-                _range(amount) if isinstance(amount, dict) else _text(amount),
-                _text(pay.get("currency")) if isinstance(pay, dict) else _text(pay),
-                (
-                    f"per {_text(amount.get('unitText')).lower()}"
-                    if isinstance(amount, dict) and amount.get("unitText")
-                    else ""
-                ),
-            )
-            if part
-        ),
+        "salary": _salary(_first(posting.get("baseSalary"))),
         "url": _text(posting.get("url")),
-        "description": _description(description) if isinstance(description, str) else "",
+        "description": _description(posting.get("description")),
     }
     return {name: value for name, value in fields.items() if value}
 
 
-def _description(text: str) -> str:
-    # Some pages, such as LinkedIn's, escape the HTML in it.
-    return html_to_text(text if "<" in text else unescape(text), max_characters=_MAX_DESCRIPTION)
+def _salary(pay: Any) -> str:
+    if not isinstance(pay, dict):
+        return _text(pay)
+    amount = _first(pay.get("value"))
+    parts = [_text(amount), _text(pay.get("currency"))]
+    if isinstance(amount, dict):
+        parts[0] = _range(amount)
+        if unit := amount.get("unitText"):
+            parts.append(f"per {_text(unit).lower()}")
+    return " ".join(part for part in parts if part)
+
+
+def _description(text: Any) -> str:
+    if not isinstance(text, str):
+        return ""
+    if "<" not in text:
+        # Some pages, such as LinkedIn's, escape the HTML in it.
+        text = unescape(text)
+    return html_to_text(text, max_characters=_MAX_DESCRIPTION)
 
 
 def _listed(value: Any) -> list[Any]:
-    return value[:_MAX_POSTINGS] if isinstance(value, list) else [] if value is None else [value]
+    if value is None:
+        return []
+    if isinstance(value, list):
+        return value[:_MAX_POSTINGS]
+    return [value]
 
 
 def _first(value: Any) -> Any:
@@ -116,7 +119,9 @@ def _text(value: Any) -> str:
     value = _first(value)
     if isinstance(value, dict):
         value = value.get("name")
-    return " ".join(str(value).split())[:_MAX_TEXT] if isinstance(value, str | int | float) else ""
+    if not isinstance(value, str | int | float):
+        return ""
+    return " ".join(str(value).split())[:_MAX_TEXT]
 
 
 def _location(location: Any) -> str:
@@ -221,16 +226,7 @@ class Pages:
         if self._robots is None:
             status, text = await self._fetch("/robots.txt", {})
             robots = RobotFileParser()
-            # RFC 9309: a site without the file allows all, and one that cannot give it allows
-            # nothing.
-            allowed_without = 400 <= status < 500 and status != 429
-            robots.parse(
-                text.splitlines()
-                if status == 200
-                else []
-                if allowed_without
-                else ["User-agent: *", "Disallow: /"]
-            )
+            robots.parse(_robots_lines(status, text))
             self._robots = robots
         return self._robots.can_fetch(self._agent, f"{self._site}{path}")
 
@@ -260,6 +256,15 @@ class Pages:
         finally:
             self._next = time.monotonic() + self._pause
         return response.status_code, data.decode("utf-8", "replace")
+
+
+def _robots_lines(status: int, text: str) -> list[str]:
+    # RFC 9309: a site without the file allows all, and one that cannot give it allows nothing.
+    if status == 200:
+        return text.splitlines()
+    if 400 <= status < 500 and status != 429:
+        return []
+    return ["User-agent: *", "Disallow: /"]
 
 
 class Jobs:
@@ -294,8 +299,9 @@ class Jobs:
 
         Returns id, title, company, place and day of each.
         """
-        since = {"f_TPR": span} if (span := _POSTED[posted]) else {}
-        params = {"keywords": keywords, "location": location, "start": str(start), **since}
+        params = {"keywords": keywords, "location": location, "start": str(start)}
+        if span := _POSTED[posted]:
+            params["f_TPR"] = span
         tree = parse_html(await self._pages.get(_SEARCH, params))
         cards = (
             [] if tree is None else tree.xpath("//*[contains(@data-entity-urn, ':jobPosting:')]")
@@ -337,14 +343,14 @@ def _visible(page: str) -> dict[str, Any]:
     tree = parse_html(page)
     if tree is None:
         return {}
-    texts = tree.xpath("//*[contains(@class, 'show-more-less-html__markup')]")
+    description = ""
+    if texts := tree.xpath("//*[contains(@class, 'show-more-less-html__markup')]"):
+        description = html_to_text(tostring(texts[0], encoding="unicode"))[:20_000]
     return {
         "title": _of_class(tree, "top-card-layout__title") or _of_class(tree, "topcard__title"),
         "company": _of_class(tree, "topcard__org-name-link"),
         "locations": [_of_class(tree, "topcard__flavor--bullet")],
-        "description": (
-            html_to_text(tostring(texts[0], encoding="unicode"))[:20_000] if texts else ""
-        ),
+        "description": description,
     }
 
 

@@ -7,7 +7,8 @@ import math
 import operator
 import random
 import statistics as stdlib_statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 from mcp.server.mcpserver.exceptions import ToolError
@@ -90,8 +91,9 @@ def evaluate(expression: str) -> Number:
             " accepted."
         )
     try:
-        text = expression.strip().replace("^", "**")
-        return _calculated(lambda: _value(ast.parse(text, mode="eval").body))
+        with _calculating():
+            text = expression.strip().replace("^", "**")
+            return checked(_value(ast.parse(text, mode="eval").body))
     except SyntaxError as error:
         raise ToolError(f"Not a valid expression: {error.msg}.") from error
     except (RecursionError, MemoryError) as error:
@@ -196,7 +198,8 @@ def add(
     b: Annotated[JsonNumber, Field(description="The second number")],
 ) -> JsonNumber:
     """Add two numbers and return their sum."""
-    return _calculated(lambda: a + b)
+    with _calculating():
+        return checked(a + b)
 
 
 def subtract(
@@ -204,7 +207,8 @@ def subtract(
     b: Annotated[JsonNumber, Field(description="The number that is subtracted")],
 ) -> JsonNumber:
     """Subtract one number from another and return the difference a - b."""
-    return _calculated(lambda: a - b)
+    with _calculating():
+        return checked(a - b)
 
 
 def multiply(
@@ -212,7 +216,8 @@ def multiply(
     b: Annotated[JsonNumber, Field(description="The second factor")],
 ) -> JsonNumber:
     """Multiply two numbers and return their product."""
-    return _calculated(lambda: a * b)
+    with _calculating():
+        return checked(a * b)
 
 
 def divide(
@@ -223,12 +228,12 @@ def divide(
 
     Returns the quotient a / b, the whole quotient and the remainder.
     """
-    quotient = _calculated(lambda: a / b)
-    return {
-        "quotient": quotient,
-        "whole": _calculated(lambda: a // b),
-        "remainder": _calculated(lambda: a % b),
-    }
+    with _calculating():
+        return {
+            "quotient": checked(a / b),
+            "whole": checked(a // b),
+            "remainder": checked(a % b),
+        }
 
 
 def power(
@@ -247,11 +252,11 @@ def percentage_change(
 
     Returns the change from old to new and what percentage new is of old.
     """
-    share = _calculated(lambda: new / old * 100)
-    return {
-        "change_percent": _calculated(lambda: (new - old) / abs(old) * 100),
-        "percent_of_old": share,
-    }
+    with _calculating():
+        return {
+            "change_percent": checked((new - old) / abs(old) * 100),
+            "percent_of_old": checked(new / old * 100),
+        }
 
 
 def describe_numbers(
@@ -262,20 +267,22 @@ def describe_numbers(
     Returns count, sum, mean, median, mode, minimum, maximum, sample standard deviation and
     variance.
     """
-    spread = len(numbers) > 1
-    return {
-        "count": len(numbers),
-        "sum": _calculated(lambda: sum(numbers)),
-        "mean": _calculated(lambda: stdlib_statistics.mean(numbers)),
-        "median": _calculated(lambda: stdlib_statistics.median(numbers)),
-        "mode": stdlib_statistics.mode(numbers),
-        "minimum": min(numbers),
-        "maximum": max(numbers),
-        "standard_deviation": (
-            _calculated(lambda: stdlib_statistics.stdev(numbers)) if spread else None
-        ),
-        "variance": _calculated(lambda: stdlib_statistics.variance(numbers)) if spread else None,
-    }
+    with _calculating():
+        described = {
+            "count": len(numbers),
+            "sum": checked(sum(numbers)),
+            "mean": checked(stdlib_statistics.mean(numbers)),
+            "median": checked(stdlib_statistics.median(numbers)),
+            "mode": stdlib_statistics.mode(numbers),
+            "minimum": min(numbers),
+            "maximum": max(numbers),
+            "standard_deviation": None,
+            "variance": None,
+        }
+        if len(numbers) > 1:
+            described["standard_deviation"] = checked(stdlib_statistics.stdev(numbers))
+            described["variance"] = checked(stdlib_statistics.variance(numbers))
+    return described
 
 
 def solve_quadratic(
@@ -286,17 +293,13 @@ def solve_quadratic(
     """Solve the quadratic equation a*x^2 + b*x + c = 0. Returns its real or complex roots."""
     if a == 0:
         raise ToolError("The equation is not quadratic: a must not be 0.")
-    discriminant = _calculated(lambda: b * b - 4 * a * c)
-    if discriminant < 0:
-        real = _calculated(lambda: -b / (2 * a))
-        imaginary = _calculated(lambda: math.sqrt(-discriminant) / abs(2 * a))
-        roots: list[Any] = [{"real": real, "imaginary": sign * imaginary} for sign in (1, -1)]
-        return {"discriminant": discriminant, "kind": "complex", "roots": roots}
-    return {
-        "discriminant": discriminant,
-        "kind": "real",
-        "roots": _real_roots(a, b, c, discriminant),
-    }
+    with _calculating():
+        discriminant = checked(b * b - 4 * a * c)
+        if discriminant >= 0:
+            kind, roots = "real", _real_roots(a, b, c, discriminant)
+        else:
+            kind, roots = "complex", _complex_roots(a, b, discriminant)
+    return {"discriminant": discriminant, "kind": kind, "roots": roots}
 
 
 def prime_factors(
@@ -375,24 +378,29 @@ def random_numbers(
     return {"numbers": [source.randint(minimum, maximum) for _ in range(count)]}
 
 
-def _calculated(calculation: Any) -> int | float:
+@contextmanager
+def _calculating() -> Iterator[None]:
+    """Refuse a calculation that has no result."""
     try:
-        return checked(calculation())
+        yield
     except ZeroDivisionError as error:
         raise ToolError("Division by zero.") from error
     except OverflowError as error:
         raise ToolError("The result is too large.") from error
 
 
-def _real_roots(
-    a: int | float, b: int | float, c: int | float, discriminant: int | float
-) -> list[int | float]:
+def _real_roots(a: Number, b: Number, c: Number, discriminant: Number) -> list[Any]:
     # The larger root first: the textbook formula loses digits when b*b is much larger than 4*a*c.
-    summed = _calculated(lambda: -(b + math.copysign(math.sqrt(discriminant), b)) / 2)
+    summed = checked(-(b + math.copysign(math.sqrt(discriminant), b)) / 2)
     if summed == 0:
         return [0.0]
-    roots = {_calculated(lambda: summed / a), _calculated(lambda: c / summed)}
-    return sorted(roots)
+    return sorted({checked(summed / a), checked(c / summed)})
+
+
+def _complex_roots(a: Number, b: Number, discriminant: Number) -> list[Any]:
+    real = checked(-b / (2 * a))
+    imaginary = checked(math.sqrt(-discriminant) / abs(2 * a))
+    return [{"real": real, "imaginary": imaginary}, {"real": real, "imaginary": -imaginary}]
 
 
 def _in_base(value: int, base: int) -> str:

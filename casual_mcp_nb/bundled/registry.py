@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from types import MappingProxyType
@@ -58,7 +59,10 @@ class BundledServer:
 
     def missing(self) -> Missing | None:
         """Explain why the server cannot run here, or None if it can."""
-        return self.missing_libraries() or (self.credentials() if self.credentials else None)
+        missing = self.missing_libraries()
+        if missing is None and self.credentials is not None:
+            missing = self.credentials()
+        return missing
 
     def missing_libraries(self) -> Missing | None:
         """List its libraries that are not installed, or return None if all are."""
@@ -75,11 +79,10 @@ class BundledServer:
 def _google(*one_of: str) -> Missing | None:
     from casual_mcp_nb.bundled.google_account import missing
 
-    return (
-        Missing(reason, f"run casual-mcp-nb sign-in google {' '.join(one_of)}")
-        if (reason := missing(*one_of))
-        else None
-    )
+    reason = missing(*one_of)
+    if not reason:
+        return None
+    return Missing(reason, f"run casual-mcp-nb sign-in google {' '.join(one_of)}")
 
 
 def _finished_mail(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,7 +164,7 @@ _SERVERS = (
         default=False,
         libraries=_GOOGLE,
         extra="google",
-        credentials=lambda: _google("gmail-read", "gmail-send"),
+        credentials=partial(_google, "gmail-read", "gmail-send"),
         asks_each_time=frozenset({"gmail_send"}),
         finished=_finished_mail,
     ),
@@ -171,7 +174,7 @@ _SERVERS = (
         default=False,
         libraries=_GOOGLE,
         extra="google",
-        credentials=lambda: _google("calendar", "calendar-read"),
+        credentials=partial(_google, "calendar", "calendar-read"),
         asks_each_time=frozenset({"calendar_create_event"}),
     ),
     BundledServer(

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -115,7 +116,7 @@ class Shell:
     async def _start(self, command: str) -> tuple[asyncio.SubprocessTransport, _Output]:
         try:
             return await asyncio.get_running_loop().subprocess_exec(
-                lambda: _Output(self._max_output),
+                partial(_Output, self._max_output),
                 *_arguments(command),
                 stdin=subprocess.DEVNULL,
                 cwd=self._cwd,

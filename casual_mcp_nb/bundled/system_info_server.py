@@ -9,7 +9,9 @@ import os
 import platform
 import socket
 import time
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -116,12 +118,15 @@ def disk_info() -> dict[str, Any]:
     return {"summary": f"Free disk space: {free}.", "disks": disks}
 
 
+_STATES = {True: "up", False: "down", None: None}
+
+
 def network_info() -> dict[str, Any]:
     """Show the host name and the network interfaces with their local addresses.
 
     Sends no traffic.
     """
-    states = psutil.net_if_stats()
+    is_up = {name: stats.isup for name, stats in psutil.net_if_stats().items()}
     interfaces: list[dict[str, Any]] = []
     for name, addresses in psutil.net_if_addrs().items():
         by_family: dict[Any, list[str]] = {}
@@ -130,7 +135,7 @@ def network_info() -> dict[str, Any]:
         interfaces.append(
             {
                 "name": name,
-                "state": ("up" if states[name].isup else "down") if name in states else None,
+                "state": _STATES[is_up.get(name)],
                 "hardware_address": next(iter(by_family.get(psutil.AF_LINK, [])), None),
                 "ipv4": next(iter(by_family.get(socket.AF_INET, [])), None),
                 "ipv6": by_family.get(socket.AF_INET6, []),
@@ -167,14 +172,24 @@ def list_processes(
         for process in running
         if wanted in (process.info["name"] or "").casefold()
     ]
-    keys: dict[str, Any] = {
-        "memory": lambda process: -(process["memory_bytes"] or 0),
-        "name": lambda process: process["name"].casefold(),
-        "pid": lambda process: process["pid"],
-    }
-    listed = sorted(processes, key=keys[sort_by])[:limit]
+    listed = sorted(processes, key=_PROCESS_ORDERS[sort_by])[:limit]
     summary = f"{len(listed):,} of {len(processes):,} running processes, by {sort_by}."
     return {"summary": summary, "total": len(processes), "processes": listed}
+
+
+def _by_memory(process: dict[str, Any]) -> int:
+    return -(process["memory_bytes"] or 0)
+
+
+def _by_name(process: dict[str, Any]) -> str:
+    return process["name"].casefold()  # type: ignore[no-any-return]
+
+
+_PROCESS_ORDERS: Mapping[str, Callable[[dict[str, Any]], Any]] = {
+    "memory": _by_memory,
+    "name": _by_name,
+    "pid": itemgetter("pid"),
+}
 
 
 def _distribution() -> str | None:

@@ -218,10 +218,10 @@ def find_replace(
 
     Returns the new text and how many were replaced.
     """
-    literal = re.escape(find)
-    pattern = re.compile(
-        rf"(?<!\w){literal}(?!\w)" if whole_words else literal, re.IGNORECASE if ignore_case else 0
-    )
+    expression = re.escape(find)
+    if whole_words:
+        expression = rf"(?<!\w){expression}(?!\w)"
+    pattern = re.compile(expression, re.IGNORECASE if ignore_case else 0)
     count = sum(1 for _ in pattern.finditer(text))
     if len(text) + count * len(replace) > _MAX_RESULT:
         raise ToolError(f"The result would have more than {_MAX_RESULT:,} characters.")

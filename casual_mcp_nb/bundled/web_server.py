@@ -58,7 +58,9 @@ async def fetch(
     types to request. With `https_only`, an address without encryption is refused, also a
     redirect's.
     """
-    headers = {**_HEADERS, **({"accept": accept} if accept else {})}
+    headers = dict(_HEADERS)
+    if accept:
+        headers["accept"] = accept
     # No proxies from the environment: they would connect to unchecked addresses.
     transport = GuardedTransport(AddressGuard(permitted=allowed, encrypted=https_only), tls())
     try:
@@ -193,11 +195,12 @@ def _answer(page: Page, offset: int, limit: int) -> dict[str, Any]:
     text = source
     if "html" in kind or source.lstrip()[:15].lower().startswith(("<!doctype html", "<html")):
         tree = parse_html(source)
-        title = tree.findtext(".//title") if tree is not None else None
-        answer["title"] = " ".join((title or "").split())[:300]
-        postings = job_postings(tree) if tree is not None else []
-        if postings:
-            answer["job_postings"] = postings
+        answer["title"] = ""
+        if tree is not None:
+            title = tree.findtext(".//title") or ""
+            answer["title"] = " ".join(title.split())[:300]
+            if postings := job_postings(tree):
+                answer["job_postings"] = postings
         text = html_to_text(source)
     end = offset + limit
     more = end if end < len(text) else None
