@@ -130,8 +130,6 @@ def problem_of(text: str) -> str:
         is_object = text.lstrip().startswith("{")
     except ValueError:
         is_object = False
-    return (
-        f"are nested more than {MAX_DEPTH} levels deep"
-        if is_object or objects
-        else "are not a JSON object"
-    )
+    if is_object or objects:
+        return f"are nested more than {MAX_DEPTH} levels deep"
+    return "are not a JSON object"

@@ -128,15 +128,15 @@ class _Reading:
         if items is None or len(value) > self._left:
             return value
         right = [self._value(item, items, f"{path}[{number}]") for number, item in enumerate(value)]
-        return (
-            right if any(new is not old for new, old in zip(right, value, strict=True)) else value
-        )
+        if all(new is old for new, old in zip(right, value, strict=True)):
+            return value
+        return right
 
     def _read(self, text: str, schema: SchemaReader, path: str) -> Any:
         """Read JSON text where only an object or a list can be meant."""
-        allowed = {
-            kind for part in _alternatives(schema) or () for kind in _kinds(part) or ("any",)
-        }
+        allowed: set[str] = set()
+        for part in _alternatives(schema) or ():
+            allowed.update(_kinds(part) or ("any",))
         if not allowed or not allowed <= _CONTAINERS | {"null"} or not allowed & _CONTAINERS:
             return text
         value: Any = text
@@ -148,12 +148,15 @@ class _Reading:
                 value = json.loads(value)
             except (ValueError, RecursionError):
                 return text
-        kind = "object" if isinstance(value, dict) else "array" if isinstance(value, list) else ""
+        if isinstance(value, dict):
+            kind = "object"
+        elif isinstance(value, list):
+            kind = "array"
+        else:
+            return text
         if kind not in allowed or is_too_deep(value):
             return text
-        self._note(
-            path, f"was sent as JSON text, and is read as {'an' if kind[0] in 'ao' else 'a'} {kind}"
-        )
+        self._note(path, f"was sent as JSON text, and is read as an {kind}")
         return value
 
 

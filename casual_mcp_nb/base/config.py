@@ -216,14 +216,12 @@ class ToolTexts(BaseConfig):
     @property
     def texts(self) -> dict[str, Any]:
         """Those that are set."""
-        return {
-            name: value
-            for name, value in {
-                "description": self.description,
-                "parameters": self.parameters,
-            }.items()
-            if value
-        }
+        texts: dict[str, Any] = {}
+        if self.description:
+            texts["description"] = self.description
+        if self.parameters:
+            texts["parameters"] = self.parameters
+        return texts
 
 
 Grant = Literal["authorization_code", "client_credentials", "jwt_bearer", "identity_assertion"]
@@ -416,12 +414,7 @@ class ServerConfig(RemoteConfig):
         return super()._secrets() | with_tokens(named) | self._given_away()
 
     def _high_confidence_secrets(self) -> set[str]:
-        settings = {**self.env, **self.headers}
-        named = {
-            value
-            for name, secret in settings.items()
-            if certain(name, value := secret.get_secret_value())
-        }
+        named = _certain_secrets({**self.env, **self.headers})
         return (
             super()._high_confidence_secrets()
             | with_tokens(named | revealed([self.auth]))
@@ -431,6 +424,11 @@ class ServerConfig(RemoteConfig):
     def _given_away(self) -> set[str]:
         given = self.sign_in.secrets if self.sign_in else set()
         return url_secrets(self.url) | set(option_secrets(self.args)) | given
+
+
+def _certain_secrets(settings: Mapping[str, SecretStr]) -> set[str]:
+    values = {name: secret.get_secret_value() for name, secret in settings.items()}
+    return {value for name, value in values.items() if certain(name, value)}
 
 
 def _named(tool: str, patterns: tuple[str, ...]) -> bool:
@@ -550,15 +548,10 @@ class ClientConfig(RemoteConfig):
         return super()._secrets() | revealed([self.api_key]) | headers | url_secrets(self.base_url)
 
     def _high_confidence_secrets(self) -> set[str]:
-        named = {
-            value
-            for name, secret in self.headers.items()
-            if certain(name, value := secret.get_secret_value())
-        }
         return (
             super()._high_confidence_secrets()
             | revealed([self.api_key])
-            | with_tokens(named)
+            | with_tokens(_certain_secrets(self.headers))
             | url_secrets(self.base_url)
         )
 
@@ -734,10 +727,9 @@ class Config(BaseConfig):
         """
         if not isinstance(data, Mapping):
             return data
-        unset = {
-            "namespace_tools",
-            *(["tool_discovery"] if data.get("tool_discovery") is None else []),
-        }
+        unset = {"namespace_tools"}
+        if data.get("tool_discovery") is None:
+            unset.add("tool_discovery")
         return {key: value for key, value in data.items() if key not in unset}
 
     @model_validator(mode="after")

@@ -158,28 +158,25 @@ class BaseConfig(BaseModel):
         in_json, origin = info.mode == "json", self._origin
         changes: dict[FieldPath, Any] = {}
         lost: list[FieldPath] = []
-        values = {
-            path: value
-            for name in type(self).model_fields
-            for path, value in _leaves(getattr(self, name), (name,))
-        }
-        for path, value in {
-            **{path: value_at(self, path) for path in origin.written},
-            **values,
-        }.items():
-            if isinstance(value, SecretStr) and not in_json:
+        values = {path: value_at(self, path) for path in origin.written}
+        for name in type(self).model_fields:
+            values.update(_leaves(getattr(self, name), (name,)))
+        for path, value in values.items():
+            if not isinstance(value, SecretStr):
+                now, masked = value, self._shown(path, value)
+            elif in_json:
+                now = value.get_secret_value()
+                masked = MASK if now else now
+            else:
                 continue
-            now = value.get_secret_value() if isinstance(value, SecretStr) else value
-            masked = (
-                (MASK if now else now) if isinstance(value, SecretStr) else self._shown(path, now)
-            )
             hides = masked != now and not (isinstance(now, str) and now.lower() in COMMON)
             written = origin.written.get(path)
             if written and written.value == held(now) and (in_json or hides):
                 changes[path] = written.text
             elif hides and option != "plain":
                 changes[path] = masked
-                lost += [path] if option != "masked" and value_at(data, path) is not None else []
+                if option != "masked" and value_at(data, path) is not None:
+                    lost.append(path)
             elif masked != now or hides:
                 changes[path] = now
         data = _changed(data, changes)
@@ -204,12 +201,10 @@ def value_at(thing: Any, path: FieldPath) -> Any:
             thing = getattr(thing, str(step), None)
         elif isinstance(thing, Mapping):
             thing = thing.get(step)
+        elif isinstance(thing, list | tuple) and isinstance(step, int) and step < len(thing):
+            thing = thing[step]
         else:
-            thing = (
-                thing[step]
-                if isinstance(thing, list | tuple) and isinstance(step, int) and step < len(thing)
-                else None
-            )
+            return None
     return thing
 
 
@@ -354,9 +349,8 @@ def _refusing(problem: Callable[[str], str | None]) -> AfterValidator:
     """
 
     def check(value: T) -> T:
-        if reason := problem(
-            value.get_secret_value() if isinstance(value, SecretStr) else str(value)
-        ):
+        text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+        if reason := problem(text):
             raise ValueError(reason)
         return value
 
@@ -374,27 +368,41 @@ def header_problem(value: str) -> str | None:
         return "contains a line break, which a header cannot have"
     if not value.isascii():
         return "contains a character that is not ASCII, which a header cannot have"
-    return (
-        None
-        if value.replace("\t", "").isprintable()
-        else "contains a control character, which a header cannot have"
-    )
+    if not value.replace("\t", "").isprintable():
+        return "contains a control character, which a header cannot have"
+    return None
 
 
-_NUL = "contains a NUL character, which an environment variable cannot have"
-_BAD_VARIABLE = "is not a valid name for an environment variable"
-_NOT_A_MASK = _refusing(lambda text: IS_MASK if holds_mask(text) else None)
+def _header_name_problem(name: str) -> str | None:
+    return None if _HEADER_NAME.fullmatch(name) else "is not a valid header name"
+
+
+def _variable_name_problem(name: str) -> str | None:
+    if not name or "=" in name or "\0" in name:
+        return "is not a valid name for an environment variable"
+    return None
+
+
+def _variable_problem(text: str) -> str | None:
+    if "\0" in text:
+        return "contains a NUL character, which an environment variable cannot have"
+    return None
+
+
+def _mask_problem(text: str) -> str | None:
+    return IS_MASK if holds_mask(text) else None
+
+
+_NOT_A_MASK = _refusing(_mask_problem)
 
 
 def _without_nulls(value: Any) -> Any:
     """Leave out a mapping's entries that are null, as other hosts do: null means that nothing is
     set.
     """
-    return (
-        {name: item for name, item in value.items() if item is not None}
-        if isinstance(value, Mapping)
-        else value
-    )
+    if not isinstance(value, Mapping):
+        return value
+    return {name: item for name, item in value.items() if item is not None}
 
 
 def _stripped(value: Any) -> Any:
@@ -405,19 +413,11 @@ Stripped = Annotated[str, BeforeValidator(_stripped)]
 """A text that never means the spaces around it, such as an address."""
 Argument = Annotated[str, BeforeValidator(_as_text)]
 """An argument of a command. A number is written as its digits, as in `"args": ["--port", 8080]`."""
-HeaderName = Annotated[
-    str,
-    _refusing(lambda name: None if _HEADER_NAME.fullmatch(name) else "is not a valid header name"),
-]
+HeaderName = Annotated[str, _refusing(_header_name_problem)]
 HeaderText = Annotated[SecretStr, BeforeValidator(_as_text), _NOT_A_MASK, _refusing(header_problem)]
-VariableName = Annotated[
-    str, _refusing(lambda name: _BAD_VARIABLE if not name or "=" in name or "\0" in name else None)
-]
+VariableName = Annotated[str, _refusing(_variable_name_problem)]
 VariableText = Annotated[
-    SecretStr,
-    BeforeValidator(_as_text),
-    _NOT_A_MASK,
-    _refusing(lambda text: _NUL if "\0" in text else None),
+    SecretStr, BeforeValidator(_as_text), _NOT_A_MASK, _refusing(_variable_problem)
 ]
 Headers = Annotated[dict[HeaderName, HeaderText], BeforeValidator(_without_nulls)]
 Variables = Annotated[dict[VariableName, VariableText], BeforeValidator(_without_nulls)]
@@ -482,7 +482,10 @@ class RequestOptions(RemoteConfig):
     extra_body: dict[str, Any] | None = None
     extra_headers: dict[HeaderName, HeaderText] | None = Field(default=None, repr=False)
 
-    _check_body = field_validator("extra_body")(lambda value: _checked_json(value))
+    @field_validator("extra_body")
+    @classmethod
+    def _check_body(cls, value: Any) -> Any:
+        return _checked_json(value)
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> RequestOptions:
@@ -538,8 +541,9 @@ class RequestOptions(RemoteConfig):
 
     def without(self, names: Iterable[str]) -> RequestOptions:
         """Copy these options without some."""
-        left_out = dict.fromkeys(names)
-        return self.model_copy(update=left_out) if left_out else self
+        if left_out := dict.fromkeys(names):
+            return self.model_copy(update=left_out)
+        return self
 
     def headers(self) -> dict[str, str]:
         """Reveal the extra headers with their values."""
@@ -568,12 +572,11 @@ def _in_words(path: Sequence[str | int], reason: str, options: Mapping[str, Any]
             f"Unknown option {shown(name)}."
             f" {did_you_mean(closest(name, OPTION_NAMES, 1), OPTION_NAMES)}"
         )
-    valid = get_args(ReasoningEffort) if name == "reasoning_effort" else ()
-    hint = f" {did_you_mean(closest(str(options.get(name)), valid, 1), valid)}" if valid else ""
-    words = re.sub(
-        r"^(?:Value error, |(?:Input|String) should (?=(?:be|have)))",
-        lambda match: "must " if "should" in match[0] else "",
-        reason,
-    )
+    hint = ""
+    if name == "reasoning_effort":
+        valid = get_args(ReasoningEffort)
+        hint = f" {did_you_mean(closest(str(options.get(name)), valid, 1), valid)}"
+    words = reason.removeprefix("Value error, ")
+    words = re.sub(r"^(?:Input|String) should (?=be|have)", "must ", words)
     where = ".".join(str(part) for part in path if part != "[key]")
     return f"{where}: {words}.{hint}"

@@ -34,12 +34,9 @@ def format_result(
         return text
     if style == "function_result":
         return f"{name} → {text}"
-    shown = (
-        arguments
-        if isinstance(arguments, str)
-        else ", ".join(f"{key}={value!r}" for key, value in arguments.items())
-    )
-    return f"{name}({shown}) → {text}"
+    if not isinstance(arguments, str):
+        arguments = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+    return f"{name}({arguments}) → {text}"
 
 
 def bare_result(text: str, name: str) -> str:

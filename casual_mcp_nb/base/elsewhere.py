@@ -51,10 +51,9 @@ def _at_providers(tool: ToolSpec) -> Iterator[Elsewhere]:
             yield Elsewhere(dialect.title, "left out", admission.reason)
         elif admission.changes:
             more = len(admission.changes) - _MAX_CHANGES
-            changes = [
-                *admission.changes[:_MAX_CHANGES],
-                *([f"and {more} more changes"] if more > 0 else []),
-            ]
+            changes = list(admission.changes[:_MAX_CHANGES])
+            if more > 0:
+                changes.append(f"and {more} more changes")
             yield Elsewhere(dialect.title, "changed", "; ".join(changes))
 
 

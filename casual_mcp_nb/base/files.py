@@ -7,6 +7,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,7 +23,8 @@ def write_text(path: Path, text: str, *, overwrite: bool, hint: str) -> None:
     Lone surrogates, which UTF-8 cannot hold, are escaped as in JSON.
     """
     try:
-        with part_file(path, 0o666 & ~_umask(), lambda part: _put(part, path, overwrite)) as file:
+        put = partial(_put, path=path, overwrite=overwrite)
+        with part_file(path, 0o666 & ~_umask(), put) as file:
             file.write(encodable(text).encode())
     except FileExistsError:
         raise UsageError(f"{shown(path)} already exists.", hint=hint) from None

@@ -15,9 +15,11 @@ import math
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import itemgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.errors import UsageError
 
 if TYPE_CHECKING:
@@ -140,7 +142,7 @@ def strict_json(value: Any) -> tuple[Any, str]:
             return value, written
     except ValueError:
         written = encodable(json.dumps(value, ensure_ascii=False, default=str), "replace")
-    plain = json.loads(written, parse_constant=lambda _: None)
+    plain = json.loads(written, parse_constant=ignore)
     return plain, to_json(plain).decode()
 
 
@@ -274,7 +276,7 @@ class _Timer:
             for limit in self.limits
             if limit.deadline is not None and not limit.expired
         ]
-        waiting.sort(key=lambda pair: pair[0])
+        waiting.sort(key=itemgetter(0))
         for deadline, limit in waiting:
             if deadline <= now:
                 limit.expire()
@@ -291,5 +293,10 @@ async def load(*modules: str) -> None:
     Do nothing if already imported.
     """
     if not _loaded.issuperset(modules):
-        await asyncio.to_thread(lambda: [importlib.import_module(name) for name in modules])
+        await asyncio.to_thread(_import_all, modules)
         _loaded.update(modules)
+
+
+def _import_all(modules: Iterable[str]) -> None:
+    for name in modules:
+        importlib.import_module(name)

@@ -689,9 +689,12 @@ class Wire(DisplayableList[WireRecord], items="records"):
 
 
 def _searched(record: WireRecord) -> str:
-    headers = (*record.http.request_headers, *record.http.response_headers) if record.http else ()
-    parts = [record.text, record.method, record.tool, record.http.url if record.http else ""]
-    return "\n".join([*parts, *(f"{name}: {value}" for name, value in headers)]).casefold()
+    parts = [record.text, record.method, record.tool]
+    if record.http:
+        headers = (*record.http.request_headers, *record.http.response_headers)
+        parts.append(record.http.url)
+        parts += [f"{name}: {value}" for name, value in headers]
+    return "\n".join(parts).casefold()
 
 
 class NobodyToAsk(Exception):

@@ -200,11 +200,9 @@ class Mender:
         if word in _NUMBERS or word in _COUNTS:
             return self._number(word, value, schema, here, changed)
         if word in _FLAGS:
-            return (
-                value
-                if isinstance(value, bool)
-                else self._drop(here, f"{_start(value)} is neither true nor false")
-            )
+            if isinstance(value, bool):
+                return value
+            return self._drop(here, f"{_start(value)} is neither true nor false")
         if word in (
             "dependentRequired",
             "dependencies",
@@ -229,11 +227,9 @@ class Mender:
                 kept[name] = self._schema(part, f"{path}.{name}", depth + 1)[0]
             else:
                 self._note(f"{path}.{name}", "is no list of names: left out")
-        return (
-            value
-            if len(kept) == len(value) and all(kept[name] is value[name] for name in kept)
-            else kept
-        )
+        if len(kept) == len(value) and all(kept[name] is value[name] for name in kept):
+            return value
+        return kept
 
     def _drop(self, path: str, why: str) -> Any:
         self._note(path, f"{why}: left out")
@@ -287,7 +283,9 @@ class Mender:
             self._schema(part, f"{path}[{number}]", depth + 1)[0]
             for number, part in enumerate(value)
         ]
-        return value if all(new is old for new, old in zip(parts, value, strict=True)) else parts
+        if all(new is old for new, old in zip(parts, value, strict=True)):
+            return value
+        return parts
 
     def _type(self, value: Any, path: str) -> Any:
         if isinstance(value, str):
@@ -361,11 +359,8 @@ class Mender:
                 number = float(value)
             except ValueError:
                 return self._drop(path, f"{_start(value)} is no number")
-            number = (
-                int(number)
-                if number == number and abs(number) < 2**53 and number.is_integer()
-                else number
-            )
+            if number == number and abs(number) < 2**53 and number.is_integer():
+                number = int(number)
         if not isinstance(number, int | float) or number != number or abs(number) == float("inf"):
             return self._drop(path, f"{_start(value)} is no number")
         if word in _COUNTS and (number < 0 or number != int(number)):

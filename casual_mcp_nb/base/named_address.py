@@ -56,9 +56,9 @@ def origin_of(url: str) -> str:
     if not parts.scheme or not parts.hostname:
         return ""
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname.rstrip(".")
-    return f"{parts.scheme}://{host}" + (
-        "" if port in (None, _PORTS.get(parts.scheme)) else f":{port}"
-    )
+    if port not in (None, _PORTS.get(parts.scheme)):
+        host = f"{host}:{port}"
+    return f"{parts.scheme}://{host}"
 
 
 def is_internal_host(host: str) -> bool:

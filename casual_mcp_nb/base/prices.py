@@ -39,7 +39,11 @@ class Cost:
     unknown_hosted: int = 0
 
     def __str__(self) -> str:
-        digits = 2 if self.amount >= 1 else 4 if self.amount >= 0.01 or not self.amount else 6
+        digits = 6
+        if self.amount >= 1:
+            digits = 2
+        elif self.amount >= 0.01 or not self.amount:
+            digits = 4
         return f"{self.amount:,.{digits}f} {self.currency} ({self.origin})"
 
 
@@ -75,13 +79,15 @@ class Price(BaseModel):
             return None
         cached = min(usage.cached_tokens or 0, usage.prompt_tokens)
         written = min(usage.cache_write_tokens or 0, usage.prompt_tokens - cached)
-        amount = (
-            usage.prompt_tokens - cached - written
-        ) * self.input + usage.completion_tokens * self.output
-        amount += cached * (self.input if self.cached_input is None else self.cached_input)
-        amount += written * (
-            WRITE_SURCHARGE * self.input if self.cache_write is None else self.cache_write
-        )
+        for_cached, for_written = self.cached_input, self.cache_write
+        if for_cached is None:
+            for_cached = self.input
+        if for_written is None:
+            for_written = WRITE_SURCHARGE * self.input
+        amount = (usage.prompt_tokens - cached - written) * self.input
+        amount += usage.completion_tokens * self.output
+        amount += cached * for_cached
+        amount += written * for_written
         of_hosted = sum(self.hosted_tools.get(name, 0.0) for name in hosted) / 1_000
         unpriced = sum(name not in self.hosted_tools for name in hosted)
         return Cost(

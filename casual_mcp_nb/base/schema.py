@@ -83,11 +83,9 @@ class SchemaReader:
     def types(self) -> tuple[str, ...]:
         """The allowed JSON types, such as `("string", "null")`, or empty if unspecified."""
         kind = self.schema.get("type")
-        return (
-            (kind,)
-            if isinstance(kind, str)
-            else tuple(word for word in self._list("type") if isinstance(word, str))
-        )
+        if isinstance(kind, str):
+            return (kind,)
+        return tuple(word for word in self._list("type") if isinstance(word, str))
 
     @property
     def choices(self) -> tuple[Any, ...]:
@@ -189,7 +187,9 @@ class SchemaReader:
 
     def _list(self, keyword: str) -> list[Any]:
         value = self.schema.get(keyword)
-        return value if isinstance(value, list) else list(value) if isinstance(value, tuple) else []
+        if isinstance(value, list):
+            return value
+        return list(value) if isinstance(value, tuple) else []
 
 
 def lookup(reference: str, root: object) -> Any:
@@ -355,9 +355,9 @@ def _choice_of_types(schema: Mapping[str, Any]) -> list[str]:
     plain = [
         each["type"] for each in options if isinstance(each, Mapping) and each.keys() == {"type"}
     ]
-    return (
-        plain if len(plain) == len(options) and all(isinstance(each, str) for each in plain) else []
-    )
+    if len(plain) < len(options) or not all(isinstance(each, str) for each in plain):
+        return []
+    return plain
 
 
 def _says_nothing(word: str, value: Any, schema: Mapping[str, Any], name: str, depth: int) -> bool:

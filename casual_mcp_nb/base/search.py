@@ -79,9 +79,9 @@ class Explanation(Displayable):
 
 def ordinal(number: int) -> str:
     """Format a rank in words: `1st`, `2nd`, `13th`."""
-    ending = (
-        "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    )
+    ending = "th"
+    if number % 100 not in (11, 12, 13):
+        ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number:,}{ending}"
 
 

@@ -31,6 +31,7 @@ _OPTION = re.compile(r"-{1,2}[\w-]*(?:key|token|secret|passw|auth)[\w-]*", re.IG
 _SHORT_OPTION = re.compile(r"-[akpstwAKPSTW]")
 """Short options such as `-k VALUE`: may be a key, a count or a port, so the value decides."""
 _HEADER_OPTION = re.compile(r"-H|--?headers?", re.IGNORECASE)
+_HEADER = re.compile(r"(?P<name>[\w-]+):\s*(?P<value>.+)", re.DOTALL)
 _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)[=:]\s*(?P<value>.+)", re.DOTALL)
 _TOKEN = re.compile(
     r"\b(?:(?:sk|pk|rk)[-_]|gh[opsu]_|github_pat_|glpat-|xox[a-z]-|figd_|hf_|AIza|AKIA|eyJ)[A-Za-z0-9._=-]{11,}[A-Za-z0-9_=-]"
@@ -89,14 +90,11 @@ class Mask:
     __slots__ = ("_needs", "_run", "_wanted", "longest", "plain")
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        values = {
-            value
-            for secret in secrets
-            for value in (secret, secret.strip())
-            if can_be_masked(value)
-        }
-        self.plain = frozenset(values)
-        forms = {form: marker for value in values for marker, form in _forms(value)}
+        values: set[str] = set()
+        for secret in secrets:
+            values |= {secret, secret.strip()}
+        self.plain = frozenset(filter(can_be_masked, values))
+        forms = {form: marker for value in self.plain for marker, form in _forms(value)}
         # The longest come first, so that masking a part does not reveal the rest of a longer
         # secret.
         self._wanted = sorted(forms.items(), key=lambda item: (-len(item[0]), item[0]))
@@ -300,7 +298,11 @@ def header_secrets(value: str) -> set[str]:
 
 def with_tokens(values: Iterable[str]) -> set[str]:
     """List headers' secret values and parts: "Bearer x" as a whole, and x."""
-    return {part for value in values if value.strip() for part in header_secrets(value)}
+    parts: set[str] = set()
+    for value in values:
+        if value.strip():
+            parts |= header_secrets(value)
+    return parts
 
 
 def option_secrets(args: Iterable[str]) -> Iterator[str]:
@@ -354,14 +356,15 @@ def _is_key(option: str, value: str) -> bool:
 
 def _assigned(before: str, arg: str) -> Iterator[str]:
     """Yield the value from a `NAME=value` or header argument whose name means that it is secret."""
-    header = bool(_HEADER_OPTION.fullmatch(before))
-    match = (
-        re.fullmatch(r"(?P<name>[\w-]+):\s*(?P<value>.+)", arg, re.DOTALL)
-        if header
-        else _ASSIGNMENT.fullmatch(arg)
-    )
-    if match and _NAME_OF_SECRET.search(match["name"]) and not match["value"].startswith("//"):
-        yield from header_secrets(match["value"]) if header else (match["value"],)
+    is_header = bool(_HEADER_OPTION.fullmatch(before))
+    pattern = _HEADER if is_header else _ASSIGNMENT
+    match = pattern.fullmatch(arg)
+    if not match or not _NAME_OF_SECRET.search(match["name"]) or match["value"].startswith("//"):
+        return
+    if is_header:
+        yield from header_secrets(match["value"])
+    else:
+        yield match["value"]
 
 
 def random_parts(path: str) -> list[str]:
@@ -480,13 +483,13 @@ class Suspects:
                     return MASK
                 return self.text(value)
             case dict():
-                secret = bool(name) and not in_schema and names_secret(name)
-                return {
-                    self.text(str(key)): self.value(
-                        item, name if secret else str(key), in_schema or key in _SCHEMAS
-                    )
-                    for key, item in value.items()
-                }
+                is_secret = bool(name) and not in_schema and names_secret(name)
+                masked = {}
+                for key, item in value.items():
+                    shown = self.text(str(key))
+                    own = name if is_secret else str(key)
+                    masked[shown] = self.value(item, own, in_schema or key in _SCHEMAS)
+                return masked
             case list() | tuple():
                 return [self.value(item, name, in_schema) for item in value]
             case bool() | None:
@@ -610,17 +613,15 @@ def masked_error(error: E, secrets: Collection[str]) -> E:
     Returns an error of the same kind, or the same error if it has none.
     """
     mask = mask_of(secrets)
-    message, fields = (
-        mask(str(error)),
-        {name: _masked(value, mask) for name, value in vars(error).items()},
-    )
+    message = mask(str(error))
+    fields = {name: _masked(value, mask) for name, value in vars(error).items()}
     if message == str(error) and fields == vars(error):
         return error
     copy = cast("E", uninitialized(type(error), (message,)))
     vars(copy).update(fields)
-    copy.__cause__ = (
-        MaskedError.of(cause, mask(str(cause))) if (cause := error.__cause__) is not None else None
-    )
+    copy.__cause__ = None
+    if error.__cause__ is not None:
+        copy.__cause__ = MaskedError.of(error.__cause__, mask(str(error.__cause__)))
     return copy
 
 

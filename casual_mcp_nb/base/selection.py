@@ -59,7 +59,12 @@ class Listeners(Generic[P]):
         even if called twice.
         """
         self._functions.append(listener)
-        return lambda: self._functions.remove(listener) if listener in self._functions else None
+
+        def remove() -> None:
+            if listener in self._functions:
+                self._functions.remove(listener)
+
+        return remove
 
     def notify(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Call every listener with these arguments."""
@@ -161,6 +166,21 @@ class ToolsOff(MutableSet[str]):
         return repr(set(self))
 
 
+def _server_modes(value: object) -> ServerModes:
+    if not isinstance(value, Mapping):
+        raise ValueError("use a mapping from server names to modes")
+    return ServerModes(value)
+
+
+def _tools_off(value: object) -> ToolsOff:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ValueError("use a set of tool names")
+    names = list(value)
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError("use a set of tool names, as strings")
+    return ToolsOff(names)
+
+
 class Selection(Displayable, DiscoveryOptions):
     """The tools that the model sees. Assign to a field, or to an entry of `servers`.
 
@@ -189,12 +209,12 @@ class Selection(Displayable, DiscoveryOptions):
     tool_set: str | ToolSetConfig | None = None
     servers: Annotated[
         ServerModes,
-        BeforeValidator(lambda value: ServerModes(_mapping(value))),
+        BeforeValidator(_server_modes),
         PlainSerializer(dict),
     ] = Field(default_factory=ServerModes)
     tools_off: Annotated[
         ToolsOff,
-        BeforeValidator(lambda value: ToolsOff(_texts(value))),
+        BeforeValidator(_tools_off),
         PlainSerializer(list),
     ] = Field(default_factory=ToolsOff)
     discovery: Discovery = False
@@ -369,21 +389,6 @@ def _mode(mode: object) -> Mode:
 
 def _any_name(name: str) -> None:
     return None
-
-
-def _mapping(value: object) -> Mapping[str, Mode]:
-    if not isinstance(value, Mapping):
-        raise ValueError("use a mapping from server names to modes")
-    return value
-
-
-def _texts(value: object) -> Iterable[str]:
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise ValueError("use a set of tool names")
-    names = list(value)
-    if not all(isinstance(name, str) for name in names):
-        raise ValueError("use a set of tool names, as strings")
-    return names
 
 
 def check_code(delivery: object) -> None:

@@ -260,23 +260,20 @@ class ToolSpec(Displayable):
     @property
     def as_listed(self) -> dict[str, Any]:
         """The server's statements about this tool, apart from its name."""
-        return {
+        claims = {name: getattr(self.annotations, name, None) for name in _CLAIMS}
+        statements: dict[str, Any] = {
             "title": self.title,
             "description": self.description,
             "parameters": self.input_schema,
             "result": self.output_schema,
-            "annotations": {
-                name: claim
-                for name in _CLAIMS
-                if (claim := getattr(self.annotations, name, None)) is not None
-            },
-            **{
-                name: value
-                for name in ("restriction", "tags", "always_load", "app")
-                if (value := getattr(self, name))
-            },
-            **({} if self.for_apps else {"for_apps": False}),
+            "annotations": {name: claim for name, claim in claims.items() if claim is not None},
         }
+        for name in ("restriction", "tags", "always_load", "app"):
+            if value := getattr(self, name):
+                statements[name] = value
+        if not self.for_apps:
+            statements["for_apps"] = False
+        return statements
 
     @property
     def read_only(self) -> bool:
@@ -380,13 +377,11 @@ class Catalog(Sequence[ToolSpec]):
         groups: dict[str, list[ToolSpec]] = defaultdict(list)
         for tool in reversed(unique.values()):
             groups[wire_name(tool.tool_name)].append(tool)
-        named = {
-            tool.tool_name: _with_wire_name(
-                tool, name if len(group) == 1 else wire_name(tool.tool_name, suffixed=True)
-            )
-            for name, group in groups.items()
-            for tool in group
-        }
+        named: dict[ToolName, ToolSpec] = {}
+        for name, group in groups.items():
+            for tool in group:
+                own = name if len(group) == 1 else wire_name(tool.tool_name, suffixed=True)
+                named[tool.tool_name] = _with_wire_name(tool, own)
         self._tools = tuple(named[name] for name in reversed(unique))
 
     @overload

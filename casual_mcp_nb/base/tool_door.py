@@ -230,14 +230,12 @@ class _Reducer:
         for word in _MAPS:
             parts = new.get(word)
             if isinstance(parts, Mapping) and parts:
-                reduced = {
-                    name: (
-                        part
-                        if is_plain(part)
-                        else self._part(part, f"{path}.{name}" if path else str(name), depth + 1)
-                    )
-                    for name, part in parts.items()
-                }
+                reduced = {}
+                for name, part in parts.items():
+                    if not is_plain(part):
+                        here = f"{path}.{name}" if path else str(name)
+                        part = self._part(part, here, depth + 1)
+                    reduced[name] = part
                 if any(reduced[name] is not parts[name] for name in parts):
                     new[word] = reduced
         for word in (*_CHOICES, "prefixItems"):
@@ -505,12 +503,10 @@ def _merge(
                 f"none of its options in {choice} is an object, and only an object can be sent"
             )
         return
-    before = own.get("properties")
-    known = dict(before) if isinstance(before, Mapping) else {}
+    known = dict(_properties(own))
     added: dict[str, list[Any]] = {}
     for flat in merged:
-        properties = flat.get("properties")
-        for name, part in (properties if isinstance(properties, Mapping) else {}).items():
+        for name, part in _properties(flat).items():
             added.setdefault(name, []).append(part)
     for name, parts in added.items():
         if name not in known:
@@ -535,18 +531,21 @@ def _merge(
 
 def _all_of(parts: Sequence[Any]) -> Any:
     different = _one_of(parts)
-    return (
-        {"allOf": different["anyOf"]}
-        if isinstance(different, Mapping) and different.keys() == {"anyOf"}
-        else different
-    )
+    if isinstance(different, Mapping) and different.keys() == {"anyOf"}:
+        return {"allOf": different["anyOf"]}
+    return different
+
+
+def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    properties = schema.get("properties")
+    return properties if isinstance(properties, Mapping) else {}
 
 
 def _required(schema: Mapping[str, Any]) -> list[str]:
     required = schema.get("required")
-    return (
-        [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
-    )
+    if not isinstance(required, list):
+        return []
+    return [name for name in required if isinstance(name, str)]
 
 
 def _options_in_words(
@@ -569,9 +568,8 @@ def _options_in_words(
 
 def _fixed_values(schema: Mapping[str, Any]) -> dict[str, str]:
     """Find the properties that can have one value only, with that value."""
-    properties = schema.get("properties")
     fixed: dict[str, str] = {}
-    for name, part in (properties if isinstance(properties, Mapping) else {}).items():
+    for name, part in _properties(schema).items():
         if isinstance(part, Mapping) and "const" in part:
             fixed[name] = _json(part["const"])
         elif (
