@@ -133,7 +133,7 @@ def test_no_object_that_can_be_reached_shows_a_secret(
                         *connections,
                         *links,
                         *(link.context for link in links if link),
-                        *(link.client for link in links if link),
+                        *(link.sdk for link in links if link and link.alive),
                     ],
                 )
 
