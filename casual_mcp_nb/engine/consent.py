@@ -23,7 +23,13 @@ from casual_mcp_nb.base.config import (
 )
 from casual_mcp_nb.base.config_base import RequestOptions
 from casual_mcp_nb.base.limits import AnswerLimits
-from casual_mcp_nb.base.mcp import METHOD, SamplingAnswer, SamplingRefused, SamplingRequest
+from casual_mcp_nb.base.mcp import (
+    METHOD,
+    NobodyToAsk,
+    SamplingAnswer,
+    SamplingRefused,
+    SamplingRequest,
+)
 from casual_mcp_nb.base.secret import redacted
 from casual_mcp_nb.base.tool import (
     Authority,
@@ -118,10 +124,6 @@ class Decision:
     verdict: ApprovalAnswer
     scope: Scope = "call"
     answered: bool = True
-
-
-class NoOneToAsk(Exception):
-    """An approver has no one to ask."""
 
 
 Approver = Callable[[ApprovalRequest], Awaitable[ApprovalAnswer | Decision]]
@@ -379,7 +381,7 @@ class Consent:
         on_asked(True)
         try:
             by, decision = await self._answer(self.approver, request)
-        except NoOneToAsk:
+        except NobodyToAsk:
             on_asked(False)
             return self._unasked(request, answers, on_notice)
         on_asked(False)
@@ -407,7 +409,7 @@ class Consent:
             request = ApprovalRequest(ToolSpec(server, method), arguments, "always", reason)
             with asking():
                 by, decision = await self._answer(self.approver, request)
-        except NoOneToAsk:
+        except NobodyToAsk:
             return Permission("nobody", False, reason=NO_ONE)
         why = decision.verdict if isinstance(decision.verdict, str) else ""
         return Permission(by, decision.verdict is True, "always", "call", why[:MAX_REASON])
@@ -511,7 +513,7 @@ class Consent:
             if not answering.done():
                 return "nobody", Decision(self.limits.nobody_answered)
             answer = answering.result()
-        except NoOneToAsk:
+        except NobodyToAsk:
             raise
         except Exception as error:
             return "nobody", _failed(error)

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from casual_mcp_nb.base.config import ServerConfig
+from casual_mcp_nb.base.mcp import NobodyToAsk
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
 from casual_mcp_nb.cassettes.replayer import Recorder, Replayer
 from casual_mcp_nb.cassettes.servers import RecordedServer, ReplayedServer
-from casual_mcp_nb.engine.consent import ApprovalRequest, Approver, Consent, Decision, NoOneToAsk
+from casual_mcp_nb.engine.consent import ApprovalRequest, Approver, Consent, Decision
 from casual_mcp_nb.own_tools.toolbox import Toolbox
 from casual_mcp_nb.servers.server_manager import ServerManager
 from casual_mcp_nb.servers.tasks import FollowedTask
@@ -114,12 +115,12 @@ class ReplayedChat:
     async def _ask(self, request: ApprovalRequest) -> Any:
         if request.tool.server == self.toolbox.name and self.toolbox.tools:
             if self._approver is None or not self._could_ask():
-                raise NoOneToAsk
+                raise NobodyToAsk
             return await self._approver(request)
         interaction = self.replayer.find("approval", _question(request))
         if interaction is None:
             # Nothing is run.
-            raise NoOneToAsk
+            raise NobodyToAsk
         return Decision(*interaction.answer())
 
 

@@ -20,7 +20,6 @@ from casual_mcp_nb.conversation.event import Request
 from casual_mcp_nb.engine.consent import (
     ApprovalRequest,
     Decision,
-    NoOneToAsk,
     allowed_in_python,
 )
 from casual_mcp_nb.engine.edits import BeforeModelCall
@@ -208,7 +207,7 @@ class Questions(Sequence[Question]):
     async def approve(self, request: ApprovalRequest) -> Decision:
         """Ask whether a call may run. An `Approver`."""
         if self.unattended:
-            raise NoOneToAsk
+            raise NobodyToAsk
         question = ApprovalQuestion(self._channel(), request)
         decision: Decision = await self._answer(question)
         if decision.verdict is True:

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, ClassVar, Literal
 
-from casual_mcp_nb.base.mcp import AddressRequest, SignInRequest
+from casual_mcp_nb.base.mcp import AddressRequest, NobodyToAsk, SignInRequest
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.display.words import clean, cut
-from casual_mcp_nb.engine.consent import ONE_BY_ONE, ApprovalRequest, Decision, NoOneToAsk, Scope
+from casual_mcp_nb.engine.consent import ONE_BY_ONE, ApprovalRequest, Decision, Scope
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.forms import FormField, checked, fields_of
 
@@ -222,7 +222,7 @@ class ApprovalQuestion(Question):
     def no_one_to_ask(self) -> None:
         """Let the policy decide."""
         try:
-            self.future.set_exception(NoOneToAsk())
+            self.future.set_exception(NobodyToAsk())
         except InvalidStateError:
             raise not_open() from None
 

@@ -26,6 +26,7 @@ from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.mcp import (
     SKILL_FILE,
     Completions,
+    NobodyToAsk,
     Resource,
     ResourceContents,
     ServerPrompt,
@@ -34,7 +35,7 @@ from casual_mcp_nb.base.mcp import (
 from casual_mcp_nb.base.tool import ToolAnnotations, ToolName, ToolSpec, wire_name
 from casual_mcp_nb.conversation.event import SYNTHETIC
 from casual_mcp_nb.conversation.step import is_program
-from casual_mcp_nb.engine.consent import ApprovalRequest, Decision, NoOneToAsk
+from casual_mcp_nb.engine.consent import ApprovalRequest, Decision
 from casual_mcp_nb.engine.dispatch import CallOutcome
 from casual_mcp_nb.engine.results import STRUCTURED
 from casual_mcp_nb.errors import CasualMcpError, ServerError, shown
@@ -120,7 +121,7 @@ class HostCall:
         if not self._can("form") or (
             request.policy == "default" and request.reason == "unannotated"
         ):
-            raise NoOneToAsk
+            raise NobodyToAsk
         arguments = json.dumps(request.arguments, indent=2, ensure_ascii=False, default=str)
         if len(arguments) > MAX_SHOWN:
             return Decision(
@@ -347,7 +348,7 @@ async def approve(request: ApprovalRequest) -> Decision:
     """Ask whoever makes this task's call. An `Approver`."""
     asker = ASKER.get()
     if not isinstance(asker, HostCall):
-        raise NoOneToAsk
+        raise NobodyToAsk
     return await asker.approve(request)
 
 

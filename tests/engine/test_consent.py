@@ -13,9 +13,10 @@ from kit.raw_server import raw_config
 from kit.turns import ask
 
 from casual_mcp_nb.base.limits import AnswerLimits
+from casual_mcp_nb.base.mcp import NobodyToAsk
 from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.engine.consent import ApprovalRequest, Decision, NoOneToAsk
+from casual_mcp_nb.engine.consent import ApprovalRequest, Decision
 from casual_mcp_nb.errors import ConfigError, UnknownNameError, UsageError
 from casual_mcp_nb.providers.scripted import call
 
@@ -188,7 +189,7 @@ async def test_where_nobody_can_be_asked_a_policy_that_was_set_denies(approval: 
 )
 async def test_an_approver_that_finds_nobody_counts_as_none(approval: Any, status: str) -> None:
     async def nobody(request: ApprovalRequest) -> bool:
-        raise NoOneToAsk
+        raise NobodyToAsk
 
     async with McpToolChat.from_config(stdio(approval=approval), approver=nobody) as chat:
         assert statuses(await ask(chat, call("box__wipe"), "done")) == [status]
