@@ -115,6 +115,11 @@ class SyntheticToolResult(_Result):
         result.ranked_by, result.skills = ranked_by, skills
         return result
 
+    @property
+    def is_error(self) -> bool:
+        """Whether the content is an error, which begins with `Error:`."""
+        return self.content.startswith("Error:")
+
 
 class SyntheticTool(Protocol):
     """A tool that no server runs: one from this package, or a person's own, see

@@ -489,7 +489,7 @@ class Dispatcher:
                 return CallOutcome("error", mismatch(spec, arguments, wrong))
         answer = await tool.execute(arguments)
         content = answer.content + self._first_instructions(answer.newly_loaded_tools)
-        status: CallStatus = "error" if content.startswith("Error") else "ok"
+        status: CallStatus = "error" if answer.is_error else "ok"
         return CallOutcome(status, content, search=answer)
 
     def _first_instructions(self, tools: Sequence[ToolSpec]) -> str:

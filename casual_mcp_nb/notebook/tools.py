@@ -370,7 +370,8 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         It has `name`, `definition` (`name`, `description`, `parameters`) and an async
         `execute(args)`, which returns a `SyntheticToolResult(content, newly_loaded_tools)`. It runs
         on the engine's loop, so use `asyncio.to_thread` for slow work. It replaces a synthetic tool
-        with the same name. An exception fails the call, and you see where.
+        with the same name. A content that begins with `Error:` fails the call. So does an
+        exception, and you see where.
 
         Args:
             tool: The tool.

@@ -106,6 +106,18 @@ def test_it_loads_nothing_outside_of_the_toolset_and_its_text_marks_nothing(
     assert [name for name in offered(asks(session)) if "__" in name] == ["math__add"]
 
 
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [("Error: no such topic.", "error"), ("Errors found: 0.", "ok"), ("Error-free.", "ok")],
+)
+def test_only_a_content_that_says_so_is_an_error(
+    session: Session, content: str, status: str
+) -> None:
+    session.tools.add_synthetic(Finder(content))
+    turn = asks(session, calls(FIND))
+    assert turn.tool_calls[0].status == status
+
+
 def test_one_that_raises_costs_its_call_and_shows_where(session: Session) -> None:
     session.tools.add_synthetic(Broken())
     turn = asks(session, calls(FIND))
