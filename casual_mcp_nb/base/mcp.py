@@ -25,6 +25,7 @@ MAX_NAMES = 1_000
 """How many names to compare when suggesting one."""
 
 TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
+SKILLS_EXTENSION = "io.modelcontextprotocol/skills"
 """The extension of protocol 2026-07-28 for tasks (SEP-2663), see
 https://github.com/modelcontextprotocol/ext-tasks.
 """

@@ -40,6 +40,7 @@ from mcp.server.subscriptions import (
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from casual_mcp_nb.base.mcp import SKILLS_EXTENSION as SKILLS
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
 from casual_mcp_nb.conversation.event import (
     BROWSE_TOOLKIT,
@@ -73,7 +74,6 @@ from casual_mcp_nb.serve.mcp_values import (
 )
 from casual_mcp_nb.servers.askers import ASKER, Asker, ForwardedRequest, SeveralClients
 from casual_mcp_nb.servers.resources import ServerResources
-from casual_mcp_nb.servers.skills import EXTENSION as SKILLS
 from casual_mcp_nb.servers.to_mcp import (
     completions_to_mcp,
     contents_to_mcp,

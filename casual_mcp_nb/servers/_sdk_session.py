@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import mcp_types
 from fastmcp.skills.models import (
@@ -43,14 +43,8 @@ from casual_mcp_nb.servers._errors import CONNECTION_CLOSED
 from casual_mcp_nb.servers._repairs import Repairs
 from casual_mcp_nb.servers._streams import Received, Sent
 from casual_mcp_nb.servers.askers import ASKER
+from casual_mcp_nb.servers.session_owner import SessionHost
 from casual_mcp_nb.servers.usable import notification_kinds, request_kinds
-
-if TYPE_CHECKING:
-    from casual_mcp_nb.servers.mcp_session import McpSession
-
-DiscoverFailure = Literal["silent", "ended"]
-"""How a server failed to answer `server/discover`: it did not answer in time, or its process ended.
-"""
 
 MAX_ROUNDS = 10
 """How often a server may ask something before it answers a request."""
@@ -117,7 +111,7 @@ class TolerantSession(ClientSession):
     """
 
     def __init__(
-        self, read_stream: Any, write_stream: Any, *, host: McpSession, **callbacks: Any
+        self, read_stream: Any, write_stream: Any, *, host: SessionHost, **callbacks: Any
     ) -> None:
         wire = host.owner.wire
         dispatcher = _Dispatcher(Received(read_stream, wire), Sent(write_stream, wire))
@@ -171,15 +165,15 @@ class TolerantSession(ClientSession):
             )
         return await super().dispatch_input_request(ctx, request)
 
-    async def answering(
-        self, send: Callable[..., Awaitable[Any]], **arguments: Any
+    async def answered(
+        self, result: mcp_types.Result, send: Callable[..., Awaitable[Any]], **arguments: Any
     ) -> mcp_types.Result:
-        """Send a request with one of this session's methods, and answer what the server asks before
-        it gives the result.
+        """Return the result of a request, after answering what the server asks instead of giving it.
+
+        The request is sent again with the answers, by one of this session's methods.
 
         See https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr.
         """
-        result: mcp_types.Result = await send(**arguments, allow_input_required=True)
         wait = STATE_SECONDS
         for _ in range(MAX_ROUNDS):
             if not isinstance(result, InputRequiredResult):

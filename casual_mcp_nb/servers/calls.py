@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.content import ContentPart, OnProgress, ToolResult
@@ -160,15 +161,21 @@ class ServerCalls:
                             progress, total, session.context.redact(message) if message else message
                         )
 
-                raw = await session.ask(
+                send = partial(
                     session.sdk.call_tool,
                     name,
-                    name=name,
-                    arguments=arguments,
+                    arguments,
                     meta=dict(meta) if meta else None,
                     progress_callback=reset_and_report,
                     allow_claimed=True,
                 )
+                raw: Any
+                if session.forwarded(name) is None:
+                    # Most servers ask nothing, so the way there is short.
+                    raw = await send(allow_input_required=True)
+                    raw = await session.sdk.answered(raw, send)
+                else:
+                    raw = await session.ask(send, name)
                 if raw is None:
                     return ToolResult()
         except CallTimeout as limit:

@@ -34,7 +34,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from casual_mcp_nb.base.config import Protocol, ServerConfig
-from casual_mcp_nb.base.mcp import TASKS_EXTENSION
+from casual_mcp_nb.base.mcp import SKILLS_EXTENSION, TASKS_EXTENSION
 from casual_mcp_nb.base.status import Agreement
 from casual_mcp_nb.servers._errors import (
     CLOSED,
@@ -45,14 +45,13 @@ from casual_mcp_nb.servers._errors import (
     is_forgotten,
     says_session_is_lost,
 )
-from casual_mcp_nb.servers._sdk_session import DiscoverFailure, TolerantSession
+from casual_mcp_nb.servers._sdk_session import TolerantSession
 from casual_mcp_nb.servers._task_messages import TASK_CLAIM
-from casual_mcp_nb.servers.askers import ASKER, forwarded_to
+from casual_mcp_nb.servers.askers import ASKER, ForwardedRequest, forwarded_to
 from casual_mcp_nb.servers.convert import CacheHint
 from casual_mcp_nb.servers.logs import logger
 from casual_mcp_nb.servers.pages import all_pages
-from casual_mcp_nb.servers.session_owner import SessionOwner
-from casual_mcp_nb.servers.skills import EXTENSION as SKILLS_EXTENSION
+from casual_mcp_nb.servers.session_owner import DiscoverFailure, SessionOwner
 from casual_mcp_nb.servers.transport import (
     POLL_SECONDS,
     ResponseMonitor,
@@ -246,10 +245,17 @@ class McpSession:
         Returns:
             The result, or None if the request is another program's, which gets the questions.
         """
-        forwarded = forwarded_to(self.name, about) if self.modern else None
+        forwarded = self.forwarded(about)
         if forwarded is not None:
             return await forwarded.send(send, self.context.redact, **arguments)
-        return await self.sdk.answering(send, **arguments)
+        first = await send(**arguments, allow_input_required=True)
+        return await self.sdk.answered(first, send, **arguments)
+
+    def forwarded(self, about: str) -> ForwardedRequest | None:
+        """Find this task's request if it is another program's and goes on to it as it is."""
+        if not self.modern:
+            return None
+        return forwarded_to(self.name, about)
 
     async def list_page(self, field: str, cursor: str | None) -> Any:
         """List one page of `tools`, `resources`, `resource_templates`, `prompts` or `skills`."""

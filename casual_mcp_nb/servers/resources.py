@@ -28,6 +28,7 @@ from casual_mcp_nb.base.mcp import (
     SkillContents,
     Subscription,
 )
+from casual_mcp_nb.base.mcp import SKILLS_EXTENSION as SKILLS
 from casual_mcp_nb.base.named_address import AddressGuard, AddressRefusedError
 from casual_mcp_nb.base.secret import Secrets
 from casual_mcp_nb.errors import ServerError, UsageError, shown
@@ -47,7 +48,6 @@ from casual_mcp_nb.servers.deadlines import CallDeadline, CallDeadlines, CallLim
 from casual_mcp_nb.servers.listing import RETRY_SECONDS, Listing
 from casual_mcp_nb.servers.logs import logger
 from casual_mcp_nb.servers.pages import all_pages
-from casual_mcp_nb.servers.skills import EXTENSION as SKILLS
 from casual_mcp_nb.servers.skills import ServerSkills
 
 if TYPE_CHECKING:
@@ -452,7 +452,7 @@ class ServerResources:
         """
 
         async def read(session: McpSession) -> Any:
-            return await session.sdk.answering(session.sdk.read_resource, uri=uri)
+            return await session.ask(session.sdk.read_resource, "", uri=uri)
 
         result = await self._request(f"read {shown(uri)}", read)
         meta = (result.contents[0].meta or {}).get("ui") if result.contents else None

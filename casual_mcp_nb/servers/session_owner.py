@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
+    from casual_mcp_nb.base.config import ServerConfig
     from casual_mcp_nb.servers.deadlines import CallDeadlines
     from casual_mcp_nb.servers.handlers import AskToSignIn
     from casual_mcp_nb.servers.logs import LogBuffer
     from casual_mcp_nb.servers.questions import ServerQuestions
+    from casual_mcp_nb.servers.transport import TransportContext
     from casual_mcp_nb.servers.wire import WireLog
+
+
+DiscoverFailure = Literal["silent", "ended"]
+"""How a server failed to answer `server/discover`: it did not answer in time, or its process ended.
+"""
 
 
 class SessionOwner(Protocol):
@@ -52,3 +59,23 @@ class SessionOwner(Protocol):
 
     def learn(self, secrets: Collection[str]) -> None:
         """Mask the secrets of a sign-in, which a server could repeat."""
+
+
+class SessionHost(Protocol):
+    """A session's host, see `McpSession`.
+
+    Attributes:
+        discover_seconds: How long to wait for an answer to `server/discover` before the older
+            handshake is tried as well.
+        discover_failure: How the server failed to answer that, if it did.
+    """
+
+    name: str
+    config: ServerConfig | None
+    context: TransportContext
+    owner: SessionOwner
+    discover_seconds: float
+    discover_failure: DiscoverFailure | None
+
+    def stream_ended(self) -> None:
+        """End the session, because its message stream has ended."""

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from casual_mcp_nb.servers.mcp_session import McpSession
 
 
-EXTENSION = "io.modelcontextprotocol/skills"
 MAX_SKILLS = 500
 """How many skills of a server are listed."""
 MAX_FILES = 500
