@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from json import JSONDecodeError
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from casual_mcp_nb.base.proxies import connection_advice, odd_variable
 from casual_mcp_nb.base.secret import Mask, MaskedError, mask_of, redacted
@@ -37,7 +37,24 @@ from casual_mcp_nb.providers._clients import (
 from casual_mcp_nb.providers.registry import raw_address_of
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.providers._model_request import ModelRequest
+    from casual_llm.messages import ChatMessage
+
+    from casual_mcp_nb.providers._bound_model import BoundModel
+
+
+class FailedRequest(Protocol):
+    """What an error says of the request that failed."""
+
+    model: BoundModel
+    messages: list[ChatMessage]
+    found_tools: Sequence[Mapping[str, Any]] | None
+    streamed: list[str]
+    attempts: int
+    lacked: tuple[str, ...]
+
+    @property
+    def definitions(self) -> list[Mapping[str, Any]]:
+        """The offered definitions, with those that searches have found."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +66,7 @@ class Finding:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
-def explained(error: Exception, request: ModelRequest) -> tuple[ProviderError, Exception | None]:
+def explained(error: Exception, request: FailedRequest) -> tuple[ProviderError, Exception | None]:
     """Convert a provider's error to one of ours and its cause: the SDK's error, masked, or None if
     it tells no more.
     """
@@ -111,7 +128,7 @@ def embedding_failure(
     return _failure_by(error, finding, name, model, secrets, 1)
 
 
-def _finding_of(error: Exception, request: ModelRequest, secrets: list[str]) -> Finding:
+def _finding_of(error: Exception, request: FailedRequest, secrets: list[str]) -> Finding:
     finding = _unstreamed(error, request, secrets)
     if not request.streamed or finding.kind is ContentRefusedError:
         return finding
@@ -123,7 +140,7 @@ def _finding_of(error: Exception, request: ModelRequest, secrets: list[str]) -> 
     return Finding(IncompleteStreamError, reason, hint, True)
 
 
-def _unstreamed(error: Exception, request: ModelRequest, secrets: list[str]) -> Finding:
+def _unstreamed(error: Exception, request: FailedRequest, secrets: list[str]) -> Finding:
     text = reading.start_of_body(error)
     body = reading.text_of(error, secrets) or type(error).__name__
     status = reading.status_of(error)
@@ -168,7 +185,7 @@ def _reported(body: str, *, passing: bool) -> Finding:
     return Finding(ProviderError, reason, "Read the provider's message.")
 
 
-def _overflow(text: str, body: str, request: ModelRequest) -> Finding:
+def _overflow(text: str, body: str, request: FailedRequest) -> Finding:
     from casual_mcp_nb.discovery.synthetic import ways_to_shorten
 
     stated, counted = reading.stated_window(text)
