@@ -53,7 +53,7 @@ MAX_STATE_SECONDS = 0.25
 """The first and the longest wait before a request is repeated for a server that asks nothing."""
 
 
-class _Dispatcher(JSONRPCDispatcher[Any]):
+class _RepairingDispatcher(JSONRPCDispatcher[Any]):
     session: TolerantSession
 
     async def send_raw_request(
@@ -103,7 +103,7 @@ class TolerantSession(ClientSession):
     """The SDK's session for a connection.
 
     Args:
-        host: Whose session it is.
+        host: The `McpSession` that opened it.
         callbacks: The SDK's further arguments.
 
     Attributes:
@@ -114,7 +114,7 @@ class TolerantSession(ClientSession):
         self, read_stream: Any, write_stream: Any, *, host: SessionHost, **callbacks: Any
     ) -> None:
         wire = host.owner.wire
-        dispatcher = _Dispatcher(Received(read_stream, wire), Sent(write_stream, wire))
+        dispatcher = _RepairingDispatcher(Received(read_stream, wire), Sent(write_stream, wire))
         dispatcher.session = self
         self.host = host
         self.repairs = Repairs(self, host.name, host.context.redact, host.owner.field_ignored)
@@ -220,6 +220,15 @@ class TolerantSession(ClientSession):
     async def negotiate(self, protocol: Protocol) -> None:
         """Agree on a protocol version: by `server/discover`, by the older handshake, or by the first
         of the two that the server has.
+
+        With `auto`, there are four cases. The SDK's `discover` calls our `send_discover`.
+
+        - The server answers `server/discover`: its version is used.
+        - It refuses that request, or its answer is not valid: the handshake is done.
+        - It is silent: `send_discover` begins the handshake beside it, in `_handshake`. If that is
+          answered first, `send_discover` fails with a time-out, `discover_failure` is "silent", and
+          `initialize` takes the answer that is there.
+        - It says that it has other versions only: that is the error.
 
         See https://modelcontextprotocol.io/specification/2026-07-28/basic/versioning.
         """

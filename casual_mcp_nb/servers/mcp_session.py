@@ -203,7 +203,7 @@ class McpSession:
             context.http.wire = owner.wire
         if context.lines is not None:
             context.lines.on_endless = self.give_up
-        self._owner = asyncio.create_task(self._own(), name=f"mcp {name}")
+        self._task = asyncio.create_task(self._own(), name=f"mcp {name}")
 
     @property
     def alive(self) -> bool:
@@ -296,7 +296,7 @@ class McpSession:
         """End the session because it is broken, although its stream is still open."""
         self.broken_reason = self.broken_reason or reason
         if not self._opened.done():
-            self._owner.cancel()
+            self._task.cancel()
         self.stream_ended()
 
     async def fate(self, error: Exception, start: float) -> SessionFate:
@@ -446,17 +446,17 @@ class McpSession:
         deadline = loop.time() + CLOSE_SECONDS
         self._set_end()
         if not self._opened.done():
-            self._owner.cancel()
-        await asyncio.wait({self._owner}, timeout=grace)
+            self._task.cancel()
+        await asyncio.wait({self._task}, timeout=grace)
         terminated_at: float | None = None
-        while not self._owner.done() and loop.time() < deadline:
+        while not self._task.done() and loop.time() < deadline:
             terminated_at = self._signal(terminated_at, loop.time())
-            await asyncio.wait({self._owner}, timeout=POLL_SECONDS)
-        if not self._owner.done():
+            await asyncio.wait({self._task}, timeout=POLL_SECONDS)
+        if not self._task.done():
             logger.warning(
                 "A server could not be closed within %s s; its session is abandoned.", CLOSE_SECONDS
             )
-            self._owner.cancel()
+            self._task.cancel()
 
     def _signal(self, terminated_at: float | None, now: float) -> float | None:
         """Send SIGTERM, or SIGKILL if that was long ago. Return when SIGTERM was sent."""

@@ -499,15 +499,16 @@ class ServerManager:
 
         If one server fails, the others are still listed.
         """
-        return Resources(*await self._listed(ServerResources.resources))
+        # By name: those of a recorded or replayed server are of another class.
+        return Resources(*await self._listed(operator.methodcaller("resources")))
 
     async def list_prompts(self) -> Prompts:
         """List all connected servers' prompts. If one server fails, the others are still listed."""
-        return Prompts(*await self._listed(ServerResources.prompts))
+        return Prompts(*await self._listed(operator.methodcaller("prompts")))
 
     async def list_skills(self) -> Skills:
         """List all connected servers' skills. If one server fails, the others are still listed."""
-        return Skills(*await self._listed(ServerResources.skills))
+        return Skills(*await self._listed(operator.methodcaller("skills")))
 
     async def refresh_skills(self) -> None:
         """List the skills again where the list is not fresh.

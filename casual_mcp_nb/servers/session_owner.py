@@ -62,7 +62,7 @@ class SessionOwner(Protocol):
 
 
 class SessionHost(Protocol):
-    """A session's host, see `McpSession`.
+    """What an SDK session needs of the `McpSession` that opened it.
 
     Attributes:
         discover_seconds: How long to wait for an answer to `server/discover` before the older

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.forked import Forked
+from kit.forked import Forked, leave_to_template
 from kit.processes import new_mark, wait_gone
 from kit.raw_server import raw_config
 
@@ -57,6 +57,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Fork the template while nothing runs yet."""
     items = [item for item in session.items if _is_here(item)]
     if items and not session.config.option.collectonly:
+        for item in items:
+            leave_to_template(item)
         _warm()
         session.config.stash[FORKED] = Forked(items, session.config)
 

@@ -87,8 +87,15 @@ class Forked:
 
 def limit_of(item: pytest.Item) -> float:
     """Read how many seconds a test may take."""
-    mark = item.get_closest_marker("timeout")
-    return float(mark.args[0]) if mark else LIMIT_SECONDS
+    limits = [float(mark.args[0]) for mark in item.iter_markers("timeout")]
+    return next(filter(None, limits), LIMIT_SECONDS)
+
+
+def leave_to_template(item: pytest.Item) -> None:
+    """Have pytest-timeout leave a test alone: its alarm would end the process that waits for the
+    template, and so the run.
+    """
+    item.add_marker(pytest.mark.timeout(0), append=False)
 
 
 def _serve(
