@@ -52,17 +52,60 @@ def test_no_other_module_imports_one_of_this_package_by_a_string(rooms: ModuleTy
     assert by_string <= LOOKED_UP
 
 
-def test_every_step_on_the_way_of_a_turn_exists(rooms: ModuleType) -> None:
-    page = rooms.PAGE.read_text(encoding="utf-8")
-    steps = re.findall(r"`([\w/]+\.py)` \(`(\w+)\.(\w+)`\)", page)
-    assert len(steps) == 8
-    for file, owner, method in steps:
-        tree = ast.parse((ROOT / rooms.PACKAGE / file).read_text(encoding="utf-8"))
-        classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
-        functions = ast.FunctionDef | ast.AsyncFunctionDef
-        assert method in {
-            node.name for node in classes[owner].body if isinstance(node, functions)
-        }, file
+def _names_in(owner: ast.Module | ast.ClassDef) -> set[str]:
+    """List the functions, classes and attributes that a module or a class defines."""
+    names = set()
+    for node in owner.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.AnnAssign | ast.Assign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names.update(target.id for target in targets if isinstance(target, ast.Name))
+    return names
+
+
+def _set_by(owner: ast.ClassDef) -> set[str]:
+    """List the attributes that a class's methods set."""
+    return {
+        node.attr
+        for node in ast.walk(owner)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    }
+
+
+@pytest.mark.parametrize(("name", "rows"), [("rooms.md", [8]), ("ways.md", [10, 10, 10])])
+def test_every_step_on_the_ways_exists(rooms: ModuleType, name: str, rows: list[int]) -> None:
+    page = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    parts = re.split(r"^## The way ", page, flags=re.MULTILINE)[1:]
+    assert [len(re.findall(r"^\| \d+ \| `", part, re.MULTILINE)) for part in parts] == rows
+    ways = " ".join(" ".join(parts).split())
+    # Both as `file.py` (`name`, `name`) and, within parentheses, as `file.py`, `name` and `name`.
+    named = re.findall(r"`([\w/]+\.py)`(?: \(|, )((?:`[\w.]+`(?:, (?=`)| and (?=`))?)+)", ways)
+    assert len(named) >= sum(rows)
+    missing = []
+    for file, steps in named:
+        module = ast.parse((ROOT / rooms.PACKAGE / file).read_text(encoding="utf-8"))
+        classes = {node.name: node for node in module.body if isinstance(node, ast.ClassDef)}
+        for step in re.findall(r"`([\w.]+)`", steps):
+            owner, _, member = step.rpartition(".")
+            defined = classes.get(owner) if owner else module
+            if defined is None or member not in _names_in(defined):
+                missing.append(f"{file}: {step}")
+    assert missing == []
+    # And those without their file, as `Class.name`.
+    texts = [path.read_text(encoding="utf-8") for path in rooms.modules().values()]
+    for owner, member in sorted(set(re.findall(r"`([A-Z_]\w*)\.(\w+)`", ways))):
+        modules = [ast.parse(text) for text in texts if f"class {owner}" in text]
+        defined = {
+            name
+            for module in modules
+            for node in module.body
+            if isinstance(node, ast.ClassDef) and node.name == owner
+            for name in (*_names_in(node), *_set_by(node))
+        }
+        assert member in defined, f"{owner}.{member}"
+    files = set(re.findall(r"`([\w/]+\.py)`", ways))
+    assert [file for file in files if not (ROOT / rooms.PACKAGE / file).exists()] == []
 
 
 NEW = {
