@@ -357,6 +357,10 @@ class Evaluating:
         If its answer cannot be graded within the budget, the runs end, and it is not judged.
         """
         worker = prepared.chat.server_manager.worker
+        stored = self._without_secrets(record)
+        if stored.transcript != record.transcript:
+            # As they are judged again later; and a judge must not read what a tool or a model told.
+            turns = await asyncio.to_thread(lambda: stored.turns)
         try:
             return await judged_and_graded(
                 record,

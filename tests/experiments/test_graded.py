@@ -354,6 +354,25 @@ def test_a_run_is_graded_and_the_grade_is_kept_with_it(
     assert (len(models.asked), len(models.graded)) == (2, 4)
 
 
+@pytest.mark.defect("P7")
+def test_a_judge_reads_no_key_that_a_model_told_and_is_not_asked_again_for_its_mask(
+    weather_session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, path = "sk-not-a-real-key-1234", tmp_path / "runs.jsonl"
+    monkeypatch.setattr(weather_session.experiments, "_secrets", lambda: [key])
+    models = Graders()
+    monkeypatch.setattr(models, "_answer", lambda messages, tools: f"Sunny, please. {key}")
+    models.model.client._answers = models._repeated(models._answer)  # type: ignore[attr-defined]
+    run = weather_session.experiments.run
+    results = run([CASE], models=models.model, judge=models.judge, results=path)
+    assert [(record.right, record.grade) for record in results.records] == [(True, "right")]
+    assert len(models.graded) == 1
+    assert "Sunny, please." in str(models.graded)
+    assert key not in str(models.graded)
+    weather_session.experiments.judge(path, [CASE], models.judge)
+    assert len(models.graded) == 1
+
+
 def test_a_file_is_graded_afterwards(weather_session: Session, tmp_path: Path) -> None:
     models, path = Graders("wrong"), tmp_path / "runs.jsonl"
     weather_session.experiments.run(
