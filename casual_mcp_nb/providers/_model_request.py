@@ -38,7 +38,13 @@ from casual_mcp_nb.providers._offered import (
     offered,
     with_real_names,
 )
-from casual_mcp_nb.providers._options import SMALL_SERVERS_LACK, Refusal, adapted, chat_options
+from casual_mcp_nb.providers._options import (
+    SMALL_SERVERS_LACK,
+    Refusal,
+    adapted,
+    chat_options,
+    room_for_answer,
+)
 from casual_mcp_nb.providers._reading import last_headers
 from casual_mcp_nb.providers._tool_refusals import ToolRefusal, ToolSearch, tool_refusal
 from casual_mcp_nb.providers.limits import RequestAdapted, RetryScheduled
@@ -91,7 +97,6 @@ class ModelRequest:
         self._stream = None
         if stream and on_event is not None and self._facts.streams:
             self._stream = self._wire.stream
-        self._facts.room = None
         self._offered_loaded = NOTHING
         self._offered_found = NOTHING
         self._search: ToolSearch | None = None
@@ -100,6 +105,7 @@ class ModelRequest:
         self.lacked: tuple[str, ...] = ()
         self._without: tuple[str, ...] = ()
         self._sent = NO_OPTIONS
+        self._room: int | None = None
         self._streamed_nothing = False
         self._reconnected = False
         self._heard = False
@@ -252,6 +258,14 @@ class ModelRequest:
         refusal = Refusal(
             status, text, self._wire.name, self.model.model, self.messages, self._sent
         )
+        room = room_for_answer(refusal)
+        if room is not None and self._room is None:
+            self._room = room
+            self._adapt(
+                f"The conversation leaves {room:,} tokens for an answer, so max_tokens is lowered to"
+                " that for this request."
+            )
+            return True
         notice = adapted(self._facts, refusal)
         if notice is not None:
             self._adapt(notice)
@@ -299,6 +313,9 @@ class ModelRequest:
         ).options
         if self._without:
             self._sent = self._sent.without(self._without)
+        if self._room is not None and self._sent.max_tokens is not None:
+            most = min(self._sent.max_tokens, self._room)
+            self._sent = self._sent.model_copy(update={"max_tokens": most})
         if self._offered_loaded.left_out or self._offered_found.left_out:
             self._check_forced_tool()
         options = chat_options(

@@ -121,21 +121,22 @@ _EXCEEDED = (
 )
 
 
-def _room(facts: Learned, refusal: Refusal) -> str | None:
+def room_for_answer(refusal: Refusal) -> int | None:
+    """Read how many tokens the conversation leaves for an answer, if it is refused for asking for
+    more.
+
+    That is so for this request only: another conversation leaves others.
+    """
     most = refusal.options.max_tokens
     match = _first_match(_EXCEEDED, refusal.text)
-    if match is None or most is None or facts.room is not None:
+    if refusal.status not in (400, 422) or match is None or most is None:
         return None
     if _number(match.groupdict().get("most") or str(most)) != most:
         return None
     room = _number(match["window"]) - _number(match["input"]) - _MARGIN
     if not _LEAST_ROOM <= room < most:
         return None
-    facts.room = room
-    return (
-        f"The conversation leaves {room:,} tokens for an answer, so max_tokens is lowered to that"
-        " for this request."
-    )
+    return room
 
 
 def _first_match(patterns: Sequence[re.Pattern[str]], text: str) -> re.Match[str] | None:
@@ -273,7 +274,6 @@ class Learned:
         left_out: The options that it refused, each with the notice for the person.
         token_field: The field for an answer's limit, once learnt.
         most_tokens: The highest answer limit that it accepts, if known.
-        room: The tokens that the current conversation leaves for an answer, if known.
         fields_left_out: Those of `ProviderSpec.own_fields` that it refuses.
         touched: Whether its SDK has built everything that it would leave for the first request, see
             `touch`.
@@ -293,7 +293,6 @@ class Learned:
     left_out: dict[str, str] = field(default_factory=dict)
     token_field: str | None = None
     most_tokens: int | None = None
-    room: int | None = None
     fields_left_out: set[str] = field(default_factory=set)
     touched: bool = False
     tools: RefusedTools = field(default_factory=RefusedTools)
@@ -336,7 +335,7 @@ def adapted(facts: Learned, refusal: Refusal) -> str | None:
         return None
     rules = (_stand_ins, _ids, _order, _images)
     if refusal.status in (400, 422):
-        learning = (_room, _token_field, _most_tokens, _dropped)
+        learning = (_token_field, _most_tokens, _dropped)
         rules = (_stand_ins, _ids, _order, *learning, _images, _fields)  # type: ignore[assignment]
     for rule in rules:
         notice = rule(facts, refusal)
@@ -530,8 +529,9 @@ def sendable_options(
     if "max_tokens" in unsent:
         most = usual
     if most is not None:
-        limits = (most, facts.most_tokens, facts.room)
-        changes["max_tokens"] = min(limit for limit in limits if limit is not None)
+        changes["max_tokens"] = most
+        if facts.most_tokens is not None:
+            changes["max_tokens"] = min(most, facts.most_tokens)
     notices = tuple(filter(None, unsent.values()))
     return Sendable(options.model_copy(update=changes), notices)
 

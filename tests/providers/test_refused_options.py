@@ -4,6 +4,7 @@ remembered.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -142,6 +143,17 @@ async def test_an_answer_is_given_the_room_that_a_long_conversation_leaves() -> 
     first, second = (body["max_tokens"] for body in server.bodies)
     assert first == 64_000
     assert 10_000 < second < 20_000
+
+
+@pytest.mark.defect("C1")
+async def test_requests_at_once_are_each_given_their_own_room() -> None:
+    server = StrictProvider("anthropic", Rules(window=(200_000, 180_000)))
+    async with chatting(server, {"model": "claude-opus-4-5", "max_tokens": 64_000}) as chat:
+        turns = await asyncio.gather(say(chat), say(chat), say(chat))
+    assert [turn.status for turn in turns] == ["done"] * 3
+    limits = [body["max_tokens"] for body in server.bodies]
+    assert limits.count(64_000) == 3
+    assert len([most for most in limits if 10_000 < most < 20_000]) == 3
 
 
 HOME = [
