@@ -73,8 +73,8 @@ async def build_run(chat: Chat, setup: TurnSetup, emit: Callable[[Event], None])
         presented = schemas_presented(conversation.so_far, loaded_tools, own, delivery)
 
     def on_notice(notice: Notice) -> None:
-        # A call is made when the run has begun. It is not named here: it would wait for the garbage
-        # collector.
+        # `now` is bound below, before the first call. This closes over it and not over the run: a
+        # cycle of run, dispatcher and closure would wait for the garbage collector.
         emit(replace(notice, at=now()))
 
     dispatcher = build_dispatcher(

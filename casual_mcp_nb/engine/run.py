@@ -3,14 +3,13 @@
 `build_run` prepares a `Run`. `Run.run` is the turn. Each step of it goes like this:
 
 1. `request` assembles the model's input: the system prompt, as much of the conversation as its
-  context window holds, and the
-   definitions of loaded and found tools.
-2. The options' `gate`, if the caller passed one, pauses here and may edit text that the model has not read yet.
+   context window holds, and the definitions of loaded and found tools.
+2. The options' `gate`, if the caller passed one, pauses here and may edit text that the model has
+   not read yet.
 3. `_complete` calls the model. Its response becomes the conversation's next message. Without tool
-  calls, the turn is over.
+   calls, the turn is over.
 4. `Calls.run` runs the calls concurrently, each through `Dispatcher.run`. `_add_results` adds the
-  results to the conversation,
-   and loads the tools that a search found.
+   results to the conversation, and loads the tools that a search found.
 5. Before the next step, `_refresh_tools` applies any changes that servers have made.
 
 Every step emits events. Their trace is the turn's record.

@@ -168,6 +168,7 @@ class ModelRequest:
 
     async def _in_any_form(self) -> ModelResponse:
         """Send the request, and again in each form that a refusal calls for."""
+        # This ends: whatever a refusal teaches, it teaches once, see `_has_another_form`.
         while (answer := await self._once()) is None:
             pass
         if self._streamed_nothing and self._facts.streams:

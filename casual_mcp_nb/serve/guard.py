@@ -90,6 +90,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
+        # There are no web sockets, and what starts and ends the application is not a request.
         if scope["type"] != "http":
             return
         try:

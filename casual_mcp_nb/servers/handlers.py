@@ -47,10 +47,11 @@ class OpenRequests:
 
 
 AskToSignIn = Callable[[SignInRequest | AddressRequest], Awaitable[str]]
-"""Asks the person, and gives the address at which their browser ended, or the code, or for an
-address that it is accepted.
+"""Asks the person to sign in, or to accept an address.
 
-It raises ConnectionError if they decline, and `NobodyToAsk`.
+For a sign-in, it returns the address of the page at which their browser ended, or the code that
+the page showed. For an address, it returns that address. It raises ConnectionError if the person
+declines, and `NobodyToAsk`.
 """
 
 
