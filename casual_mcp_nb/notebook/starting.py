@@ -5,6 +5,7 @@ needs.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextvars
 import html
 import logging
@@ -70,9 +71,11 @@ def demo_config() -> dict[str, Any]:
 _log = logging.getLogger(__name__)
 
 _FORK_SECONDS = 30.0
+_EXIT_SECONDS = 10.0
 
 _lock = threading.Lock()
 _thread: threading.Thread | None = None
+_ending = threading.Event()
 
 
 def warm_up() -> None:
@@ -80,7 +83,7 @@ def warm_up() -> None:
     global _thread
     with _lock:
         if _thread is None:
-            # As a daemon, so that a kernel that is shut down meanwhile need not wait.
+            # As a daemon, so that nothing waits for it longer than `_at_exit` does.
             _thread = threading.Thread(target=_import_all, name="casual-mcp-imports", daemon=True)
             _thread.start()
 
@@ -99,8 +102,14 @@ def _import_all() -> None:
         # Reads the metadata of every installed package.
         specs()
 
+        if _ending.is_set():
+            return
+
         # Imports every installed provider SDK, which takes a second or more.
         import casual_llm  # noqa: F401
+
+        if _ending.is_set():
+            return
 
         # Listing the imports and caches of a first search, turn and drawing would be hard.
         from casual_mcp_nb.base.tool import ToolSpec
@@ -129,6 +138,17 @@ async def _turn() -> Turn:
     }
     async with McpToolChat(ServerManager({}), ModelFactory(Config.model_validate(planner))) as chat:
         return await chat.run([UserMessage(content="Hello")])
+
+
+def _at_exit() -> None:
+    # The interpreter ends daemon threads where they are. One that is loading a library written in
+    # C++ takes the whole process with it, as an abort.
+    _ending.set()
+    if _thread is not None:
+        _thread.join(_EXIT_SECONDS)
+
+
+atexit.register(_at_exit)
 
 
 def _before_fork() -> None:

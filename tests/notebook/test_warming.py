@@ -2,6 +2,8 @@
 person asked.
 """
 
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -26,6 +28,24 @@ def test_after_the_demo_the_first_question_imports_next_to_nothing() -> None:
         imported = kernel.printed("print(*sorted(set(sys.modules) - before))").split()
     assert len(imported) <= MAX_MODULES, imported
     assert all(name.startswith("casual_mcp_nb.") for name in imported)
+
+
+ENDS_AT_ONCE = """
+import atexit
+
+# What is registered first runs last.
+atexit.register(lambda: print("still importing" if starting._thread.is_alive() else "ended"))
+from casual_mcp_nb.notebook import starting
+
+starting.warm_up()
+"""
+
+
+def test_a_script_that_ends_at_once_ends_no_thread_amid_an_import() -> None:
+    # Not from a template, in which `starting` is imported already.
+    command = [sys.executable, "-c", ENDS_AT_ONCE]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout.split("\n")[0]) == (0, "ended"), done.stderr
 
 
 def test_the_time_of_a_turn_counts_its_preparation() -> None:
