@@ -93,44 +93,43 @@ class ConversationRunner:
         No other can run meanwhile. A stop or a close ends the body early, and keeps the turn as it
         is. Yields the setup with what the conversation knows.
         """
-        await self._acquire()
         turn, on_event = setup.turn, setup.on_event
-        turns, saved = self.turns, self.saver.current
+        finished = False
+        async with self._exclusive():
+            turns, saved = self.turns, self.saver.current
 
-        def record(event: Event) -> None:
-            if isinstance(event, TurnStarted):
-                self._add(turn, turns, index)
-            if saved is not None and not isinstance(event, (TextDelta, ToolProgress)):
-                # Of a conversation that was left meanwhile, the list is the old one.
-                saved.save(self.turns if turn in self.turns[-1:] else turns)
-            self._observers.events.notify(turn, event)
-            if on_event is not None:
-                on_event(event)
+            def record(event: Event) -> None:
+                if isinstance(event, TurnStarted):
+                    self._add(turn, turns, index)
+                if saved is not None and not isinstance(event, (TextDelta, ToolProgress)):
+                    # Of a conversation that was left meanwhile, the list is the old one.
+                    saved.save(self.turns if turn in self.turns[-1:] else turns)
+                self._observers.events.notify(turn, event)
+                if on_event is not None:
+                    on_event(event)
 
-        earlier = turns[:index]
-        try:
+            earlier = turns[:index]
+            before = earlier[-1] if earlier else None
+            ahead = tasks = None
+            if saved is not None:
+                ahead = saved.store.written
+            if self.tasks is not None:
+                tasks = self.tasks.desk(turn, earlier)
             yield replace(
                 setup,
                 history=[message for each in earlier for message in each.messages],
-                before=earlier[-1] if earlier else None,
+                before=before,
                 on_event=record,
                 in_history=True,
-                ahead=saved.store.written if saved is not None else None,
-                tasks=self.tasks.desk(turn, earlier) if self.tasks is not None else None,
+                ahead=ahead,
+                tasks=tasks,
             )
             if saved is not None:
                 await saved.store.written()
-        except asyncio.CancelledError:
-            if self._ended is None and self._stopped is not self._running:
-                raise
-            if not turn.trace.of(TurnStarted):
-                self.check_open()
-                raise UsageError(
-                    "The turn was stopped before it began. Nothing was sent."
-                ) from None
-        finally:
-            self._running = self._stopped = None
-            self._observers.changes.notify()
+            finished = True
+        if not finished and not turn.trace.of(TurnStarted):
+            self.check_open()
+            raise UsageError("The turn was stopped before it began. Nothing was sent.")
 
     @asynccontextmanager
     async def apart(self, stops: int | None = None) -> AsyncIterator[None]:
@@ -142,9 +141,17 @@ class ConversationRunner:
             stops: How many stops there had been when the work was requested. One that came since
                 ends the body at its first wait.
         """
+        async with self._exclusive():
+            if stops is not None and stops != self.stops:
+                self.cancel()
+            yield
+
+    @asynccontextmanager
+    async def _exclusive(self) -> AsyncIterator[None]:
+        """Let no turn run beside the body. A stop or a close ends the body early, without an
+        error.
+        """
         await self._acquire()
-        if stops is not None and stops != self.stops:
-            self.cancel()
         try:
             yield
         except asyncio.CancelledError:

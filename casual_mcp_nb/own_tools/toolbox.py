@@ -534,9 +534,10 @@ def _example(reader: SchemaReader, depth: int, parts: list[int]) -> Any:
             required = [name for name in reader.required if name in reader.properties]
             return {name: _example(reader.properties[name], depth - 1, parts) for name in required}
         case "array":
+            if not reader.items:
+                return []
             count = min(int(reader.number("minItems") or 0), _MAX_ITEMS)
-            items = reader.items
-            return [_example(items, depth - 1, parts) for _ in range(count)] if items else []
+            return [_example(reader.items, depth - 1, parts) for _ in range(count)]
         case "string":
             text = _BY_FORMAT.get(reader.text("format"), EXAMPLE)
             text = text.ljust(min(int(reader.number("minLength") or 0), _MAX_LENGTH), "…")
