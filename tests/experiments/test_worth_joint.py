@@ -11,7 +11,7 @@ import pytest
 
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.experiments.arms import Arm
-from casual_mcp_nb.experiments.records import RunResults
+from casual_mcp_nb.experiments.records import ResultsStatus, RunResults
 from casual_mcp_nb.experiments.run_record import RunRecord
 from casual_mcp_nb.experiments.worth import JointPlan, plan_joint, worth_of
 
@@ -177,3 +177,14 @@ def test_advice_is_certain_only_with_enough_cases() -> None:
         assert further == 0
         (idle,) = (each for each in worth_of(results, tools, plan) if each.name == "idle")
         assert (idle.advice, idle.certain) == ("off", certain)
+
+
+@pytest.mark.defect("P1")
+def test_a_part_of_the_runs_makes_no_advice_certain() -> None:
+    tools = (ToolSpec("s", "find", "Does it."), ToolSpec("idle", "wait", "Does it."))
+    results, plan, _ = World(tools, tuple((("s:find",),) for _ in range(183))).planned()
+    assert any(each.certain for each in worth_of(results, tools, plan))
+    statuses: tuple[ResultsStatus, ...] = ("over budget", "stopped")
+    for status in statuses:
+        part = RunResults(results.records, results.arms, results.cases, status=status)
+        assert not any(each.certain for each in worth_of(part, tools, plan))
