@@ -21,13 +21,7 @@ from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.cassettes import MATCH_ON, Kind, MatchOn, Plain
-from casual_mcp_nb.cassettes.format import (
-    Cassette,
-    ModelEntry,
-    ServerEntry,
-    SessionEntry,
-    scrubbed,
-)
+from casual_mcp_nb.cassettes.format import Cassette, ModelEntry, ServerEntry, SessionEntry, scrubbed
 from casual_mcp_nb.cassettes.interaction import (
     Interaction,
     model_response,

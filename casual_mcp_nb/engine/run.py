@@ -51,12 +51,7 @@ from casual_mcp_nb.conversation.event import (
 )
 from casual_mcp_nb.conversation.step import EMPTY_RESULT, text_of, with_report
 from casual_mcp_nb.discovery.manifest import brief_spec
-from casual_mcp_nb.discovery.synthetic import (
-    BUILT_IN,
-    IN_CARDS,
-    first_presented,
-    schemas_presented,
-)
+from casual_mcp_nb.discovery.synthetic import BUILT_IN, IN_CARDS, first_presented, schemas_presented
 from casual_mcp_nb.discovery.text import MAX_QUERY
 from casual_mcp_nb.engine.answers import CALL_CHARACTERS, CallNames, TextPieces, too_long, within
 from casual_mcp_nb.engine.calls import Calls, as_presented, search_event

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import ToolSetConfig
 from casual_mcp_nb.base.content import OnProgress
 from casual_mcp_nb.base.limits import encodable
@@ -92,7 +93,7 @@ class ToolClient:
         arguments: dict[str, Any],
         *,
         asker: Asker,
-        on_progress: OnProgress = lambda *_: None,
+        on_progress: OnProgress = ignore,
         on_resolved: Callable[[ToolName], None] = lambda _: None,
     ) -> CallOutcome:
         """Call a tool. Every failure becomes an outcome with a text. Only a cancellation raises."""
@@ -214,7 +215,7 @@ class ToolClient:
             tool.tool_name,
             nested.arguments,
             partial(dispatcher.run, tool, nested.arguments),
-            lambda *_: None,
+            ignore,
             "tool",
             nested.depth,
         )

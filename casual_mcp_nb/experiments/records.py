@@ -39,10 +39,7 @@ from casual_mcp_nb.experiments.pricing import (
     prices_of,
 )
 from casual_mcp_nb.experiments.run_record import RunRecord, Setup
-from casual_mcp_nb.experiments.statistics import (
-    holm,
-    smallest_difference,
-)
+from casual_mcp_nb.experiments.statistics import holm, smallest_difference
 
 if TYPE_CHECKING:
     from casual_mcp_nb.experiments.checks import Functions

@@ -24,13 +24,7 @@ from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.setup import TurnSetup
 from casual_mcp_nb.engine.tools import Described, described_tool
-from casual_mcp_nb.errors import (
-    CasualMcpError,
-    ConnectError,
-    UsageError,
-    brief,
-    shown,
-)
+from casual_mcp_nb.errors import CasualMcpError, ConnectError, UsageError, brief, shown
 from casual_mcp_nb.experiments.arms import ArmSetup
 from casual_mcp_nb.experiments.asking import hash_of, run_key, setup_key
 from casual_mcp_nb.experiments.budget import Budget, BudgetReachedError, is_refusal

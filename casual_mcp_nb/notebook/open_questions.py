@@ -17,11 +17,7 @@ from casual_mcp_nb.base.mcp import AddressRequest, NobodyToAsk, SignInRequest
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.config.trust import TrustStore
 from casual_mcp_nb.conversation.event import Request
-from casual_mcp_nb.engine.consent import (
-    ApprovalRequest,
-    Decision,
-    allowed_in_python,
-)
+from casual_mcp_nb.engine.consent import ApprovalRequest, Decision, allowed_in_python
 from casual_mcp_nb.engine.edits import BeforeModelCall
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.errors import UsageError, brief

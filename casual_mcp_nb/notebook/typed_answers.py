@@ -7,9 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from casual_mcp_nb.display.words import first
-from casual_mcp_nb.engine.consent import (
-    ONE_BY_ONE,
-)
+from casual_mcp_nb.engine.consent import ONE_BY_ONE
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.forms import FORMATS, FormField
 from casual_mcp_nb.notebook.questions import (

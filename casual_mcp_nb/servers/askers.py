@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import (
-    Awaitable,
-    Callable,
-    Iterator,
-    Mapping,
-)
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass

@@ -19,13 +19,7 @@ from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Risk, ToolSpec
 from casual_mcp_nb.errors import ToolCallError, UsageError, shown
 from casual_mcp_nb.isolation.worker import Worker
-from casual_mcp_nb.servers._errors import (
-    Redactor,
-    no_answer,
-    root_cause,
-    secrets_of,
-    shown_address,
-)
+from casual_mcp_nb.servers._errors import Redactor, no_answer, root_cause, secrets_of, shown_address
 from casual_mcp_nb.servers.calls import CallRepeatable, OutputCheck, ServerCalls
 from casual_mcp_nb.servers.convert import read_listing
 from casual_mcp_nb.servers.deadlines import CallDeadlines, CallLimits

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import (
-    AsyncIterator,
-    Iterator,
-)
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.limits import TimeLimit
-from casual_mcp_nb.base.mcp import (
-    MAX_SAMPLES,
-)
-
-if TYPE_CHECKING:
-    pass
+from casual_mcp_nb.base.mcp import MAX_SAMPLES
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ DEFAULT_TTL = 30.0
 RETRY_SECONDS = 30.0
 
 
-def _own(seconds: float | None) -> float | None:
+def _unchanged(seconds: float | None) -> float | None:
     return seconds
 
 
@@ -38,7 +38,7 @@ class Listing(Generic[T]):
         self,
         fetch: Callable[[], Awaitable[Sequence[T]]],
         ttl: float | None = DEFAULT_TTL,
-        lifetime: Callable[[float | None], float | None] = _own,
+        lifetime: Callable[[float | None], float | None] = _unchanged,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.items: tuple[T, ...] = ()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import (
-    Callable,
-    Iterator,
-)
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.mcp import (

@@ -348,9 +348,7 @@ def test_what_was_not_measured_is_said_and_not_applied(session: Session) -> None
 
 
 @pytest.mark.defect("P1")
-def test_advice_from_a_part_of_the_runs_is_not_applied(
-    session: Session, tmp_path: Path
-) -> None:
+def test_advice_from_a_part_of_the_runs_is_not_applied(session: Session, tmp_path: Path) -> None:
     before = session.selection.model_dump()
     options: dict[str, Any] = {"model": model(), "results": tmp_path / "runs.jsonl"}
     options |= {"targets": ["archive"], "max_tokens": 50, "concurrency": 1}
