@@ -14,6 +14,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import (
     OTHER_TOOLS,
     Approval,
@@ -579,7 +580,7 @@ class Sampling:
     models: ModelFactory
     consent: Consent
     secrets: Callable[[], Collection[str]]
-    add: Callable[[AuditRecord], None] = lambda _: None
+    add: Callable[[AuditRecord], None] = ignore
     asking: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
 
     async def answer(self, server: str, request: SamplingRequest) -> SamplingAnswer:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from casual_mcp_nb.base.arguments import parse_arguments, problem_of
 from casual_mcp_nb.base.arguments_by_schema import problems, put_right
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.content import ContentPart, OnProgress, ToolResult
 from casual_mcp_nb.base.mcp import TaskStatus
 from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Permission, ToolName, ToolSpec
@@ -188,13 +189,13 @@ class Dispatcher:
     meta: Mapping[str, Any] | None = None
     mocks: Mocks | None = None
     context: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    on_notice: Callable[[Notice], None] = lambda _: None
+    on_notice: Callable[[Notice], None] = ignore
     worker: Worker | None = None
     refresh: Callable[[], Awaitable[None]] | None = None
     used: set[ToolName] = field(default_factory=set)
     tape: Recorder | Replayer | None = None
     small: bool = False
-    on_direct: Callable[[ToolSpec], None] = lambda _: None
+    on_direct: Callable[[ToolSpec], None] = ignore
     _told: set[str] = field(default_factory=set)
     _direct_notes: dict[ToolName, str] = field(default_factory=dict)
 

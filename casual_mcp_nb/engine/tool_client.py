@@ -71,7 +71,7 @@ class ToolClient:
     options: TurnOptions
     consent: Consent
     admit: Callable[[], Awaitable[None]]
-    on_notice: Callable[[Notice], None] = lambda _: None
+    on_notice: Callable[[Notice], None] = ignore
     remembers: bool = True
     _found_tools: dict[str, ToolSpec] = field(default_factory=dict)
     _used: set[ToolName] = field(default_factory=set)
@@ -94,7 +94,7 @@ class ToolClient:
         *,
         asker: Asker,
         on_progress: OnProgress = ignore,
-        on_resolved: Callable[[ToolName], None] = lambda _: None,
+        on_resolved: Callable[[ToolName], None] = ignore,
     ) -> CallOutcome:
         """Call a tool. Every failure becomes an outcome with a text. Only a cancellation raises."""
         await self.admit()

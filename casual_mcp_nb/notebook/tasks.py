@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.displayable import NamespaceList
 from casual_mcp_nb.base.limits import encodable
@@ -87,7 +88,7 @@ class TaskRegister:
         self._observers = observers
         self.tasks: Mapping[int, _Entry] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        self.add_later: Callable[[Turn, LaterEvent, Callable[[Turn], bool]], None] = lambda *_: None
+        self.add_later: Callable[[Turn, LaterEvent, Callable[[Turn], bool]], None] = ignore
 
     def find(self, number: int) -> FollowedTask:
         """Find a task. An UnknownNameError has the numbers that there are."""
@@ -149,7 +150,7 @@ class TaskRegister:
             self.keep(entry)
         else:
             # Its conversation continues it when it is resumed.
-            entry.task.on_change = lambda _: None
+            entry.task.on_change = ignore
             entry.task.stop()
 
     def keep(self, entry: _Entry) -> int:

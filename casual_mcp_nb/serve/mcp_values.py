@@ -21,6 +21,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.mcp import (
@@ -86,7 +87,7 @@ class HostCall:
     level: mcp.LoggingLevel | None = None
     remembers: bool = True
     forwarded: ForwardedRequest | None = None
-    log: Callable[[mcp.LoggingMessageNotification], None] = lambda _: None
+    log: Callable[[mcp.LoggingMessageNotification], None] = ignore
     _questions: dict[str, tuple[Any, asyncio.Future[Any]]] = field(default_factory=dict)
     _asking: asyncio.Event = field(default_factory=asyncio.Event)
     _count: int = 0

@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 from starlette.types import Receive
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import Policies, ToolSetConfig
 from casual_mcp_nb.base.limits import TimeLimit
 from casual_mcp_nb.base.secret import Failure, Secrets, failure_of, masked_error
@@ -242,7 +243,7 @@ class ServedTurns:
         turn: Turn,
         messages: Sequence[ChatMessage],
         options: TurnOptions,
-        on_event: Callable[[Event], None] = lambda _: None,
+        on_event: Callable[[Event], None] = ignore,
     ) -> list[ChatMessage]:
         """Run a turn in a separate task, and return the messages that it adds to the client's.
 
