@@ -15,6 +15,9 @@ from casual_mcp_nb.errors import shown
 CHECK_SECONDS = 10.0
 """How long a check function may take."""
 
+END_SECONDS = 1.0
+"""How long one that is cancelled may take to end, before its thread is interrupted."""
+
 Functions = Mapping[str, Callable[..., Any]]
 """Functions by the names that files call them by. A file alone never makes anything run."""
 
@@ -61,12 +64,15 @@ def direct(function: Callable[..., Any], value: Any) -> bool:
     """
     results: list[bool] = []
     errors: list[BaseException] = []
+    late = CheckError(f"{shown(name_of(function))} took longer than {CHECK_SECONDS:g} s", slow=True)
+    awaited = threading.Event()
 
     def work() -> None:
         try:
             result = function(value)
             if inspect.isawaitable(result):
-                result = asyncio.run(_awaited(result))
+                awaited.set()
+                result = asyncio.run(_awaited(result, late))
             if inspect.isgenerator(result) or inspect.isasyncgen(result):
                 raise TypeError("It yields, and must return whether the value is right.")
             results.append(bool(result))
@@ -79,16 +85,21 @@ def direct(function: Callable[..., Any], value: Any) -> bool:
     )
     thread.start()
     thread.join(CHECK_SECONDS)
+    if awaited.is_set():
+        # Its own time limit cancels it. An interrupt meanwhile would leave its event loop unclosed.
+        thread.join(END_SECONDS)
     if results:
         return results[0]
     if errors:
         error = errors[0]
+        if error is late:
+            raise late
         reason = (
             f"{shown(name_of(function))} raised {type(error).__name__}: {shown(_text(error), 200)}"
         )
         raise CheckError(reason) from error
     _interrupt(thread)
-    raise CheckError(f"{shown(name_of(function))} took longer than {CHECK_SECONDS:g} s", slow=True)
+    raise late
 
 
 def _text(error: BaseException) -> str:
@@ -99,9 +110,16 @@ def _text(error: BaseException) -> str:
         return "its text cannot be read"
 
 
-async def _awaited(result: Any) -> Any:
-    async with asyncio.timeout(CHECK_SECONDS):
-        return await result
+async def _awaited(result: Any, late: CheckError) -> Any:
+    """Wait for a result, and raise `late` if it does not come in time."""
+    limit = asyncio.timeout(CHECK_SECONDS)
+    try:
+        async with limit:
+            return await result
+    except TimeoutError:
+        if limit.expired():
+            raise late from None
+        raise
 
 
 def _interrupt(thread: threading.Thread) -> None:

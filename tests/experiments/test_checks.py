@@ -5,6 +5,7 @@ and the run goes on.
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
 import threading
 from collections.abc import Callable
@@ -221,6 +222,16 @@ def test_a_function_that_computes_for_ever_is_interrupted() -> None:
     for thread in set(threading.enumerate()) - before:
         thread.join(10)
         assert not thread.is_alive()
+
+
+def test_one_that_waits_ends_with_its_event_loop_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "CHECK_SECONDS", 0.01)
+    for _ in range(30):
+        with pytest.raises(CheckError) as raised:
+            direct(sleeps, None)
+        assert raised.value.slow
+    # A loop that is left open is a warning here, and fails the test.
+    gc.collect()
 
 
 def test_a_function_that_can_tell_is_asked_in_its_own_thread(turn: Turn) -> None:
