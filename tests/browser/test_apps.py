@@ -84,7 +84,7 @@ def visits() -> Iterator[Visits]:
 
 
 @pytest.fixture(scope="module")
-def page(browser: Any, lab: Lab, visits: Visits) -> Iterator[Any]:
+def page(lab_browser: Any, lab: Lab, visits: Visits) -> Iterator[Any]:
     setup = f"""
 import sys
 sys.path.insert(0, {TESTS!r})
@@ -103,7 +103,7 @@ session.connect()
         BOOK,
         [setup, *cells, "turn = session.chat('Show Rome', model=model)", "session.panel()"],
     )
-    page = browser.new_page(viewport={"width": 1200, "height": 1400})
+    page = lab_browser.new_page(1200, 1400)
     page.set_default_timeout(20_000)
     page.complaints = []
     page.on("pageerror", lambda error: page.complaints.append(str(error)))

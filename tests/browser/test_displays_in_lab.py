@@ -101,13 +101,13 @@ def book() -> Any:
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["trusted", "untrusted"])
-def saved(browser: Any, lab: Lab, book: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
+def saved(lab_browser: Any, lab: Lab, book: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
     """The page of that notebook, opened once for all that is looked at there; it knows what it has
     requested.
     """
     name = f"{'trusted' if request.param else 'untrusted'}.ipynb"
     placed(book, lab, name, request.param)
-    page = browser.new_page(viewport={"width": 1200, "height": 1600})
+    page = lab_browser.new_page(1200, 1600)
     page.set_default_timeout(60_000)
     page.trusted, page.asked = request.param, []
     page.on("request", lambda request: page.asked.append(request.url))

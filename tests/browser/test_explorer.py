@@ -86,7 +86,7 @@ start = session.selection.snapshot()
 
 
 @pytest.fixture(scope="module")
-def book(browser: Any, lab: Lab) -> Iterator[Any]:
+def book(lab_browser: Any, lab: Lab) -> Iterator[Any]:
     """A page with a notebook whose session is connected; its second cell shows an explorer."""
     config = {
         "servers": {
@@ -109,7 +109,7 @@ def book(browser: Any, lab: Lab) -> Iterator[Any]:
         BOOK,
         [SETUP, "explorer = session.explore()\nexplorer", "again = session.explore()\nagain"],
     )
-    page = browser.new_page(viewport={"width": 1500, "height": 1400})
+    page = lab_browser.new_page(1500, 1400)
     page.set_default_timeout(20_000)
     page.complaints = []
     page.on("pageerror", lambda error: page.complaints.append(str(error)))
@@ -938,7 +938,7 @@ def test_freezing_leaves_a_picture_for_good(page: Any) -> None:
 
 @pytest.mark.slow
 def test_a_notebook_that_is_opened_again_shows_the_last_state(
-    browser: Any, page: Any, lab: Lab
+    lab_browser: Any, page: Any, lab: Lab
 ) -> None:
     sync_api.expect(page.locator(".cmn-exploration")).to_have_count(1)
     sync_api.expect(page.locator(".cmn-exploration")).not_to_be_visible()
@@ -952,7 +952,7 @@ def test_a_notebook_that_is_opened_again_shows_the_last_state(
     saved = (lab.folder / BOOK).read_text()
     assert "16 searchable" in saved
     (lab.folder / "again.ipynb").write_text(saved)
-    other = browser.new_page(viewport={"width": 1200, "height": 1400})
+    other = lab_browser.new_page(1200, 1400)
     other.goto(lab.address("again.ipynb"))
     other.wait_for_selector(".cmn-exploration >> visible=true")
     sync_api.expect(other.locator(".cmn-exploration").first).to_contain_text("16 searchable")
@@ -964,12 +964,12 @@ def test_a_notebook_that_is_opened_again_shows_the_last_state(
 
 
 @pytest.fixture(scope="module")
-def lone(browser: Any, lab: Lab) -> Iterator[Any]:
+def lone(lab_browser: Any, lab: Lab) -> Iterator[Any]:
     """A page with an explorer whose kernel no other test needs."""
     written(
         lab, "lone.ipynb", ["from casual_mcp_nb import Session\nSession.from_config({}).explore()"]
     )
-    page = browser.new_page(viewport={"width": 1200, "height": 1000})
+    page = lab_browser.new_page(1200, 1000)
     page.complaints = []
     page.on("pageerror", lambda error: page.complaints.append(str(error)))
     opened(page, lab, "lone.ipynb")

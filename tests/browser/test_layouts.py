@@ -118,7 +118,7 @@ COLUMNS = """() => [...document.querySelectorAll(".one-of-ours .cmn-explorer > .
 
 
 @pytest.fixture(scope="module")
-def book(browser: Any, lab: Lab) -> Iterator[Any]:
+def book(lab_browser: Any, lab: Lab) -> Iterator[Any]:
     written(
         lab,
         BOOK,
@@ -128,7 +128,7 @@ def book(browser: Any, lab: Lab) -> Iterator[Any]:
             "display(*sized)",
         ],
     )
-    page = browser.new_page(viewport=WIDE)
+    page = lab_browser.new_page(**WIDE)
     page.set_default_timeout(20_000)
     page.complaints = []
     page.on("pageerror", lambda error: page.complaints.append(str(error)))

@@ -68,8 +68,8 @@ def _(session):
 
 
 @pytest.fixture
-def tall(browser: Any) -> Iterator[Any]:
-    page = browser.new_page(viewport={"width": 1200, "height": 2400})
+def tall(lab_browser: Any) -> Iterator[Any]:
+    page = lab_browser.new_page(1200, 2400)
     page.set_default_timeout(30_000)
     yield page
     page.close()

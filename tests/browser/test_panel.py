@@ -130,7 +130,7 @@ BLOCKING = "blocked = session.chat('From a cell', model=model, echo='none')"
 
 
 @pytest.fixture(scope="module")
-def book(browser: Any, lab: Lab) -> Iterator[Any]:
+def book(lab_browser: Any, lab: Lab) -> Iterator[Any]:
     """A page with a notebook: a panel, then cells that await, block and sleep."""
     panel = "panel = session.panel(model=model)\npanel"
     sleeping = (
@@ -139,7 +139,7 @@ def book(browser: Any, lab: Lab) -> Iterator[Any]:
     )
     cells = [SETUP, panel, AWAITING, BLOCKING, sleeping, OTHER, METER, THEIRS, SAVING, SIGN_IN]
     written(lab, BOOK, cells)
-    page = browser.new_page(viewport={"width": 1200, "height": 1800})
+    page = lab_browser.new_page(1200, 1800)
     page.set_default_timeout(20_000)
     page.complaints = []
     page.on("pageerror", lambda error: _is_labs(error) or page.complaints.append(str(error)))
@@ -914,7 +914,7 @@ def test_nothing_in_it_is_a_barrier(page: Any, axe: Path, theme: str, light: str
 
 @pytest.mark.slow
 def test_a_saved_notebook_shows_what_was_said_without_a_kernel(
-    page: Any, lab: Lab, browser: Any
+    page: Any, lab: Lab, lab_browser: Any
 ) -> None:
     send(page, "What stays?", "'This stays.'")
     ended(page, 1)
@@ -933,7 +933,7 @@ def test_a_saved_notebook_shows_what_was_said_without_a_kernel(
     saved.metadata["copy"] = "reopened"
     nbformat.write(saved, lab.folder / "panel-reopened.ipynb")
     lab.trust("panel-reopened.ipynb")
-    again = browser.new_page()
+    again = lab_browser.new_page()
     again.goto(lab.address("panel-reopened.ipynb"))
     again.wait_for_function("() => document.body.innerText.includes('This stays.')")
     again.close()

@@ -81,9 +81,9 @@ explorer
 
 
 @pytest.fixture(scope="module")
-def page(browser: Any, lab: Lab) -> Iterator[Any]:
+def page(lab_browser: Any, lab: Lab) -> Iterator[Any]:
     written(lab, BOOK, [SETUP, RUN, MANY])
-    page = browser.new_page(viewport={"width": 1300, "height": 1200})
+    page = lab_browser.new_page(1300, 1200)
     page.set_default_timeout(20_000)
     page.complaints = []
     page.on("pageerror", lambda error: page.complaints.append(str(error)))

@@ -48,7 +48,7 @@ TOOLS = {
 
 
 @pytest.fixture(scope="module")
-def page(browser: Any, lab: Lab) -> Iterator[Any]:
+def page(lab_browser: Any, lab: Lab) -> Iterator[Any]:
     if not SERVERS.exists():
         pytest.skip("the servers with apps are not installed: python3 .ci/third_party.py apps")
     document = str(lab.folder / "two-pages.pdf")
@@ -77,7 +77,8 @@ def page(browser: Any, lab: Lab) -> Iterator[Any]:
     written(lab, BOOK, [setup, *cells])
     # What the pages prefer, light or dark, comes from the notebook's theme, so nothing else may set
     # it.
-    page = browser.new_page(viewport={"width": 1200, "height": 1100}, color_scheme="null")
+    page = lab_browser.new_page(1200, 1100)
+    page.emulate_media(color_scheme="null")
     page.route("https://**", lambda route: route.abort())
     page.set_default_timeout(20_000)
     page.complaints = []
