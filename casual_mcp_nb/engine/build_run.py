@@ -8,15 +8,13 @@ the same order.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from casual_mcp_nb.base.config import ToolSetConfig
 from casual_mcp_nb.base.config_base import NO_OPTIONS, TOOL_CHOICES, RequestOptions
 from casual_mcp_nb.base.limits import check_parts
-from casual_mcp_nb.base.model_options import Delivery
-from casual_mcp_nb.base.tool import ToolName, ToolSpec
 from casual_mcp_nb.cassettes.replayer import Recorder
 from casual_mcp_nb.conversation.conversation import repaired
 from casual_mcp_nb.conversation.event import (
@@ -28,15 +26,17 @@ from casual_mcp_nb.conversation.event import (
     TaskReported,
     TurnStarted,
 )
-from casual_mcp_nb.discovery.synthetic import IN_CARDS, discovered_in, schemas_presented, used_in
 from casual_mcp_nb.engine.conversation_state import Chat
 from casual_mcp_nb.engine.dispatch import Dispatcher, TaskReport, due_reports
+from casual_mcp_nb.engine.offered_tools import OfferedTools
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.prefix import PromptPrefix
 from casual_mcp_nb.engine.run import Run
 from casual_mcp_nb.engine.setup import TurnSetup
+from casual_mcp_nb.engine.small_models import SmallModelAid
 from casual_mcp_nb.engine.system_prompt import system_prompt, unused_system_notices
 from casual_mcp_nb.engine.tool_view import ToolView, cut_notices
+from casual_mcp_nb.engine.turn_tools import TurnTools
 from casual_mcp_nb.errors import UnknownNameError
 
 if TYPE_CHECKING:
@@ -60,39 +60,21 @@ async def build_run(chat: Chat, setup: TurnSetup, emit: Callable[[Event], None])
         own_tool.check(view.catalog)
     on_servers = _notices_on_servers(chat, view)
 
-    own = {spec.name for spec in view.own_specs} if view.own else frozenset[str]()
-    # Also what was found in a conversation that is given as a whole.
-    loaded_tools = discovered_in(conversation.so_far, view.catalog, own)
-    discovered: dict[str, ToolSpec] = {}
-    for tool in loaded_tools:
-        if tool.wire_name in view.deferred_by_name:
-            discovered[tool.wire_name] = tool
-    delivery = chat.deliveries.of(view, model)
-    presented: Iterable[ToolName] = ()
-    if delivery in IN_CARDS:
-        presented = schemas_presented(conversation.so_far, loaded_tools, own, delivery)
+    now = setup.clock()
 
     def on_notice(notice: Notice) -> None:
-        # `now` is bound below, before the first call. This closes over it and not over the run: a
-        # cycle of run, dispatcher and closure would wait for the garbage collector.
         emit(replace(notice, at=now()))
 
+    tools = TurnTools(chat, view, model, conversation.so_far, on_notice)
     dispatcher = build_dispatcher(
-        chat,
-        view,
-        discovered,
-        options,
-        used_in(conversation.so_far, view.catalog),
-        delivery,
-        presented,
-        on_notice=on_notice,
+        chat, tools, options, on_notice=on_notice, aid=SmallModelAid(model.small)
     )
     if options.request is not NO_OPTIONS or model.wanted.tool_choice is not None:
-        model = with_turn_options(model, options.request, dispatcher)
+        model = with_turn_options(model, options.request, tools)
     system = await system_prompt(chat, options, model, view)
     own_notices = (
         *unused_system_notices(chat, options, model),
-        *model.sendable(tools=bool(view.definitions or discovered)).notices,
+        *model.sendable(tools=bool(view.definitions or tools.discovered)).notices,
     )
     new_selection = state.last_selection not in ("", view.selection_key)
     state.last_selection = view.selection_key
@@ -102,18 +84,16 @@ async def build_run(chat: Chat, setup: TurnSetup, emit: Callable[[Event], None])
         chat=chat,
         setup=setup,
         emit=emit,
+        now=now,
         # Where the calls are only planned, the provider does not run anything either.
         model=model.without_hosted_tools() if setup.plan_only else model,
-        view=view,
+        tools=tools,
         dispatcher=dispatcher,
         messages=conversation.so_far,
-        discovered=discovered,
         system=chat.instructions.added(system, view, chat.server_manager),
-        delivery=delivery,
         context=await state.contexts.of(model, conversation.earlier),
         prefix=PromptPrefix.after(before, model, conversation.so_far, new_selection),
     )
-    now = run.now
     started = _turn_started(conversation.messages, model, view, run)
     if setup.in_history and isinstance(chat.tape, Recorder):
         _record_start(chat.tape, started, system, run, conversation.earlier)
@@ -127,11 +107,11 @@ async def build_run(chat: Chat, setup: TurnSetup, emit: Callable[[Event], None])
     notices += history.changed(on_servers, first=first)
     notices += chat.tools.changes.notices()
     notices += view.notices
-    if discovered:
-        notices += cut_notices(discovered.values())
+    if tools.discovered:
+        notices += cut_notices(tools.discovered.values())
     for notice in notices:
         emit(notice)
-        run.notices.append(notice)
+    tools.remember(notices)
     if setup.recorded is not None:
         for event in setup.recorded.trace.since(1):
             emit(event)
@@ -197,26 +177,18 @@ def _notices_on_servers(chat: Chat, view: ToolView) -> tuple[Notice, ...]:
 
 def build_dispatcher(
     chat: Chat,
-    view: ToolView,
-    discovered: dict[str, ToolSpec],
+    tools: OfferedTools,
     options: TurnOptions,
-    used: Iterable[ToolName] = (),
-    delivery: Delivery | None = None,
-    presented: Iterable[ToolName] = (),
     *,
     on_notice: Callable[[Notice], None],
+    aid: SmallModelAid | None = None,
 ) -> Dispatcher:
-    """Build the dispatcher that runs a turn's calls."""
-    used = set(used)
+    """Build the dispatcher that runs calls of these tools."""
     stubs = options.given.get("mock")
     if stubs:
         chat.names.check_stubs(stubs)
     return Dispatcher(
-        view,
-        discovered,
-        view.synthetic_tools(
-            [tool.tool_name for tool in discovered.values()], delivery, used, presented
-        ),
+        tools,
         chat.server_manager,
         chat.state.consent,
         options.given.get("meta"),
@@ -224,29 +196,26 @@ def build_dispatcher(
         {**chat.context, **(options.given.get("context") or {})},
         on_notice=on_notice,
         worker=chat.server_manager.worker,
-        used=used,
         tape=chat.tape,
+        aid=aid or SmallModelAid(),
     )
 
 
-def with_turn_options(
-    model: ChatModel, options: RequestOptions, dispatcher: Dispatcher
-) -> ChatModel:
+def with_turn_options(model: ChatModel, options: RequestOptions, tools: OfferedTools) -> ChatModel:
     """Apply a turn's options to a model, with the tool in `tool_choice` by its wire name."""
     model = model.with_options(options)
     choice = model.wanted.tool_choice
-    if choice in (None, *TOOL_CHOICES) or choice in dispatcher.synthetic:
+    if choice in (None, *TOOL_CHOICES) or choice in tools.synthetic:
         return model
-    tool = dispatcher.offered(choice)
+    tool = tools.offered(choice)
     if tool is None:
-        offered = [*dispatcher.view.loaded_by_name, *dispatcher.discovered, *dispatcher.synthetic]
-        raise UnknownNameError("tool_choice", choice, [*TOOL_CHOICES, *offered])
-    if RUN_CODE in dispatcher.synthetic:
-        return model.with_options(RequestOptions(tool_choice=RUN_CODE))
-    bridged = (
-        CALL_TOOL in dispatcher.synthetic and tool.wire_name not in dispatcher.view.loaded_by_name
-    )
-    return model.with_options(RequestOptions(tool_choice=CALL_TOOL if bridged else tool.wire_name))
+        raise UnknownNameError("tool_choice", choice, [*TOOL_CHOICES, *tools.names()])
+    name = tool.wire_name
+    if RUN_CODE in tools.synthetic:
+        name = RUN_CODE
+    elif tools.is_bridged(tool):
+        name = CALL_TOOL
+    return model.with_options(RequestOptions(tool_choice=name))
 
 
 def _turn_started(
@@ -259,8 +228,8 @@ def _turn_started(
         provider=model.provider,
         tool_set="custom" if isinstance(tool_set, ToolSetConfig) else tool_set,
         discovery=view.selection.discovery is True,
-        loaded=len(view.loaded) + len(run.discovered),
-        deferred=len(view.deferred) - len(run.discovered),
+        loaded=run.tools.count,
+        deferred=len(view.deferred) - len(run.tools.discovered),
         undeferred_tokens=view.undeferred_tokens,
         price=model.price,
         began=time.time() - run.now(),
@@ -283,7 +252,7 @@ def _record_start(
         started,
         system,
         earlier,
-        run.view.selection.model_dump(mode="json"),
+        run.tools.view.selection.model_dump(mode="json"),
         sent,
         run.chat.server_manager.names,
     )

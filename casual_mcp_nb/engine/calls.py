@@ -21,7 +21,6 @@ from casual_mcp_nb.base.content import LargeResult, ToolResult, format_result
 from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
 from casual_mcp_nb.conversation.event import (
-    CALL_TOOL,
     OWN_TOOLS,
     SYNTHETIC,
     ApprovalAnswered,
@@ -41,6 +40,7 @@ from casual_mcp_nb.engine.dispatch import CallListener, CallOutcome, Dispatcher,
 from casual_mcp_nb.engine.large_results import THROUGH_BRIDGE, LargeResults
 from casual_mcp_nb.engine.options import TurnLimits
 from casual_mcp_nb.engine.results import characters_within, cut_result
+from casual_mcp_nb.engine.small_models import SmallModelAid
 from casual_mcp_nb.engine.throttles import ProgressThrottle
 from casual_mcp_nb.errors import RepeatedCallError, ToolCallError, UsageError, shown
 from casual_mcp_nb.own_tools.context import SCOPE, STOPPED
@@ -57,16 +57,6 @@ END_AFTER = 5
 """After this many identical failures, the turn ends.
 
 Successes do not end it: a model may ask often whether a job is done.
-"""
-
-ANSWER_NOW = "\n\nNow answer the question in one sentence."
-"""Follows each result for a small model, which would otherwise write another call."""
-REPEATED = (
-    "\n\nYou made this call before, with the same result. Now answer the question in one sentence."
-)
-"""Follows the result of a small model's second identical call.
-
-After it, the model is asked once more, without tools.
 """
 
 _MAX_REASON = 200
@@ -91,10 +81,6 @@ class Repeats:
 
     Two calls are the same if their tool, arguments and result or error are. Within a step they
     count once: the model has read nothing in between.
-
-    Attributes:
-        answer_only: Whether a small model has repeated a call that succeeded, so that it is to
-            answer without tools.
     """
 
     def __init__(self) -> None:
@@ -103,7 +89,6 @@ class Repeats:
         self._error: RepeatedCallError | None = None
         self._warned: set[_Identity] = set()
         self._last_success = "", ""
-        self.answer_only = False
 
     @property
     def last_useful(self) -> str:
@@ -120,21 +105,19 @@ class Repeats:
         name: str,
         arguments: dict[str, Any] | str,
         text: str,
-        *,
-        small: bool = False,
+        aid: SmallModelAid,
     ) -> tuple[str, str]:
-        """Count a successful call by a model, perhaps a `small` one.
+        """Count a successful call by a model.
 
         Returns:
             A note to add to the result for the model, and the first time a notice for the person.
             Otherwise, empty.
         """
+        call, times = self._count(step, name, arguments, text)
         if not name.startswith(_SYNTHETIC):
             self._last_success = name, text
-        call, times = self._count(step, name, arguments, text)
-        if small and not name.startswith(_SYNTHETIC):
-            self.answer_only = self.answer_only or times > 1
-            return (REPEATED if times > 1 else ANSWER_NOW), ""
+            if reminder := aid.reminder(times):
+                return reminder, ""
         if times < WARN_AFTER:
             return "", ""
         warning = (
@@ -413,7 +396,7 @@ class Calls:
             if outcome.status != "ok":
                 return text + outcome.note + self.repeats.record(step, str(tool), arguments, text)
             warning, notice = self.repeats.record_success(
-                step, str(tool), arguments, text, small=self.dispatcher.small
+                step, str(tool), arguments, text, self.dispatcher.aid
             )
             if notice:
                 self.emit(Notice(notice, tool.server, self.now()))
@@ -424,7 +407,7 @@ class Calls:
 
     async def _nested(self, step: int, nested: NestedCall) -> ToolCall:
         """Run a call that a function makes."""
-        tool, at = self.dispatcher.view.catalog.resolve(nested.name), self.now()
+        tool, at = self.dispatcher.tools.view.catalog.resolve(nested.name), self.now()
         name, arguments = tool.wire_name, nested.arguments
         self.emit(
             ToolStarted(step, nested.id, name, tool.tool_name, arguments, at, name, nested.parent)
@@ -493,7 +476,7 @@ class Calls:
             else:
                 outcome = await running
             text, result, large = await self._within_limit(outcome, call_id, tool)
-            if large is not None and CALL_TOOL in self.dispatcher.synthetic:
+            if large is not None and self.dispatcher.tools.bridges:
                 text += THROUGH_BRIDGE
         except asyncio.CancelledError:
             progress.close()
@@ -532,8 +515,8 @@ class Calls:
     def _started(
         self, step: int, call: AssistantToolCall, name: str, arguments: dict[str, Any] | str
     ) -> ToolName:
-        tool, wire_name = self.dispatcher.identify(name)
-        spec = self.dispatcher.view.catalog.by_wire_name.get(wire_name)
+        tool, wire_name = self.dispatcher.tools.identify(name)
+        spec = self.dispatcher.tools.view.catalog.by_wire_name.get(wire_name)
         self.emit(
             ToolStarted(
                 step,
@@ -572,7 +555,7 @@ class Calls:
         head, large = await self.large_results.keep(call_id, result, text, limit)
         if result is None:
             return head, None, large
-        spec = self.dispatcher.view.catalog.get(tool)
+        spec = self.dispatcher.tools.view.catalog.get(tool)
         whole = result if spec is not None and spec.app and len(text) <= _MAX_FOR_APP else None
         return head, replace(cut_result(result, limit), whole=whole), large
 

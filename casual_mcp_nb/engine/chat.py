@@ -659,7 +659,6 @@ class McpToolChat:
                 emit(TurnFinished("failed", shown, run.now(), failure_of(turn.exception)))
             finally:
                 self.state.running.discard(run)
-                run.release()
         if context:
             await self.tools.update_known()
         return turn

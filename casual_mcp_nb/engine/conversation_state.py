@@ -35,11 +35,14 @@ class RunningTurn(Protocol):
     """A turn that runs, for what its servers say and ask meanwhile. See `Run`."""
 
     logs: ServerLogs
-    now: Callable[[], float]
 
     @property
     def emit(self) -> Callable[[Event], None]:
         """The function that records an event."""
+
+    @property
+    def now(self) -> Callable[[], float]:
+        """The turn's clock."""
 
     def waiting_for_person(
         self, kind: QuestionKind, server: str | None = None

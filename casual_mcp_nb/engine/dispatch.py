@@ -24,7 +24,6 @@ from casual_mcp_nb.conversation.event import (
     FINDING,
     READ_RESULT,
     SEARCH_TOOLS,
-    SYNTHETIC,
     UNKNOWN,
     CallStatus,
     Event,
@@ -37,13 +36,14 @@ from casual_mcp_nb.discovery.text import readable
 from casual_mcp_nb.engine.answers import clean_name
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.instructions import first_instructions
-from casual_mcp_nb.engine.loose_arguments import Reduced, explained, rearranged, without_unknown
+from casual_mcp_nb.engine.loose_arguments import Reduced, explained
 from casual_mcp_nb.engine.near_names import harmless_first, nearest, suggestion
+from casual_mcp_nb.engine.offered_tools import OfferedTools
 from casual_mcp_nb.engine.programs import CodeTool, Program, ProgramStart, program_in
 from casual_mcp_nb.engine.results import result_text_async
+from casual_mcp_nb.engine.small_models import SmallModelAid
 from casual_mcp_nb.engine.tool_view import GuardedTool, mismatch
 from casual_mcp_nb.engine.tools import changed_skill_notice
-from casual_mcp_nb.engine.written_calls import bare
 from casual_mcp_nb.errors import (
     ServerError,
     ToolTimeoutError,
@@ -61,8 +61,7 @@ if TYPE_CHECKING:
     from casual_llm.messages import AssistantToolCall
 
     from casual_mcp_nb.base.mcp import SkillContents
-    from casual_mcp_nb.discovery.synthetic import SyntheticTool, SyntheticToolResult
-    from casual_mcp_nb.engine.tool_view import ToolView
+    from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
     from casual_mcp_nb.own_tools.toolbox import Mocks
     from casual_mcp_nb.servers.server_manager import ServerManager
 
@@ -168,22 +167,14 @@ class Dispatcher:
     """Runs one turn's calls.
 
     Args:
-        discovered: The tools that searches in this conversation have loaded, by wire name. Grows
-            during the turn.
+        tools: The tools that calls can mean.
         worker: The process that checks arguments before a call, or None to leave that to the
             servers.
-        refresh: Updates `view`, `discovered` and `synthetic` after servers have changed their
-            tools.
-        used: The tools that the conversation has called. Grows.
         tape: The cassette, which also has stub answers, or None if there is none.
-        small: Whether the model is a small one, which gets more explanations, and more repairs of
-            its calls.
-        on_direct: Loads a deferred tool that was called although no search has found it.
+        aid: What the model gets if it is a small one.
     """
 
-    view: ToolView
-    discovered: Mapping[str, ToolSpec]
-    synthetic: Mapping[str, SyntheticTool]
+    tools: OfferedTools
     caller: ServerManager
     consent: Consent
     meta: Mapping[str, Any] | None = None
@@ -191,48 +182,10 @@ class Dispatcher:
     context: Mapping[str, Any] = field(default_factory=dict, repr=False)
     on_notice: Callable[[Notice], None] = ignore
     worker: Worker | None = None
-    refresh: Callable[[], Awaitable[None]] | None = None
-    used: set[ToolName] = field(default_factory=set)
     tape: Recorder | Replayer | None = None
-    small: bool = False
-    on_direct: Callable[[ToolSpec], None] = ignore
+    aid: SmallModelAid = field(default_factory=SmallModelAid)
     _told: set[str] = field(default_factory=set)
     _direct_notes: dict[ToolName, str] = field(default_factory=dict)
-
-    def offered(self, name: str) -> ToolSpec | None:
-        """Find the offered tool that a name means, in any spelling, or None if none or several
-        match.
-        """
-        tool = self.view.loaded_by_name.get(name) or self.discovered.get(name)
-        if tool is not None:
-            return tool
-        return self._one_of(name, self._is_offered)
-
-    def _one_of(self, name: str, counts: Callable[[ToolSpec], bool]) -> ToolSpec | None:
-        """Find the one tool that a name means, in any spelling, of those that count."""
-        for spelling in dict.fromkeys((name, bare(name))):
-            matches = [tool for tool in self.view.catalog.matches(spelling) if counts(tool)]
-            if matches:
-                return matches[0] if len(matches) == 1 else None
-        return None
-
-    def is_offered(self, name: str) -> bool:
-        """Check whether a name means a tool that the model was offered."""
-        return name in self.synthetic or self.offered(name) is not None
-
-    def is_known(self, name: str) -> bool:
-        """Check whether a name means a tool that the model was offered, or that it can find."""
-        return (
-            self.is_offered(name)
-            or bare(name) in self.synthetic
-            or self._deferred(name) is not None
-        )
-
-    def _is_offered(self, tool: ToolSpec) -> bool:
-        return tool.wire_name in self.view.loaded_by_name or tool.wire_name in self.discovered
-
-    def _is_deferred(self, tool: ToolSpec) -> bool:
-        return tool.wire_name in self.view.deferred_by_name
 
     def read(self, call: AssistantToolCall) -> NamedCall:
         """Parse the call that a model meant, including one through `call_tool`, even if only
@@ -241,63 +194,32 @@ class Dispatcher:
         written = call.function.name
         if (
             written == CALL_TOOL
-            and CALL_TOOL not in self.synthetic
-            and self.offered(CALL_TOOL) is not None
+            and not self.tools.bridges
+            and self.tools.offered(CALL_TOOL) is not None
         ):
             return NamedCall(written, parse_arguments(call.function.arguments))
         name, arguments, bridged = read_call(written, call.function.arguments)
-        name = clean_name(name, self.wire_name)
-        is_search = name in self.synthetic and name in (SEARCH_TOOLS, BROWSE_TOOLKIT)
+        name = clean_name(name, self.tools.wire_name)
+        is_search = name in self.tools.synthetic and name in (SEARCH_TOOLS, BROWSE_TOOLKIT)
         if is_search and isinstance(arguments, str) and arguments.lstrip()[:1] not in ("{", "["):
             # Some models write what they look for, without its name.
             arguments = {"query": bare_text(arguments)}
         return NamedCall(name, arguments, bridged)
 
-    def wire_name(self, name: str) -> str | None:
-        """Find the wire name for the tool that a name means, if any."""
-        if name in self.synthetic:
-            return name
-        if bare(name) in self.synthetic:
-            return bare(name)
-        tool = (
-            self.offered(name) or self.view.catalog.get(name) or self.view.catalog.get(bare(name))
-        )
-        return tool.wire_name if tool else None
-
-    def resolve(self, name: str) -> ToolName:
-        """Resolve a name as the model wrote it to server and tool.
-
-        The server is `UNKNOWN` if there is no such tool.
-        """
-        return self.identify(name)[0]
-
-    def identify(self, name: str) -> tuple[ToolName, str]:
-        """Resolve a name to server and tool, and to the wire name, which is empty if there is no
-        such tool.
-        """
-        if name in self.synthetic:
-            return ToolName(SYNTHETIC, name), name
-        tool = self.offered(name) or self.view.catalog.get(name)
-        return (tool.tool_name, tool.wire_name) if tool else (ToolName(UNKNOWN, name), "")
-
-    def schema_of(self, name: str) -> Mapping[str, Any] | None:
-        """Find the schema of the arguments that a tool takes, by the name that a model wrote.
-
-        None for no tool.
-        """
-        tool = self.offered(name) or self.view.catalog.get(bare(name))
-        return tool.input_schema if tool else None
-
     async def unknown(self, calls: Sequence[AssistantToolCall]) -> set[str]:
         """Find the calls, by id, that name no tool, even after servers have listed their tools
         again.
         """
-        if self.refresh is not None and self._unknown(calls):
-            await self.refresh()
+        if self._unknown(calls):
+            await self.tools.refresh()
         return self._unknown(calls)
 
     def _unknown(self, calls: Sequence[AssistantToolCall]) -> set[str]:
-        return {call.id for call in calls if self.resolve(self.read(call).name).server == UNKNOWN}
+        unknown = set()
+        for call in calls:
+            if self.tools.resolve(self.read(call).name).server == UNKNOWN:
+                unknown.add(call.id)
+        return unknown
 
     async def run(
         self,
@@ -334,11 +256,11 @@ class Dispatcher:
             reduced = await self._reduced(tool, arguments)
             if reduced is not None:
                 arguments = reduced.arguments
-        elif wanted.tool_name in self.view.blocked or wanted.restriction == "task only":
+        elif wanted.tool_name in self.tools.view.blocked or wanted.restriction == "task only":
             return CallOutcome("error", await self._unavailable(name))
         else:
             tool, reduced = wanted, None
-        self.used.add(tool.tool_name)
+        self.tools.used.add(tool.tool_name)
         if self.mocks is not None and (stub := self.mocks.stub_for(tool)):
             # Nothing is run, so nobody is asked.
             listener.on_permission(Permission("mock", definition=tool.digest))
@@ -373,19 +295,19 @@ class Dispatcher:
         except ServerError as error:
             return CallOutcome("error", f"Error: {error}")
         note += self._direct_notes.pop(tool.tool_name, "")
-        if result.is_error and self.small:
+        if result.is_error and self.aid.explains_failures:
             note += await self._explanation(tool, arguments)
         return await _outcome(result, note)
 
     def _put_right(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Put arguments right where the tool's schema leaves no doubt, and tell the person."""
-        schema = None if name in self.synthetic else self.schema_of(name)
+        schema = None if name in self.tools.synthetic else self.tools.schema_of(name)
         if schema is None:
             return arguments
         right, changes = put_right(schema, arguments)
         if not changes:
             return arguments
-        tool = self.resolve(name)
+        tool = self.tools.resolve(name)
         if isinstance(self.tape, Replayer) and self._was_recorded(tool, arguments):
             return arguments
         text = (
@@ -401,12 +323,10 @@ class Dispatcher:
         return isinstance(self.tape, Replayer) and self.tape.has("call", **request)
 
     async def _reduced(self, tool: ToolSpec, arguments: dict[str, Any]) -> Reduced | None:
-        """Leave out arguments that a tool does not have, or for a small model put values where they
-        fit the schema.
+        """Leave out arguments that a tool does not have, or put values where they fit the schema,
+        if what is left fits.
         """
-        reduced = without_unknown(tool, arguments, small=self.small)
-        if reduced is None and self.small:
-            reduced = rearranged(tool, arguments)
+        reduced = self.aid.reduced(tool, arguments)
         if reduced is None or self.worker is None:
             return None
         if tool.server == NOTEBOOK and not reduced.says_nothing:
@@ -441,31 +361,29 @@ class Dispatcher:
 
         Returns an outcome if the call reaches no server.
         """
-        if bridged and name in self.synthetic and name != READ_RESULT:
+        if bridged and name in self.tools.synthetic and name != READ_RESULT:
             return CallOutcome(
                 "error",
                 f"Error: {shown(name)} is not called through {CALL_TOOL}. Call it by its name.",
             )
-        if name in FINDING and self.refresh is not None:
+        if name in FINDING:
             # Tools and servers may have appeared while the model was writing its answer.
-            await self.refresh()
-        if name in self.synthetic:
+            await self.tools.refresh()
+        if name in self.tools.synthetic:
             listener.on_permission(Permission("built-in"))
             return await self._run_synthetic(name, arguments)
-        tool = self.offered(name)
-        if tool is None and self.refresh is not None:
+        tool = self.tools.offered(name)
+        if tool is None:
             # An earlier call of the same response may have added the tool.
-            await self.refresh()
-            tool = self.offered(name)
+            await self.tools.refresh()
+            tool = self.tools.offered(name)
         if tool is None and (direct := self._direct(name)) is not None:
             return await self._loaded_by_its_call(direct, arguments)
         if tool is None:
             return CallOutcome("error", await self._unavailable(name))
         if late:
             return CallOutcome("error", added_meanwhile(tool.wire_name))
-        if bridged or (
-            CALL_TOOL in self.synthetic and tool.wire_name not in self.view.loaded_by_name
-        ):
+        if bridged or self.tools.is_bridged(tool):
             # The provider has not seen the schema, so nothing made the model keep to it.
             wrong = await self._problems(tool, arguments)
             if wrong:
@@ -474,7 +392,7 @@ class Dispatcher:
 
     async def _run_synthetic(self, name: str, arguments: dict[str, Any]) -> CallOutcome:
         """Run a tool that no server has."""
-        tool = self.synthetic[name]
+        tool = self.tools.synthetic[name]
         if isinstance(tool, CodeTool):
             return await self._run_program(arguments)
         if isinstance(tool, ReadSkillTool):
@@ -482,7 +400,7 @@ class Dispatcher:
         if name in (SEARCH_TOOLS, BROWSE_TOOLKIT) and (query := query_in(arguments)):
             await self._prepare(query)
             # Servers may have changed their tools meanwhile.
-            tool = self.synthetic[name]
+            tool = self.tools.synthetic[name]
         if isinstance(tool, GuardedTool) and self.worker is not None:
             spec = tool.own.spec
             wrong = await asyncio.to_thread(problems, spec.input_schema, arguments, self.worker)
@@ -501,20 +419,20 @@ class Dispatcher:
         if not tools:
             return ""
         told = self._told.union(
-            tool.server for tool in (*self.view.loaded, *self.discovered.values())
+            tool.server for tool in (*self.tools.view.loaded, *self.tools.discovered.values())
         )
         self._told.update(tool.server for tool in tools)
-        return first_instructions(tools, told, self.view, self.caller)
+        return first_instructions(tools, told, self.tools.view, self.caller)
 
     def _direct(self, name: str) -> ToolSpec | None:
         """Find the deferred tool that a name means, if it may be called before a search has found
         it.
         """
-        return self._deferred(name) if self.small or self.view.selection.direct_calls else None
+        return self.tools.deferred(name) if self._calls_directly else None
 
-    def _deferred(self, name: str) -> ToolSpec | None:
-        """Find the deferred tool that a name means, or None if none or several match."""
-        return self._one_of(name, self._is_deferred)
+    @property
+    def _calls_directly(self) -> bool:
+        return self.aid.calls_directly or self.tools.view.selection.direct_calls
 
     async def _loaded_by_its_call(
         self, tool: ToolSpec, arguments: dict[str, Any]
@@ -524,9 +442,10 @@ class Dispatcher:
         It runs only if the arguments fit its schema, which the model has not seen.
         """
         wrong = await self._problems(tool, arguments)
-        # A small model would give them back as its answer.
-        instructions = "" if self.small else self._first_instructions([tool])
-        self.on_direct(tool)
+        instructions = ""
+        if self.aid.reads_instructions:
+            instructions = self._first_instructions([tool])
+        self.tools.load_directly(tool)
         if wrong is None or wrong:
             return CallOutcome("error", mismatch(tool, arguments, wrong or ()) + instructions)
         self._direct_notes[tool.tool_name] = instructions
@@ -576,7 +495,7 @@ class Dispatcher:
         def call(tool: ToolSpec, values: dict[str, Any]) -> Awaitable[Any]:
             return scope.make_call(tool.wire_name, values)
 
-        program = Program(code, lambda: self.view.functions, call, check, start)
+        program = Program(code, lambda: self.tools.view.functions, call, check, start)
         end = await program.run()
         return CallOutcome("error" if end.failed else "ok", end.text, end.result)
 
@@ -586,21 +505,23 @@ class Dispatcher:
         A cassette has the tools nearest in meaning, so a replay embeds nothing.
         """
         if isinstance(self.tape, Replayer):
-            index = await self.view.searchable()
+            index = await self.tools.view.searchable()
             recorded = self.tape.find("nearest", {"query": query})
             index.recall(query, recorded.answer() if recorded is not None else {})
             return
-        index = await self.view.searchable(query=query)
-        if self.view.meaning is not None and (problem := self.view.meaning.new_problem()):
+        index = await self.tools.view.searchable(query=query)
+        if self.tools.view.meaning is not None and (
+            problem := self.tools.view.meaning.new_problem()
+        ):
             self.on_notice(Notice(problem))
         if isinstance(self.tape, Recorder) and (nearest := index.nearest_in_meaning(query)):
             self.tape.start("nearest", {"query": query}).done(nearest)
 
     async def _unavailable(self, name: str) -> str:
-        tool = self.view.catalog.get(name)
-        if tool and tool.wire_name in self.view.deferred_by_name:
-            return not_loaded_error(name, self.view.loader)
-        if tool and tool.tool_name in self.view.blocked:
+        tool = self.tools.view.catalog.get(name)
+        if tool and tool.wire_name in self.tools.view.deferred_by_name:
+            return not_loaded_error(name, self.tools.view.loader)
+        if tool and tool.tool_name in self.tools.view.blocked:
             return (
                 f"Error: Tool {shown(name)} is blocked: its server changed its definition, and the"
                 " change was not accepted yet."
@@ -612,8 +533,8 @@ class Dispatcher:
             )
         if server_hint := self._server_hint(name):
             return f"Error: {server_hint}"
-        if (owner := self.view.catalog.absent_owner(name)) is not None:
-            reason = self.view.catalog.absent().get(owner, "is gone")
+        if (owner := self.tools.view.catalog.absent_owner(name)) is not None:
+            reason = self.tools.view.catalog.absent().get(owner, "is gone")
             return (
                 f"Error: Tool {shown(name)} is not available: server {shown(owner)} {reason}. Do"
                 " without it."
@@ -626,28 +547,30 @@ class Dispatcher:
         """Suggest the tool that an unknown name may mean, or return an empty text if no name is
         near.
         """
-        tools = [*self.view.loaded_by_name.values(), *self.discovered.values()]
-        deferred = [tool for tool in self.view.deferred if tool.wire_name not in self.discovered]
+        tools = [*self.tools.view.loaded_by_name.values(), *self.tools.discovered.values()]
+        deferred = [
+            tool for tool in self.tools.view.deferred if tool.wire_name not in self.tools.discovered
+        ]
         if near := suggestion(name, tools):
             return near
         if found := nearest(name, deferred[:MAX_TOOLS_ON_LOOP]):
-            how = f"Load it with '{self.view.loader}' first."
-            if self.small or self.view.selection.direct_calls:
+            how = f"Load it with '{self.tools.view.loader}' first."
+            if self._calls_directly:
                 how = "Call it by exactly this name."
             return f"Did you mean {shown(found[0].wire_name)}? {how}"
-        synthetic = closest(name, self.synthetic)
+        synthetic = closest(name, self.tools.synthetic)
         return did_you_mean(synthetic, ()) if synthetic else ""
 
     async def _tools_for(self, name: str) -> str:
         """Suggest tools that do what an unknown name says, or list those that there are."""
-        offered = [*self.view.loaded_by_name, *self.discovered, *self.synthetic]
-        if len(self.view.catalog) > MAX_TOOLS_ON_LOOP:
+        offered = self.tools.names()
+        if len(self.tools.view.catalog) > MAX_TOOLS_ON_LOOP:
             return did_you_mean([], offered)
-        index = await self.view.searchable(whole=True)
+        index = await self.tools.view.searchable(whole=True)
         hits = await asyncio.to_thread(index.search, readable(name)[:_MAX_NAME], _MAX_HITS)
         tools = []
         for hit in hits:
-            if self._is_offered(hit.tool) or self._direct(hit.tool.wire_name):
+            if self.tools.is_callable(hit.tool) or self._direct(hit.tool.wire_name):
                 tools.append(hit.tool)
         if not tools:
             return did_you_mean([], offered)
@@ -659,9 +582,9 @@ class Dispatcher:
 
         Empty for another name.
         """
-        deferred = _of_server(self.view.deferred_by_name, name)
-        loaded = _of_server(self.view.loaded_by_name, name)
-        if deferred and SEARCH_TOOLS in self.synthetic:
+        deferred = _of_server(self.tools.view.deferred_by_name, name)
+        loaded = _of_server(self.tools.view.loaded_by_name, name)
+        if deferred and SEARCH_TOOLS in self.tools.synthetic:
             load = json.dumps({"server_name": deferred[0].server}, ensure_ascii=False)
             return (
                 f"{shown(name)} is a server, not a tool. Load its tools: call {SEARCH_TOOLS} with"
@@ -669,7 +592,7 @@ class Dispatcher:
             )
         if deferred:
             return (
-                f"{shown(name)} is a server, not a tool. Load its tools with {self.view.loader}"
+                f"{shown(name)} is a server, not a tool. Load its tools with {self.tools.view.loader}"
                 " first."
             )
         if loaded:

@@ -3,28 +3,44 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING
 
 from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, ToolSpec
+from casual_mcp_nb.conversation.step import text_of
 from casual_mcp_nb.discovery.text import MAX_QUERY, emphasis, readable, terms
 from casual_mcp_nb.engine.tool_view import ToolView
 
 if TYPE_CHECKING:
+    from casual_llm.messages import ChatMessage
+
     from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 
 _LEAST_WORDS = 2
 _LEAST_SHARE = 0.5
 
 
-async def missed_tool(view: ToolView, prompt: str, loaded: Container[str]) -> ToolSpec | None:
-    """Find the deferred tool that clearly fits a message, or None if none does, or if there are too
-    many tools to check now.
+def last_prompt(messages: Sequence[ChatMessage]) -> str:
+    """Find the text of the person's last message, or an empty one if there is none."""
+    for message in reversed(messages):
+        if message.role == "user":
+            return text_of(message.content)
+    return ""
+
+
+async def missed_tool(
+    view: ToolView, messages: Sequence[ChatMessage], loaded: Container[str]
+) -> ToolSpec | None:
+    """Find the deferred tool that clearly fits the person's last message, or None if none does, or
+    if there are too many tools to check now.
 
     A tool fits if it has at least two meaningful words, and half of them all. That overlooks tools
     with other words for the same thing, but ignores small talk.
     """
-    if not 0 < len(view.deferred) <= MAX_TOOLS_ON_LOOP or not prompt.strip():
+    if not 0 < len(view.deferred) <= MAX_TOOLS_ON_LOOP:
+        return None
+    prompt = last_prompt(messages)
+    if not prompt.strip():
         return None
     index = await view.searchable()
     return await asyncio.to_thread(_fitting, index, prompt[:MAX_QUERY], loaded)

@@ -30,6 +30,7 @@ from casual_mcp_nb.discovery.synthetic import BUILT_IN
 from casual_mcp_nb.engine.build_run import build_dispatcher
 from casual_mcp_nb.engine.calls import Calls
 from casual_mcp_nb.engine.conversation_state import Chat
+from casual_mcp_nb.engine.offered_tools import OfferedTools
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.programs import program_spec
 from casual_mcp_nb.errors import UsageError, shown
@@ -110,7 +111,8 @@ async def run_planned(
         def on_notice(notice: Notice) -> None:
             emit(replace(notice, at=now()))
 
-        dispatcher = build_dispatcher(chat, view, discovered, options, on_notice=on_notice)
+        offered = OfferedTools.of(view, discovered)
+        dispatcher = build_dispatcher(chat, offered, options, on_notice=on_notice)
         runner = Calls(
             dispatcher,
             replace(chat.limits, max_calls_per_step=len(calls)),

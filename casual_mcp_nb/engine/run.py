@@ -3,14 +3,14 @@
 `build_run` prepares a `Run`. `Run.run` is the turn. Each step of it goes like this:
 
 1. `request` assembles the model's input: the system prompt, as much of the conversation as its
-   context window holds, and the definitions of loaded and found tools.
+   context window holds, and the definitions that `TurnTools` collects.
 2. The options' `gate`, if the caller passed one, pauses here and may edit text that the model has
    not read yet.
 3. `_complete` calls the model. Its response becomes the conversation's next message. Without tool
    calls, the turn is over.
 4. `Calls.run` runs the calls concurrently, each through `Dispatcher.run`. `_add_results` adds the
    results to the conversation, and loads the tools that a search found.
-5. Before the next step, `_refresh_tools` applies any changes that servers have made.
+5. Before the next step, `TurnTools.refresh` applies any changes that servers have made.
 
 Every step emits events. Their trace is the turn's record.
 """
@@ -19,21 +19,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from casual_mcp_nb.base.config_base import RequestOptions
-from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.tokens import TokenParts, estimate_tokens
-from casual_mcp_nb.base.tool import ToolName, ToolSpec
 from casual_mcp_nb.cassettes.interaction import plain_message
 from casual_mcp_nb.cassettes.replayer import Replayer
 from casual_mcp_nb.conversation.event import (
-    CALL_TOOL,
-    READ_RESULT,
     Event,
     ModelRetry,
     ModelWait,
@@ -50,9 +45,7 @@ from casual_mcp_nb.conversation.event import (
     TextEdited,
 )
 from casual_mcp_nb.conversation.step import EMPTY_RESULT, text_of, with_report
-from casual_mcp_nb.discovery.manifest import brief_spec
-from casual_mcp_nb.discovery.synthetic import BUILT_IN, IN_CARDS, first_presented, schemas_presented
-from casual_mcp_nb.discovery.text import MAX_QUERY
+from casual_mcp_nb.discovery.synthetic import BUILT_IN
 from casual_mcp_nb.engine.answers import CALL_CHARACTERS, CallNames, TextPieces, too_long, within
 from casual_mcp_nb.engine.calls import Calls, as_presented, search_event
 from casual_mcp_nb.engine.conversation_state import Chat
@@ -73,14 +66,11 @@ from casual_mcp_nb.engine.edits import (
     edited_view,
     index_of,
 )
-from casual_mcp_nb.engine.large_results import DEFINITION as READ_ON
-from casual_mcp_nb.engine.large_results import TOKENS as READ_ON_TOKENS
-from casual_mcp_nb.engine.large_results import ReadResultTool, handles_in
 from casual_mcp_nb.engine.missed_search import missed_tool
-from casual_mcp_nb.engine.notices import ServerLogs, unseen, view_changes
+from casual_mcp_nb.engine.notices import ServerLogs
 from casual_mcp_nb.engine.prefix import PromptPrefix
 from casual_mcp_nb.engine.setup import TurnSetup
-from casual_mcp_nb.engine.tool_view import ToolView, cut_notices
+from casual_mcp_nb.engine.turn_tools import TurnTools
 from casual_mcp_nb.engine.window import ContextWindow
 from casual_mcp_nb.engine.written_calls import WrittenCall, written_calls
 from casual_mcp_nb.errors import (
@@ -96,7 +86,6 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.base.tokens import TokenUsage
     from casual_mcp_nb.conversation.step import ModelResponse
-    from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
     from casual_mcp_nb.providers.chat_model import ChatModel
     from casual_mcp_nb.providers.limits import RetryScheduled
 
@@ -109,74 +98,63 @@ class Run:
         chat: The chat of its conversation.
         setup: What the turn was set up with.
         emit: Records an event.
-        dispatcher: Runs single calls. Shares `discovered` with this run. Its synthetic tools fit
-            `delivery`.
+        now: The turn's clock, see `TurnSetup.clock`.
+        tools: What the model is offered. The dispatcher has it too.
+        dispatcher: Runs single calls.
         messages: The conversation so far, including the new message but no system message, and the
             messages of recorded steps. Grows.
-        discovered: The tools that searches in this conversation have loaded, by wire name. Grows.
-        delivery: How the model receives what searches find.
         context: The part of the conversation that fits into the model's context window.
         prefix: The previous request, to compare with the next one.
-        notices: The notices so far about tools and servers.
     """
 
     chat: Chat
     setup: TurnSetup
     emit: Callable[[Event], None]
+    now: Callable[[], float]
     model: ChatModel
-    view: ToolView
+    tools: TurnTools
     dispatcher: Dispatcher
     messages: list[ChatMessage]
-    discovered: dict[str, ToolSpec]
     system: str
-    delivery: Delivery
     context: ContextWindow
     prefix: PromptPrefix
-    notices: list[Notice] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         setup, given = self.setup, self.setup.options.given
-        start = setup.asked_at
         steps: Sequence[StepStarted] = ()
         if setup.recorded is not None:
-            start -= setup.recorded.trace.last_at
             steps = setup.recorded.trace.of(StepStarted)
-
-        def now() -> float:
-            return time.monotonic() - start
-
-        # Not a method: events have it, and a turn that refers to itself would wait for the garbage
-        # collector.
-        self.now: Callable[[], float] = now
         self.limits = self.chat.limits
         self._max_steps: int = given.get("max_steps") or self.limits.max_steps
         self._stream = given.get("stream") is not False
         repair = given.get("repair_calls")
         self.repair_calls = self.model.repair_calls if repair is None else bool(repair)
-        self._large_results = self.chat.state.large_results
         self._first_step = steps[-1].step + 1 if steps else 0
-        self._first_view = self.view
+        self._first_view = self.tools.view
         self._system_tokens = _prompt_tokens(self.system)
         self._cut_answers = CutAnswers()
         self.logs = ServerLogs(self.emit, self.now)
         self._calls = Calls(
-            self.dispatcher, self.limits, self.emit, self.now, self._large_results, setup.tasks
+            self.dispatcher,
+            self.limits,
+            self.emit,
+            self.now,
+            self.chat.state.large_results,
+            setup.tasks,
         )
+        self._aid = self.dispatcher.aid
         ids = []
         for message in self.messages:
             if message.role == "assistant":
                 for call in message.tool_calls or ():
                     ids.append(call.id)
-        self._names = CallNames(ids, self.dispatcher.wire_name)
+        self._names = CallNames(ids, self.tools.wire_name)
         self._answered, self._has_called = False, self._first_step > 0
         self._last_sent: Request | None = None
         self._last_counted: tuple[Request, TokenUsage] | None = None
         self._overflowed: tuple[ContextOverflowError, ...] = ()
-        self._questions = self._presented_from = 0
+        self._questions = 0
         self._written: set[str] = set()
-        self._loaded_for_message: tuple[str, ...] = ()
-        self.dispatcher.small = bool(self.model.small)
-        self._offer_reader(self.messages)
 
     def waiting_for_person(
         self, kind: QuestionKind, server: str | None = None
@@ -206,25 +184,22 @@ class Run:
         if self._first_step and self.messages[-1].role == "assistant":
             # The recorded steps end with an answer.
             return
-        self.dispatcher.refresh, self.dispatcher.on_direct = (
-            self._refresh_tools,
-            self._load_directly,
-        )
-        if self.dispatcher.small and not self._first_step:
-            await self._load_for_message()
+        if not self._first_step and (
+            fitting := await self._aid.tools_for(self.messages, self.tools)
+        ):
+            self.tools.load_for_message(fitting)
         last = self._first_step + self._max_steps - 1
         for step in range(self._first_step, last + 1):
             if step > self._first_step:
-                await self._refresh_tools()
-            if self.dispatcher.small and self._first_step < step == last:
-                # Otherwise the turn would end without an answer.
-                self._calls.repeats.answer_only = True
+                await self.tools.refresh()
+            if self._first_step < step == last:
+                self._aid.begin_last_step()
             try:
                 message = await self.call_model(step)
             except NativeDeferralError:
-                if self.delivery != "native":
+                if self.tools.delivery != "native":
                     raise
-                self._use_definitions()
+                self._give_up_native()
                 continue
             except ContextOverflowError as error:
                 if not self._leave_out_more(error):
@@ -254,12 +229,6 @@ class Run:
             hint="Completed steps are kept. Ask the model to continue, or raise max_steps.",
         )
 
-    def release(self) -> None:
-        """End the dispatcher's reference to this run, or the whole turn would wait for the garbage
-        collector.
-        """
-        self.dispatcher.refresh, self.dispatcher.on_direct = None, _nothing
-
     async def call_model(self, step: int) -> AssistantMessage:
         """Call the model once and add its response to the conversation."""
         model = self._sent_model
@@ -269,8 +238,9 @@ class Run:
             for edit in edits:
                 await self._edit(step, edit)
             request = self.request(step, model)
-        undeferred_tokens = None if self.view is self._first_view else self.view.undeferred_tokens
-        if change := self.prefix.sent(request, self.view, step, self.now):
+        view = self.tools.view
+        undeferred_tokens = None if view is self._first_view else view.undeferred_tokens
+        if change := self.prefix.sent(request, view, step, self.now):
             self.emit(change)
         self.emit(StepStarted(step, request, self.now(), undeferred_tokens))
         self._last_sent = request
@@ -309,7 +279,7 @@ class Run:
         as_text = not message.tool_calls
         if as_text:
             message = self._with_written_calls(message, truncated)
-        elif self._calls.repeats.answer_only:
+        elif self._aid.must_answer:
             message = self._without_calls(message)
         if message.tool_calls is not None:
             message = self._names.clean(message)
@@ -342,51 +312,39 @@ class Run:
 
     def request(self, step: int = 0, model: ChatModel | None = None) -> Request:
         """Build the next request. An event reports any omitted part of the conversation."""
-        view = self.view
-        defined, found_tools = self._delivered()
-        tools_tokens = self._tools_tokens(defined, found_tools)
-        trimmed = self.context.trim(
-            self.messages, self._system_tokens + view.manifest_tokens + tools_tokens
-        )
+        tools = self.tools
+        definitions = tools.definitions()
+        other_tokens = self._system_tokens + tools.view.manifest_tokens
+        trimmed = self.context.trim(self.messages, other_tokens + definitions.tokens)
         left_out = trimmed.left_out
         if left_out or trimmed.over is not None:
             for event in self.context.events(step, trimmed, self.now()):
                 self.emit(event)
         if left_out:
-            defined, found_tools = self._delivered(left_out)
-            tools_tokens = self._tools_tokens(defined, found_tools)
-            if self.delivery in IN_CARDS and left_out != self._presented_from:
-                self._make_synthetic(left_out)
-        tools = view.definitions
-        read_on = [READ_ON] if self._defines_reader else []
-        if defined or read_on:
-            last = [tool.definition for tool in defined]
-            if self.delivery == "definitions":
-                tools = (*tools, *last, *read_on)
-            else:
-                # What searches add comes last, because the rest is to stay the same.
-                tools = (*tools, *read_on, *last)
+            tools.leave_out(left_out)
+            definitions = tools.definitions(left_out)
+        sendable = (model or self._sent_model).sendable(tools=bool(definitions.tools))
         request = Request(
             messages=(
                 *_system_messages(self.system),
                 *(self.messages[left_out:] if left_out else self.messages),
             ),
-            tools=tools,
+            tools=definitions.tools,
             tokens=TokenParts(
                 self._system_tokens,
-                view.manifest_tokens,
-                tools_tokens,
+                tools.view.manifest_tokens,
+                definitions.tokens,
                 trimmed.history,
                 trimmed.results,
             ),
             left_out=left_out,
-            options=(model or self._sent_model).sendable(tools=bool(tools)).options.shown(),
-            delivery=self.delivery,
-            found=tuple([tool.definition for tool in found_tools]) if found_tools else (),
+            options=sendable.options.shown(),
+            delivery=tools.delivery,
+            found=definitions.found,
         )
         if self.prefix.before is None:
             return request
-        return self.prefix.compared(request, self._definition_tokens, self._first_message_tokens)
+        return self.prefix.compared(request, tools.tokens_of, self._first_message_tokens)
 
     def _recorded_texts(self, calls: Sequence[AssistantToolCall]) -> Mapping[str, str]:
         """Find the results' texts in the cassette that is replayed, by the calls' ids.
@@ -427,9 +385,13 @@ class Run:
             self.setup.turn.trace.results[call.id] = message
             if (search := outcome.search) is not None:
                 if isinstance(self.dispatcher.tape, Replayer):
-                    search = as_presented(search, text, self.view.deferred_by_name, self.discovered)
-                self._load_tools(step, call, search)
-        self._offer_reader(self.messages[-len(calls) :])
+                    deferred = self.tools.view.deferred_by_name
+                    search = as_presented(search, text, deferred, self.tools.discovered)
+                self.tools.load(search.newly_loaded_tools)
+                self.tools.unload(search.unloaded)
+                if event := search_event(step, call, search, self.tools.count, self.now()):
+                    self.emit(event)
+        self.tools.offer_reader(self.messages[-len(calls) :])
         self._calls.repeats.check()
         self._cut_answers.check()
 
@@ -472,37 +434,10 @@ class Run:
 
     @property
     def _sent_model(self) -> ChatModel:
-        if self._calls.repeats.answer_only:
+        if self._aid.must_answer:
             return self.model.with_options(RequestOptions(tool_choice="none"))
         # A tool that the caller forces is forced once: otherwise the model could never answer.
         return self.model.unforced() if self._answered else self.model
-
-    def _delivered(self, left_out: int = 0) -> tuple[Sequence[ToolSpec], Sequence[ToolSpec]]:
-        """Split the found tools: those defined with the others, and those that the provider adds to
-        the request's messages.
-        """
-        if self.delivery == "definitions":
-            return tuple(self.discovered.values()), ()
-        defined, added = [], []
-        if self.delivery in IN_CARDS:
-            for name in self._loaded_for_message:
-                # What was unloaded since, or is no longer listed, is not in `discovered`.
-                if name in self.discovered:
-                    defined.append(self.discovered[name])
-            return defined, ()
-        deferred, native = self.view.deferred_by_name, set()
-        own = {spec.name for spec in self.view.own_specs}
-        for name, (index, built_in) in first_presented(self.messages, own).items():
-            if not built_in or index < left_out:
-                continue
-            native.add(name)
-            # Also what was unloaded: without it, the requests so far would be read in another way.
-            if name in deferred:
-                added.append(brief_spec(deferred[name]))
-        for name, tool in self.discovered.items():
-            if name not in native:
-                defined.append(tool)
-        return defined, added
 
     def _leave_out_more(self, error: ContextOverflowError) -> bool:
         """Prepare to repeat a request that was too long. Return whether it will be shorter."""
@@ -512,8 +447,8 @@ class Run:
         self.context.shrink(self.model, sent.tokens.total, error.tokens)
         other_tokens = (
             self._system_tokens
-            + self.view.manifest_tokens
-            + self._tools_tokens(*self._delivered(sent.left_out))
+            + self.tools.view.manifest_tokens
+            + self.tools.definitions(sent.left_out).tokens
         )
         if self.context.trim(self.messages, other_tokens).left_out <= sent.left_out:
             return False
@@ -529,18 +464,18 @@ class Run:
 
         A notice reports it.
         """
-        find = self.dispatcher
-        offers_tools = bool(self.view.offered or self.discovered)
+        tools = self.tools
+        offers_tools = bool(tools.view.offered or tools.discovered)
         text = text_of(message.content)
         written, before = written_calls(
-            text, find.is_known, schemas=find.schema_of, cut=truncated, any_name=offers_tools
+            text, tools.is_known, schemas=tools.schema_of, cut=truncated, any_name=offers_tools
         )
         if not written:
             return message
         names = ", ".join(dict.fromkeys(shown(each.name) for each in written))
-        known = all(find.is_known(each.name) for each in written)
+        known = all(tools.is_known(each.name) for each in written)
         said = f"The model wrote a call of {names} as text"
-        if not self.repair_calls or self._calls.repeats.answer_only:
+        if not self.repair_calls or self._aid.must_answer:
             offered = "" if known else " and it was offered no such tool,"
             advice = "" if self.repair_calls else " The option repair_calls runs such calls."
             self._notify(f"{said},{offered} so nothing was run.{advice}")
@@ -549,10 +484,7 @@ class Run:
             self._notify(f"{said}: it is run like any other call (repair_calls).")
         else:
             self._notify(f"{said}: the model is told which tools there are.")
-        if self.model.small is None and not any(each.tagged for each in written):
-            # Tags are a template's, which a server did not read. Without them, the model does not
-            # know the format of calls.
-            self.dispatcher.small = True
+        self._aid.read_written(written)
         return self.model.with_real_names(self._as_calls(before, written))
 
     def _as_calls(self, before: str, written: Sequence[WrittenCall]) -> AssistantMessage:
@@ -597,7 +529,7 @@ class Run:
             return
         before, usage = self._last_counted
         new = [tool for tool in request.found if tool not in before.found]
-        size = self._definition_tokens(new)
+        size = self.tools.tokens_of(new)
         if (
             size < _LEAST_GROWTH
             or before.delivery != "native"
@@ -615,31 +547,13 @@ class Run:
                 model=self.model.model,
             )
 
-    def _use_definitions(self) -> None:
+    def _give_up_native(self) -> None:
         self.model.remember_native(False)
-        self.chat.deliveries.refuse(self.model)
-        self.delivery = self.chat.deliveries.of(self.view, self.model)
-        self._make_synthetic()
+        self.tools.refuse_native()
         self._notify_once(
             f"Model {shown(self.model.name)} cannot load deferred tools by itself, so their"
             " definitions are sent."
         )
-
-    def _make_synthetic(self, left_out: int = 0) -> None:
-        """Make the synthetic tools.
-
-        The search tool knows which definitions the model can still read in the messages.
-        """
-        tools, self._presented_from = self.discovered.values(), left_out
-        own = {spec.name for spec in self.view.own_specs}
-        presented: Collection[ToolName] = ()
-        if self.delivery in IN_CARDS:
-            presented = schemas_presented(self.messages[left_out:], tools, own, self.delivery)
-        loaded = [tool.tool_name for tool in tools]
-        self.dispatcher.synthetic = self.view.synthetic_tools(
-            loaded, self.delivery, self.dispatcher.used, presented
-        )
-        self._offer_reader(self.messages)
 
     def _report_delay(
         self, step: int, event: RetryScheduled | RateLimitWait | RequestAdapted
@@ -676,9 +590,9 @@ class Run:
                 self.system, self._system_tokens = edit.text, _prompt_tokens(edit.text)
                 self.emit(RequestEdited(step, system=edit.text, at=self.now()))
             case ToolsEdit() if edit.off or edit.loaded:
-                view = edited_view(edit, self.view, self.chat.tools.view)
+                view = edited_view(edit, self.tools.view, self.chat.tools.view)
                 await view.measure()
-                self._use_view(view)
+                self.tools.use_view(view)
                 self.emit(RequestEdited(step, off=edit.off, loaded=edit.loaded, at=self.now()))
 
     def _edit_text(self, step: int, edit: MessageEdit) -> None:
@@ -691,99 +605,6 @@ class Run:
         self.context.forget(index)
         self.emit(TextEdited(step, edit.call_id, text, before, self.now()))
 
-    def _load_tools(self, step: int, call: AssistantToolCall, search: SyntheticToolResult) -> None:
-        self.discovered.update((tool.wire_name, tool) for tool in search.newly_loaded_tools)
-        for notice in cut_notices(search.newly_loaded_tools):
-            self.emit(replace(notice, at=self.now()))
-        for tool in search.unloaded:
-            self.discovered.pop(tool.wire_name, None)
-        offered = len(self.view.loaded) + len(self.discovered)
-        if event := search_event(step, call, search, offered, self.now()):
-            self.emit(event)
-
-    def _load_directly(self, tool: ToolSpec) -> None:
-        """Load a tool that the model has called before a search found it."""
-        self._notify(
-            f"The model called {shown(str(tool.tool_name))} without searching for it, so it was"
-            " loaded."
-        )
-        # Where the provider loads what searches find, another definition would change the request
-        # from its beginning.
-        if self.delivery != "native":
-            self.discovered[tool.wire_name] = tool
-
-    async def _load_for_message(self) -> None:
-        """Load the tools that fit the message, for a small model: it seldom searches."""
-        prompt = self._last_message()
-        if (
-            not self.view.deferred
-            or not prompt.strip()
-            or self.delivery not in ("definitions", "bridge")
-        ):
-            return
-        index = await self.view.searchable(query=prompt[:MAX_QUERY])
-        hits = await asyncio.to_thread(index.search, prompt[:MAX_QUERY], LOADED_FOR_SMALL)
-        self._loaded_for_message = tuple(hit.tool.wire_name for hit in hits)
-        self.discovered.update((hit.tool.wire_name, hit.tool) for hit in hits)
-        if hits:
-            names = ", ".join(shown(str(hit.tool.tool_name)) for hit in hits)
-            self._notify(f"Loaded for the message, since small models seldom search: {names}.")
-
-    def _last_message(self) -> str:
-        for message in reversed(self.messages):
-            if message.role == "user":
-                return text_of(message.content)
-        return ""
-
-    async def _refresh_tools(self) -> None:
-        view = await self.chat.tools.refreshed_view(self.view)
-        if view is self.view:
-            # Nothing changed, or another call of this step has seen it first.
-            return
-        before = self.view
-        self._use_view(view)
-        on_definitions = unseen(
-            (*self.chat.tools.change_notices(), *self.view.notices), self.notices
-        )
-        for notice in (*view_changes(before, self.view), *on_definitions):
-            self.notices.append(notice)
-            self.emit(replace(notice, at=self.now()))
-
-    def _use_view(self, view: ToolView) -> None:
-        self.view = self.dispatcher.view = view
-        for name in tuple(self.discovered):
-            tool = self.view.deferred_by_name.get(name)
-            if tool is None:
-                del self.discovered[name]
-            else:
-                self.discovered[name] = tool
-        self.delivery = self.chat.deliveries.of(self.view, self.model)
-        self._make_synthetic()
-
-    def _reads_from_the_start(self) -> bool:
-        """Decide whether to offer `read_result` before there is a large result, because the tools
-        are to stay the same.
-
-        With `bridge`, it is called through `call_tool`, as the note of a large result says.
-        """
-        if self.delivery in ("definitions", "bridge"):
-            return False
-        for server in {tool.server for tool in (*self.view.loaded, *self.view.deferred)}:
-            if self._large_results.limit_for(server, self.limits.result_tokens):
-                return True
-        return False
-
-    def _offer_reader(self, messages: Sequence[ChatMessage]) -> None:
-        if READ_RESULT not in self.dispatcher.synthetic and (
-            self._reads_from_the_start() or handles_in(messages)
-        ):
-            reader = ReadResultTool(self.messages, self._large_results, self.limits.result_tokens)
-            self.dispatcher.synthetic = {**self.dispatcher.synthetic, READ_RESULT: reader}
-        # With `bridge` it is called through `call_tool`, and its definition is not sent.
-        self._defines_reader = (
-            READ_RESULT in self.dispatcher.synthetic and CALL_TOOL not in self.dispatcher.synthetic
-        )
-
     def _notify(self, text: str) -> None:
         self.emit(Notice(text, at=self.now()))
 
@@ -792,7 +613,7 @@ class Run:
             self._notify(new)
 
     async def _notify_of_missed_search(self) -> None:
-        if tool := await missed_tool(self.view, self._last_message(), self.discovered):
+        if tool := await missed_tool(self.tools.view, self.messages, self.tools.discovered):
             self._notify(
                 f"The model did not search for tools, although {shown(str(tool.tool_name))} would"
                 " have fit the message."
@@ -803,48 +624,12 @@ class Run:
         if notice := self.context.cut_by_server(estimated, usage.prompt_tokens):
             self._notify_once(notice)
 
-    def _tools_tokens(self, defined: Sequence[ToolSpec], found_tools: Sequence[ToolSpec]) -> int:
-        """Count the definition tokens in a request, including those that the provider adds to the
-        conversation.
-
-        It bills these as if they were defined with the others.
-        """
-        tokens = self.view.loaded_tokens + self.view.search_tool_tokens
-        if self._defines_reader:
-            tokens += READ_ON_TOKENS
-        for tool in (*defined, *found_tools):
-            tokens += tool.tokens
-        return tokens
-
-    def _definition_tokens(self, definitions: Sequence[Mapping[str, Any]]) -> int:
-        """Estimate the tokens of some definitions in a request."""
-        if not definitions:
-            return 0
-        offered = {tool.wire_name: tool for tool in self.view.offered}
-        tokens = 0
-        for definition in definitions:
-            name = str(definition["name"])
-            tool = offered.get(name) or self.view.deferred_by_name.get(name)
-            if tool is None:
-                tokens += READ_ON_TOKENS
-            elif tool.definition == definition:
-                tokens += tool.tokens
-            else:
-                tokens += brief_spec(tool).tokens
-        return tokens
-
     def _first_message_tokens(self, messages: int) -> int:
         """Estimate the tokens in a request's first messages."""
         system = 1 if self.system and messages else 0
         return self._system_tokens * system + self.context.tokens_of(messages - system)
 
 
-def _nothing(tool: ToolSpec) -> None:
-    """Load nothing."""
-
-
-LOADED_FOR_SMALL = 3
-"""How many tools are loaded for a small model before it is asked. More definitions confuse it."""
 _MAX_OVERFLOWS = 1
 _LEAST_GROWTH = 100
 """Found tools with at least this many estimated tokens are missing from a request that did not grow

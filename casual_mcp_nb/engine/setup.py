@@ -108,3 +108,18 @@ class TurnSetup:
     asked_at: float = field(default_factory=time.monotonic)
     ahead: Callable[[], Awaitable[None]] | None = None
     tasks: TaskDesk | None = None
+
+    def clock(self) -> Callable[[], float]:
+        """Build the turn's clock, which returns the seconds since the person asked.
+
+        Recorded steps have taken theirs before. It refers to nothing of the turn, see decision
+        0103.
+        """
+        start = self.asked_at
+        if self.recorded is not None:
+            start -= self.recorded.trace.last_at
+
+        def now() -> float:
+            return time.monotonic() - start
+
+        return now

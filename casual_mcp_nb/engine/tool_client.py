@@ -18,13 +18,14 @@ from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
 from casual_mcp_nb.conversation.audit import AuditRecord, Caller, size_of_arguments, size_of_result
-from casual_mcp_nb.conversation.event import CALL_TOOL, SYNTHETIC, Notice
+from casual_mcp_nb.conversation.event import SYNTHETIC, Notice
 from casual_mcp_nb.conversation.step import NamedCall, ToolCall, named_call
 from casual_mcp_nb.engine.build_run import build_dispatcher
 from casual_mcp_nb.engine.calls import NestedCall, Nesting, ended_call
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.dispatch import CallListener, CallOutcome, Dispatcher
+from casual_mcp_nb.engine.offered_tools import OfferedTools
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.engine.turn_fields import NamedTurnFields
@@ -101,21 +102,13 @@ class ToolClient:
         view = await self.chat.tools.current_view(self._selection)
         # A copy for this call: the context of the conversation may be another one for the next.
         chat = self.chat.apart(self.consent)
-        dispatcher = build_dispatcher(
-            chat, view, self._found_in(view), TurnOptions(), self._used, on_notice=self.on_notice
-        )
-        meant = (
-            named_call(name, arguments)
-            if CALL_TOOL in dispatcher.synthetic
-            else NamedCall(name, arguments)
-        )
-        if (
-            not self.remembers
-            and (searched_tool := view.deferred_by_name.get(dispatcher.wire_name(meant.name) or ""))
-            is not None
-        ):
-            dispatcher.discovered = {searched_tool.wire_name: searched_tool}
-        tool = dispatcher.resolve(meant.name)
+        tools = OfferedTools.of(view, self._found_in(view), self._used)
+        meant = named_call(name, arguments) if tools.bridges else NamedCall(name, arguments)
+        wire_name = tools.wire_name(meant.name) or ""
+        if not self.remembers and wire_name in view.deferred_by_name:
+            tools.discovered[wire_name] = view.deferred_by_name[wire_name]
+        dispatcher = build_dispatcher(chat, tools, TurnOptions(), on_notice=self.on_notice)
+        tool = tools.resolve(meant.name)
         on_resolved(tool)
         run = partial(dispatcher.run, meant.name, meant.arguments, bridged=meant.bridged)
         token: Token[Asker | None] = ASKER.set(asker)
@@ -129,10 +122,8 @@ class ToolClient:
             self._note(outcome.search.newly_loaded_tools, outcome.search.unloaded)
         elif tool.server != SYNTHETIC:
             self._used.add(tool)
-            if (
-                searched_tool := dispatcher.discovered.get(dispatcher.wire_name(meant.name) or "")
-            ) is not None:
-                self._note([searched_tool])
+            if wire_name in tools.discovered:
+                self._note([tools.discovered[wire_name]])
         return outcome._replace(text=encodable(outcome.text))
 
     @property
@@ -208,7 +199,7 @@ class ToolClient:
         return outcome
 
     async def _nested(self, dispatcher: Dispatcher, nested: NestedCall) -> ToolCall:
-        tool, start = dispatcher.view.catalog.resolve(nested.name), time.monotonic()
+        tool, start = dispatcher.tools.view.catalog.resolve(nested.name), time.monotonic()
         outcome = await self._run(
             dispatcher,
             nested.id,

@@ -428,15 +428,19 @@ class ToolView:
         return tuple(own.spec for own in self.own)
 
     @cached_property
+    def custom_names(self) -> frozenset[str]:
+        """The names of the person's own synthetic tools."""
+        return frozenset(spec.name for spec in self.own_specs)
+
+    @cached_property
     def synthetic_specs(self) -> tuple[ToolSpec, ...]:
         """The search or browsing tools, and `run_code`, as specs.
 
         No search tools if nothing is deferred.
         """
-        own = {spec.name for spec in self.own_specs}
         specs = []
         for name, tool in self.synthetic_tools().items():
-            if name in own:
+            if name in self.custom_names:
                 continue
             sent = tool.definition
             specs.append(

@@ -19,12 +19,12 @@ from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.turn import Turn
-from casual_mcp_nb.engine.calls import ANSWER_NOW, REPEATED
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.consent import ApprovalRequest
 from casual_mcp_nb.engine.loose_arguments import SCHEMA_WORDS, example_of
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.setup import ChatSetup
+from casual_mcp_nb.engine.small_models import ANSWER_NOW, REPEATED
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.servers.server_manager import ServerManager
