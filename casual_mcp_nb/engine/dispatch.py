@@ -15,7 +15,7 @@ from casual_mcp_nb.base.arguments_by_schema import problems, put_right
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.content import ContentPart, OnProgress, ToolResult
 from casual_mcp_nb.base.mcp import TaskStatus
-from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Permission, ToolName, ToolSpec
+from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
 from casual_mcp_nb.cassettes.interaction import plain_result
 from casual_mcp_nb.cassettes.replayer import Recorder, Replayer
 from casual_mcp_nb.conversation.event import (
@@ -31,25 +31,22 @@ from casual_mcp_nb.conversation.event import (
 )
 from casual_mcp_nb.conversation.step import NamedCall, read_call
 from casual_mcp_nb.discovery.search_tools import query_in
-from casual_mcp_nb.discovery.synthetic import ReadSkillTool, contents_text, not_loaded_error
-from casual_mcp_nb.discovery.text import readable
+from casual_mcp_nb.discovery.synthetic import ReadSkillTool, contents_text
 from casual_mcp_nb.engine.answers import clean_name
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.instructions import first_instructions
 from casual_mcp_nb.engine.loose_arguments import Reduced, explained
-from casual_mcp_nb.engine.near_names import harmless_first, nearest, suggestion
 from casual_mcp_nb.engine.offered_tools import OfferedTools
 from casual_mcp_nb.engine.programs import CodeTool, Program, ProgramStart, program_in
 from casual_mcp_nb.engine.results import result_text_async
 from casual_mcp_nb.engine.small_models import SmallModelAid
 from casual_mcp_nb.engine.tool_view import GuardedTool, mismatch
 from casual_mcp_nb.engine.tools import changed_skill_notice
+from casual_mcp_nb.engine.unavailable import why_unavailable
 from casual_mcp_nb.errors import (
     ServerError,
     ToolTimeoutError,
     UsageError,
-    closest,
-    did_you_mean,
     shown,
 )
 from casual_mcp_nb.isolation.worker import Worker
@@ -257,7 +254,9 @@ class Dispatcher:
             if reduced is not None:
                 arguments = reduced.arguments
         elif wanted.tool_name in self.tools.view.blocked or wanted.restriction == "task only":
-            return CallOutcome("error", await self._unavailable(name))
+            return CallOutcome(
+                "error", await why_unavailable(name, self.tools, self._calls_directly)
+            )
         else:
             tool, reduced = wanted, None
         self.tools.used.add(tool.tool_name)
@@ -380,7 +379,9 @@ class Dispatcher:
         if tool is None and (direct := self._direct(name)) is not None:
             return await self._loaded_by_its_call(direct, arguments)
         if tool is None:
-            return CallOutcome("error", await self._unavailable(name))
+            return CallOutcome(
+                "error", await why_unavailable(name, self.tools, self._calls_directly)
+            )
         if late:
             return CallOutcome("error", added_meanwhile(tool.wire_name))
         if bridged or self.tools.is_bridged(tool):
@@ -517,105 +518,11 @@ class Dispatcher:
         if isinstance(self.tape, Recorder) and (nearest := index.nearest_in_meaning(query)):
             self.tape.start("nearest", {"query": query}).done(nearest)
 
-    async def _unavailable(self, name: str) -> str:
-        tool = self.tools.view.catalog.get(name)
-        if tool and tool.wire_name in self.tools.view.deferred_by_name:
-            return not_loaded_error(name, self.tools.view.loader)
-        if tool and tool.tool_name in self.tools.view.blocked:
-            return (
-                f"Error: Tool {shown(name)} is blocked: its server changed its definition, and the"
-                " change was not accepted yet."
-            )
-        if tool and tool.restriction == "task only":
-            return (
-                f"Error: Tool {shown(name)} runs only as a task, which is not supported here. Use"
-                " another tool."
-            )
-        if server_hint := self._server_hint(name):
-            return f"Error: {server_hint}"
-        if (owner := self.tools.view.catalog.absent_owner(name)) is not None:
-            reason = self.tools.view.catalog.absent().get(owner, "is gone")
-            return (
-                f"Error: Tool {shown(name)} is not available: server {shown(owner)} {reason}. Do"
-                " without it."
-            )
-        # Comparing many names would hold the event loop.
-        hint = await asyncio.to_thread(self._hint, name)
-        return f"Error: Tool {shown(name)} is not available. {hint or await self._tools_for(name)}"
-
-    def _hint(self, name: str) -> str:
-        """Suggest the tool that an unknown name may mean, or return an empty text if no name is
-        near.
-        """
-        tools = [*self.tools.view.loaded_by_name.values(), *self.tools.discovered.values()]
-        deferred = [
-            tool for tool in self.tools.view.deferred if tool.wire_name not in self.tools.discovered
-        ]
-        if near := suggestion(name, tools):
-            return near
-        if found := nearest(name, deferred[:MAX_TOOLS_ON_LOOP]):
-            how = f"Load it with '{self.tools.view.loader}' first."
-            if self._calls_directly:
-                how = "Call it by exactly this name."
-            return f"Did you mean {shown(found[0].wire_name)}? {how}"
-        synthetic = closest(name, self.tools.synthetic)
-        return did_you_mean(synthetic, ()) if synthetic else ""
-
-    async def _tools_for(self, name: str) -> str:
-        """Suggest tools that do what an unknown name says, or list those that there are."""
-        offered = self.tools.names()
-        if len(self.tools.view.catalog) > MAX_TOOLS_ON_LOOP:
-            return did_you_mean([], offered)
-        index = await self.tools.view.searchable(whole=True)
-        hits = await asyncio.to_thread(index.search, readable(name)[:_MAX_NAME], _MAX_HITS)
-        tools = []
-        for hit in hits:
-            if self.tools.is_callable(hit.tool) or self._direct(hit.tool.wire_name):
-                tools.append(hit.tool)
-        if not tools:
-            return did_you_mean([], offered)
-        names = ", ".join(shown(tool.wire_name) for tool in harmless_first(tools))
-        return f"These may do it: {names}."
-
-    def _server_hint(self, name: str) -> str:
-        """Explain to a model that called a server by its name how to get at its tools.
-
-        Empty for another name.
-        """
-        deferred = _of_server(self.tools.view.deferred_by_name, name)
-        loaded = _of_server(self.tools.view.loaded_by_name, name)
-        if deferred and SEARCH_TOOLS in self.tools.synthetic:
-            load = json.dumps({"server_name": deferred[0].server}, ensure_ascii=False)
-            return (
-                f"{shown(name)} is a server, not a tool. Load its tools: call {SEARCH_TOOLS} with"
-                f" {load}."
-            )
-        if deferred:
-            return (
-                f"{shown(name)} is a server, not a tool. Load its tools with {self.tools.view.loader}"
-                " first."
-            )
-        if loaded:
-            names = ", ".join(shown(tool.wire_name) for tool in loaded[:_MAX_LISTED])
-            return f"{shown(name)} is a server, not a tool. Call one of its tools: {names}."
-        return ""
-
-
-def _of_server(tools: Mapping[str, ToolSpec], name: str) -> list[ToolSpec]:
-    """List the tools of the server with this name, in whatever case."""
-    folded = name.casefold()
-    return [tool for tool in tools.values() if tool.server.casefold() == folded]
-
 
 async def _outcome(result: ToolResult, note: str = "") -> CallOutcome:
     """Build the outcome of a call that has a result."""
     status: CallStatus = "error" if result.is_error else "ok"
     return CallOutcome(status, await result_text_async(result), result, note=note)
-
-
-_MAX_LISTED = 12
-_MAX_HITS = 3
-_MAX_NAME = 200
 
 
 def bare_text(arguments: str) -> str:
