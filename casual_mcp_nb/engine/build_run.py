@@ -1,8 +1,5 @@
-"""Prepare a turn: check it, then build its model, its tools, its conversation and the system
-prompt.
-
-`build_run` goes through these in the order in which one needs the other, and its helpers follow in
-the same order.
+"""Prepare a turn in three steps, each of which needs the one before: its conversation, what is
+offered to which model, and the prompt.
 """
 
 from __future__ import annotations
@@ -37,6 +34,7 @@ from casual_mcp_nb.engine.small_models import SmallModelAid
 from casual_mcp_nb.engine.system_prompt import system_prompt, unused_system_notices
 from casual_mcp_nb.engine.tool_view import ToolView, cut_notices
 from casual_mcp_nb.engine.turn_tools import TurnTools
+from casual_mcp_nb.engine.window import ContextWindow
 from casual_mcp_nb.errors import UnknownNameError
 
 if TYPE_CHECKING:
@@ -48,82 +46,47 @@ if TYPE_CHECKING:
 async def build_run(chat: Chat, setup: TurnSetup, emit: Callable[[Event], None]) -> Run:
     """Prepare a turn's run, see `McpToolChat.run`.
 
-    Emit its start and the notices for the person.
+    Whatever can fail comes first, and changes nothing. Then the turn has begun: a cassette records
+    that, and its start is emitted, with the notices for the person.
     """
-    options, state, before = setup.options, chat.state, setup.before
-    check_parts(setup.messages)
-    reports = _reports(chat, setup)
-    conversation = _conversation(setup, reports)
-    model = await chat.ready_model(options.given.get("model"))
-    view = await chat.tools.connected_view(options.applied_to(state.selection), model)
-    for own_tool in chat.tools.own:
-        own_tool.check(view.catalog)
-    on_servers = _notices_on_servers(chat, view)
-
     now = setup.clock()
 
     def on_notice(notice: Notice) -> None:
         emit(replace(notice, at=now()))
 
-    tools = TurnTools(chat, view, model, conversation.so_far, on_notice)
-    dispatcher = build_dispatcher(
-        chat, tools, options, on_notice=on_notice, aid=SmallModelAid(model.small)
-    )
-    if options.request is not NO_OPTIONS or model.wanted.tool_choice is not None:
-        model = with_turn_options(model, options.request, tools)
-    system = await system_prompt(chat, options, model, view)
-    own_notices = (
-        *unused_system_notices(chat, options, model),
-        *model.sendable(tools=bool(view.definitions or tools.discovered)).notices,
-    )
-    new_selection = state.last_selection not in ("", view.selection_key)
-    state.last_selection = view.selection_key
-    if conversation.has_steps:
-        before = setup.recorded
+    conversation = _conversation(chat, setup)
+    offer = await _offer(chat, setup, conversation, on_notice)
+    prompt = await _prompt(chat, setup, conversation, offer)
     run = Run(
         chat=chat,
         setup=setup,
         emit=emit,
         now=now,
         # Where the calls are only planned, the provider does not run anything either.
-        model=model.without_hosted_tools() if setup.plan_only else model,
-        tools=tools,
-        dispatcher=dispatcher,
+        model=offer.model.without_hosted_tools() if setup.plan_only else offer.model,
+        tools=offer.tools,
+        dispatcher=offer.dispatcher,
         messages=conversation.so_far,
-        system=chat.instructions.added(system, view, chat.server_manager),
-        context=await state.contexts.of(model, conversation.earlier),
-        prefix=PromptPrefix.after(before, model, conversation.so_far, new_selection),
+        system=prompt.system,
+        context=prompt.window,
+        prefix=prompt.prefix,
     )
-    started = _turn_started(conversation.messages, model, view, run)
-    if setup.in_history and isinstance(chat.tape, Recorder):
-        _record_start(chat.tape, started, system, run, conversation.earlier)
+    started = _turn_started(conversation.messages, run)
 
+    chat.state.last_selection = offer.tools.view.selection_key
+    if setup.in_history and isinstance(chat.tape, Recorder):
+        _record_start(chat.tape, started, prompt.own_system, run, conversation.earlier)
     emit(started)
-    for report in reports:
+    for report in conversation.reports:
         emit(TaskReported(0, report.number, report.text, at=now()))
-    first, history = not conversation.earlier, state.notice_history
-    notices = list(map(Notice, conversation.repairs))
-    notices += map(Notice, history.new(own_notices, first=first))
-    notices += history.changed(on_servers, first=first)
-    notices += chat.tools.changes.notices()
-    notices += view.notices
-    if tools.discovered:
-        notices += cut_notices(tools.discovered.values())
+    notices = _new_notices(chat, conversation, offer, prompt)
     for notice in notices:
         emit(notice)
-    tools.remember(notices)
+    offer.tools.remember(notices)
     if setup.recorded is not None:
         for event in setup.recorded.trace.since(1):
             emit(event)
     return run
-
-
-def _reports(chat: Chat, setup: TurnSetup) -> Sequence[TaskReport]:
-    """List the tasks of which the turn's first request tells."""
-    if setup.tasks is None or setup.recorded is not None:
-        # Recorded steps have theirs, and those that came later are told with the next result.
-        return ()
-    return due_reports(setup.tasks, chat.tape, len(setup.history))
 
 
 class _Conversation(NamedTuple):
@@ -135,6 +98,7 @@ class _Conversation(NamedTuple):
         so_far: All of them, with those of recorded steps.
         has_steps: Whether there are recorded steps.
         repairs: What was repaired, for the person.
+        reports: The tasks of which the first request tells.
     """
 
     earlier: int
@@ -142,11 +106,17 @@ class _Conversation(NamedTuple):
     so_far: list[ChatMessage]
     has_steps: bool
     repairs: tuple[str, ...]
+    reports: Sequence[TaskReport]
 
 
-def _conversation(setup: TurnSetup, reports: Sequence[TaskReport]) -> _Conversation:
+def _conversation(chat: Chat, setup: TurnSetup) -> _Conversation:
     """Repair a conversation, and put reports on tasks before the person's messages."""
     messages, recorded = setup.messages, setup.recorded
+    check_parts(messages)
+    reports: Sequence[TaskReport] = ()
+    if setup.tasks is not None and recorded is None:
+        # Recorded steps have theirs, and those that came later are told with the next result.
+        reports = due_reports(setup.tasks, chat.tape, len(setup.history))
     if reports:
         from casual_llm.messages import UserMessage
 
@@ -158,8 +128,108 @@ def _conversation(setup: TurnSetup, reports: Sequence[TaskReport]) -> _Conversat
     steps: Sequence[ChatMessage] = ()
     if recorded is not None:
         steps = recorded.messages[len(recorded.prompt_messages) :]
-    so_far = [*history, *messages, *steps]
-    return _Conversation(len(history), messages, so_far, bool(steps), (*history_repairs, *repairs))
+    return _Conversation(
+        earlier=len(history),
+        messages=messages,
+        so_far=[*history, *messages, *steps],
+        has_steps=bool(steps),
+        repairs=(*history_repairs, *repairs),
+        reports=reports,
+    )
+
+
+class _Offer(NamedTuple):
+    """What is offered, to which model.
+
+    Args:
+        notices: What is to be said of servers and tools.
+    """
+
+    model: ChatModel
+    tools: TurnTools
+    dispatcher: Dispatcher
+    notices: tuple[Notice, ...]
+
+
+async def _offer(
+    chat: Chat,
+    setup: TurnSetup,
+    conversation: _Conversation,
+    on_notice: Callable[[Notice], None],
+) -> _Offer:
+    """Get the model ready and connect the servers.
+
+    Raises:
+        UsageError: A name in the options or in the selection does not exist.
+        ConnectError: No server could connect.
+    """
+    options = setup.options
+    model = await chat.ready_model(options.given.get("model"))
+    view = await chat.tools.connected_view(options.applied_to(chat.state.selection), model)
+    for own_tool in chat.tools.own:
+        own_tool.check(view.catalog)
+    notices = _notices_on_servers(chat, view)
+    tools = TurnTools(chat, view, model, conversation.so_far, on_notice)
+    dispatcher = build_dispatcher(
+        chat, tools, options, on_notice=on_notice, aid=SmallModelAid(model.small)
+    )
+    if options.request is not NO_OPTIONS or model.wanted.tool_choice is not None:
+        model = with_turn_options(model, options.request, tools)
+    return _Offer(model, tools, dispatcher, notices)
+
+
+class _Prompt(NamedTuple):
+    """What the first request has besides messages and tools.
+
+    Args:
+        own_system: The system prompt without what servers say.
+        system: The whole of it.
+        window: The context window.
+        prefix: The request before, if the conversation goes on after one.
+        notices: What is to be said of the prompt and the model's options.
+    """
+
+    own_system: str
+    system: str
+    window: ContextWindow
+    prefix: PromptPrefix
+    notices: tuple[str, ...]
+
+
+async def _prompt(
+    chat: Chat, setup: TurnSetup, conversation: _Conversation, offer: _Offer
+) -> _Prompt:
+    """Render the system prompt, and compare with the request before."""
+    model, view, state = offer.model, offer.tools.view, chat.state
+    own_system = await system_prompt(chat, setup.options, model, view)
+    has_tools = bool(view.definitions or offer.tools.discovered)
+    new_selection = state.last_selection not in ("", view.selection_key)
+    before = setup.recorded if conversation.has_steps else setup.before
+    return _Prompt(
+        own_system=own_system,
+        system=chat.instructions.added(own_system, view, chat.server_manager),
+        window=await state.contexts.of(model, conversation.earlier),
+        prefix=PromptPrefix.after(before, model, conversation.so_far, new_selection),
+        notices=(
+            *unused_system_notices(chat, setup.options, model),
+            *model.sendable(tools=has_tools).notices,
+        ),
+    )
+
+
+def _new_notices(
+    chat: Chat, conversation: _Conversation, offer: _Offer, prompt: _Prompt
+) -> list[Notice]:
+    """Collect what the person was not told in an earlier turn of the conversation."""
+    first, told = not conversation.earlier, chat.state.notice_history
+    notices = list(map(Notice, conversation.repairs))
+    notices += map(Notice, told.new(prompt.notices, first=first))
+    notices += told.changed(offer.notices, first=first)
+    notices += chat.tools.changes.notices()
+    notices += offer.tools.view.notices
+    if offer.tools.discovered:
+        notices += cut_notices(offer.tools.discovered.values())
+    return notices
 
 
 def _notices_on_servers(chat: Chat, view: ToolView) -> tuple[Notice, ...]:
@@ -218,10 +288,9 @@ def with_turn_options(model: ChatModel, options: RequestOptions, tools: OfferedT
     return model.with_options(RequestOptions(tool_choice=name))
 
 
-def _turn_started(
-    messages: Sequence[ChatMessage], model: ChatModel, view: ToolView, run: Run
-) -> TurnStarted:
-    tool_set, recorded = view.selection.tool_set, run.setup.recorded
+def _turn_started(messages: Sequence[ChatMessage], run: Run) -> TurnStarted:
+    model, view, recorded = run.model, run.tools.view, run.setup.recorded
+    tool_set = view.selection.tool_set
     return TurnStarted(
         messages=tuple(messages),
         model=model.name,
