@@ -29,7 +29,7 @@ from casual_mcp_nb.cassettes.interaction import (
     plain_tools,
     turn_request,
 )
-from casual_mcp_nb.conversation.event import CALL_TOOL, OWN_TOOLS, RUN_CODE, TurnStarted
+from casual_mcp_nb.conversation.event import CALL_TOOL, PACKAGE_TOOLS, RUN_CODE, TurnStarted
 from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.errors import CassetteMismatchError, CasualMcpError, shown
 
@@ -495,7 +495,7 @@ def _tools_of_others(request: Mapping[str, Plain]) -> Iterator[Mapping[str, Plai
     another release's.
     """
     for tool in (*request["tools"], *request.get("found", ())):
-        if tool["name"] not in OWN_TOOLS:
+        if tool["name"] not in PACKAGE_TOOLS:
             yield tool
 
 

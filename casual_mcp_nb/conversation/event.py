@@ -52,8 +52,8 @@ CALL_TOOL = "call_tool"
 RUN_CODE = "run_code"
 """The synthetic tool that runs a model's program, with the delivery `code`."""
 
-OWN_TOOLS = FINDING | {READ_SKILL, READ_RESULT, CALL_TOOL, RUN_CODE}
-"""The names of this package's own tools in requests. No server's tool has such a name there."""
+PACKAGE_TOOLS = FINDING | {READ_SKILL, READ_RESULT, CALL_TOOL, RUN_CODE}
+"""The names of all of this package's tools in requests. No server's tool has such a name there."""
 
 UNKNOWN = "_unknown"
 """The server name under which unknown tools are counted."""

@@ -20,7 +20,7 @@ from casual_mcp_nb.conversation.event import (
     CALL_TOOL,
     FINDING,
     LOAD_TOOLS,
-    OWN_TOOLS,
+    PACKAGE_TOOLS,
     READ_RESULT,
     READ_SKILL,
     RUN_CODE,
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 IN_CARDS: tuple[Delivery, ...] = ("bridge", "code")
 """The deliveries with which only the cards of a search tell how to call what it found."""
 
-BUILT_IN = FINDING | {READ_RESULT, READ_SKILL}
-"""The names of this package's synthetic tools, all harmless."""
+HARMLESS_TOOLS = FINDING | {READ_RESULT, READ_SKILL}
+"""Those of this package's tools that run no tool of a server, so that a plan runs them."""
 
 
 def ways_to_shorten(definitions: Iterable[Mapping[str, Any]]) -> str:
@@ -49,7 +49,7 @@ def ways_to_shorten(definitions: Iterable[Mapping[str, Any]]) -> str:
     The package's own tools cannot be deferred.
     """
     names = {str(definition.get("name")) for definition in definitions}
-    if names <= OWN_TOOLS:
+    if names <= PACKAGE_TOOLS:
         return "Start a new conversation"
     return "Start a new conversation, defer tools"
 
@@ -157,19 +157,19 @@ def with_loaded(
 
 
 def discovered_in(
-    messages: Iterable[ChatMessage], catalog: Catalog, own: Collection[str] = ()
+    messages: Iterable[ChatMessage], catalog: Catalog, custom: Collection[str] = ()
 ) -> list[ToolSpec]:
     """Find the tools that a conversation has loaded and not unloaded since, in that order, each
     once.
 
-    `own` names a person's own synthetic tools, which load tools too. Leaves out tools that are not
-    available now.
+    `custom` names a person's own synthetic tools, which load tools too. Leaves out tools that are
+    not available now.
     """
     names: dict[str, None] = {}
     for message in messages:
         if message.role != "tool" or not isinstance(message.content, str):
             continue
-        if message.name in (SEARCH_TOOLS, LOAD_TOOLS, *own):
+        if message.name in (SEARCH_TOOLS, LOAD_TOOLS, *custom):
             names.update(dict.fromkeys(loaded_in(message.content)))
         elif message.name == UNLOAD_TOOLS:
             for name in loaded_in(message.content):
@@ -178,35 +178,35 @@ def discovered_in(
 
 
 def first_presented(
-    messages: Iterable[ChatMessage], own: Collection[str] = ()
+    messages: Iterable[ChatMessage], custom: Collection[str] = ()
 ) -> dict[str, tuple[int, bool]]:
     """Find where a conversation first presents each loaded tool, even if it unloaded it since.
 
     Maps the wire name to the message's index, and whether the message is a result from one of this
-    package's tools rather than the person's `own`.
+    package's tools rather than the person's `custom` ones.
     """
     places: dict[str, tuple[int, bool]] = {}
     for index, message in enumerate(messages):
         if (
             message.role == "tool"
             and isinstance(message.content, str)
-            and message.name in (SEARCH_TOOLS, LOAD_TOOLS, *own)
+            and message.name in (SEARCH_TOOLS, LOAD_TOOLS, *custom)
         ):
             for name in loaded_in(message.content):
-                places.setdefault(name, (index, message.name not in own))
+                places.setdefault(name, (index, message.name not in custom))
     return places
 
 
 def schemas_presented(
     messages: Iterable[ChatMessage],
     tools: Iterable[ToolSpec],
-    own: Collection[str] = (),
+    custom: Collection[str] = (),
     delivery: Delivery = "bridge",
 ) -> set[ToolName]:
     """Find the tools whose current schemas, or functions with `code`, are readable in the search
     results.
     """
-    finding = (SEARCH_TOOLS, LOAD_TOOLS, *own)
+    finding = (SEARCH_TOOLS, LOAD_TOOLS, *custom)
     texts = [each.content for each in messages if each.role == "tool" and each.name in finding]
     read = [text for text in texts if isinstance(text, str)]
     return {

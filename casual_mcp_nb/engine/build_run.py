@@ -5,14 +5,15 @@ offered to which model, and the prompt.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from casual_mcp_nb.base.config import ToolSetConfig
 from casual_mcp_nb.base.config_base import NO_OPTIONS, TOOL_CHOICES, RequestOptions
 from casual_mcp_nb.base.limits import check_parts
-from casual_mcp_nb.cassettes.replayer import Recorder
+from casual_mcp_nb.cassettes.replayer import Recorder, Replayer
+from casual_mcp_nb.config.templates import TemplateLibrary
 from casual_mcp_nb.conversation.conversation import repaired
 from casual_mcp_nb.conversation.event import (
     CALL_TOOL,
@@ -23,24 +24,53 @@ from casual_mcp_nb.conversation.event import (
     TaskReported,
     TurnStarted,
 )
-from casual_mcp_nb.engine.conversation_state import Chat
+from casual_mcp_nb.engine.conversation_state import ConversationState
+from casual_mcp_nb.engine.deliveries import Deliveries
 from casual_mcp_nb.engine.dispatch import Dispatcher, TaskReport, due_reports
+from casual_mcp_nb.engine.instructions import Instructions
 from casual_mcp_nb.engine.offered_tools import OfferedTools
-from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.options import TurnLimits, TurnOptions
 from casual_mcp_nb.engine.prefix import PromptPrefix
+from casual_mcp_nb.engine.preflight import PreflightChecks
 from casual_mcp_nb.engine.run import Run
 from casual_mcp_nb.engine.setup import TurnSetup
 from casual_mcp_nb.engine.small_models import SmallModelAid
 from casual_mcp_nb.engine.system_prompt import system_prompt, unused_system_notices
 from casual_mcp_nb.engine.tool_view import ToolView, cut_notices
+from casual_mcp_nb.engine.tools import ChatNames, ChatTools
 from casual_mcp_nb.engine.turn_tools import TurnTools
 from casual_mcp_nb.engine.window import ContextWindow
 from casual_mcp_nb.errors import UnknownNameError
+from casual_mcp_nb.own_tools.toolbox import Mocks
+from casual_mcp_nb.servers.server_manager import ServerManager
 
 if TYPE_CHECKING:
+    from casual_llm import Model
     from casual_llm.messages import ChatMessage
 
     from casual_mcp_nb.providers.chat_model import ChatModel
+
+
+class Chat(Protocol):
+    """What preparing a turn needs of a chat. See `McpToolChat`."""
+
+    server_manager: ServerManager
+    state: ConversationState
+    tool_sets: dict[str, ToolSetConfig]
+    templates: TemplateLibrary
+    limits: TurnLimits
+    system: str | None
+    context: Mapping[str, Any]
+    tools: ChatTools
+    checks: PreflightChecks
+    mocks: Mocks
+    names: ChatNames
+    deliveries: Deliveries
+    instructions: Instructions
+    tape: Recorder | Replayer | None
+
+    async def ready_model(self, name: str | Model | ChatModel | None) -> ChatModel:
+        """Get a model that is ready for calls."""
 
 
 async def build_run(chat: Chat, setup: TurnSetup, emit: Callable[[Event], None]) -> Run:
@@ -58,7 +88,6 @@ async def build_run(chat: Chat, setup: TurnSetup, emit: Callable[[Event], None])
     offer = await _offer(chat, setup, conversation, on_notice)
     prompt = await _prompt(chat, setup, conversation, offer)
     run = Run(
-        chat=chat,
         setup=setup,
         emit=emit,
         now=now,
@@ -68,14 +97,18 @@ async def build_run(chat: Chat, setup: TurnSetup, emit: Callable[[Event], None])
         dispatcher=offer.dispatcher,
         messages=conversation.so_far,
         system=prompt.system,
-        context=prompt.window,
+        window=prompt.window,
         prefix=prompt.prefix,
+        limits=chat.limits,
+        large_results=chat.state.large_results,
+        seen_notices=chat.state.seen_notices,
     )
     started = _turn_started(conversation.messages, run)
 
     chat.state.last_selection = offer.tools.view.selection_key
     if setup.in_history and isinstance(chat.tape, Recorder):
-        _record_start(chat.tape, started, prompt.own_system, run, conversation.earlier)
+        servers = chat.server_manager.names
+        _record_start(chat.tape, started, prompt.own_system, run, conversation.earlier, servers)
     emit(started)
     for report in conversation.reports:
         emit(TaskReported(0, report.number, report.text, at=now()))
@@ -166,10 +199,19 @@ async def _offer(
     options = setup.options
     model = await chat.ready_model(options.given.get("model"))
     view = await chat.tools.connected_view(options.applied_to(chat.state.selection), model)
-    for own_tool in chat.tools.own:
-        own_tool.check(view.catalog)
+    for custom_tool in chat.tools.custom:
+        custom_tool.check(view.catalog)
     notices = _notices_on_servers(chat, view)
-    tools = TurnTools(chat, view, model, conversation.so_far, on_notice)
+    tools = TurnTools(
+        view,
+        model,
+        conversation.so_far,
+        source=chat.tools,
+        deliveries=chat.deliveries,
+        large_results=chat.state.large_results,
+        result_tokens=chat.limits.result_tokens,
+        on_notice=on_notice,
+    )
     dispatcher = build_dispatcher(
         chat, tools, options, on_notice=on_notice, aid=SmallModelAid(model.small)
     )
@@ -201,17 +243,17 @@ async def _prompt(
 ) -> _Prompt:
     """Render the system prompt, and compare with the request before."""
     model, view, state = offer.model, offer.tools.view, chat.state
-    own_system = await system_prompt(chat, setup.options, model, view)
+    own_system = await system_prompt(setup.options, model, view, chat.templates, chat.system)
     has_tools = bool(view.definitions or offer.tools.discovered)
     new_selection = state.last_selection not in ("", view.selection_key)
     before = setup.recorded if conversation.has_steps else setup.before
     return _Prompt(
         own_system=own_system,
         system=chat.instructions.added(own_system, view, chat.server_manager),
-        window=await state.contexts.of(model, conversation.earlier),
+        window=await state.windows.of(model, conversation.earlier),
         prefix=PromptPrefix.after(before, model, conversation.so_far, new_selection),
         notices=(
-            *unused_system_notices(chat, setup.options, model),
+            *unused_system_notices(setup.options, model, chat.system),
             *model.sendable(tools=has_tools).notices,
         ),
     )
@@ -221,7 +263,7 @@ def _new_notices(
     chat: Chat, conversation: _Conversation, offer: _Offer, prompt: _Prompt
 ) -> list[Notice]:
     """Collect what the person was not told in an earlier turn of the conversation."""
-    first, told = not conversation.earlier, chat.state.notice_history
+    first, told = not conversation.earlier, chat.state.seen_notices
     notices = list(map(Notice, conversation.repairs))
     notices += map(Notice, told.new(prompt.notices, first=first))
     notices += told.changed(offer.notices, first=first)
@@ -240,7 +282,7 @@ def _notices_on_servers(chat: Chat, view: ToolView) -> tuple[Notice, ...]:
         *chat.checks.missing(view, chat.server_manager, chat.tool_sets),
         *chat.state.consent.unknown_tools(),
         *chat.tools.exclusions.notices(view.catalog),
-        *chat.tools.meanings.notices(),
+        *chat.tools.written_texts.notices(),
         *chat.tools.skill_notices(),
     )
 
@@ -307,7 +349,12 @@ def _turn_started(messages: Sequence[ChatMessage], run: Run) -> TurnStarted:
 
 
 def _record_start(
-    recorder: Recorder, started: TurnStarted, system: str, run: Run, earlier: int
+    recorder: Recorder,
+    started: TurnStarted,
+    system: str,
+    run: Run,
+    earlier: int,
+    servers: Collection[str],
 ) -> None:
     """Have a cassette record how a turn of the conversation begins."""
     options = run.setup.options
@@ -323,5 +370,5 @@ def _record_start(
         earlier,
         run.tools.view.selection.model_dump(mode="json"),
         sent,
-        run.chat.server_manager.names,
+        servers,
     )

@@ -21,7 +21,7 @@ from casual_mcp_nb.base.content import LargeResult, ToolResult, format_result
 from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
 from casual_mcp_nb.conversation.event import (
-    OWN_TOOLS,
+    PACKAGE_TOOLS,
     SYNTHETIC,
     ApprovalAnswered,
     ApprovalAsked,
@@ -565,7 +565,7 @@ def _runs_in_replays(tool: ToolName, outcome: CallOutcome) -> bool:
     person's own synthetic tools.
     """
     if tool.server == SYNTHETIC:
-        return is_program(tool) or tool.tool not in OWN_TOOLS
+        return is_program(tool) or tool.tool not in PACKAGE_TOOLS
     return tool.server == NOTEBOOK or (outcome.result is not None and outcome.result.mocked)
 
 

@@ -426,7 +426,7 @@ class McpToolChat:
             UsageError: It is not a synthetic tool, or a built-in tool or a server's tool has its
                 name.
         """
-        self.tools.add_own(tool, self._log)
+        self.tools.add_custom(tool, self._log)
 
     def remove_synthetic_tool(self, name: str) -> None:
         """Remove a tool that `add_synthetic_tool` added.
@@ -434,7 +434,7 @@ class McpToolChat:
         Raises:
             UnknownNameError: There is no such tool.
         """
-        self.tools.remove_own(name)
+        self.tools.remove_custom(name)
 
     async def remove_server(self, name: str) -> None:
         """End a server and forget it, its tools, its entries in the selection and its approvals.
@@ -454,7 +454,7 @@ class McpToolChat:
             )
         self.consent.forget_server(name)
         self.tools.changes.forget(name)
-        self.tools.meanings.forget(name)
+        self.tools.written_texts.forget(name)
         await self.server_manager.remove(name)
         await self.tools.update()
 
@@ -480,7 +480,7 @@ class McpToolChat:
         them.
 
         They are under the same rules for approval as servers that are added. End them with
-        `server_manager.close_own`.
+        `server_manager.close_added`.
 
         Args:
             servers: Servers by name: a config, or the server itself if it lives in this process.
@@ -491,8 +491,7 @@ class McpToolChat:
         """
         other = self.apart(self.consent)
         manager = other.server_manager = self.server_manager.beside(servers)
-        tools = other.tools = replace(self.tools, server_manager=manager)
-        tools.embedding, tools._meaning = self.tools.embedding, self.tools.meaning
+        tools = other.tools = self.tools.beside(manager)
         consent = replace(
             self.consent.apart(), tool_changes=tools.changes, config_of=manager.config_of
         )
@@ -520,13 +519,13 @@ class McpToolChat:
             if isinstance(server, ServerConfig) and (always := always_loaded(name, server)):
                 other.selection.always_loaded = (*other.selection.always_loaded, *always)
         try:
-            await manager.connect(manager._own)
+            await manager.connect(manager.added)
             await tools.update()
-            for name in manager._own:
+            for name in manager.added:
                 if name in manager.absent:
                     raise ConnectError(f"Server {shown(name)} {manager.absent[name]}", server=name)
         except BaseException:
-            await manager.close_own()
+            await manager.close_added()
             raise
         return other
 

@@ -1,34 +1,18 @@
-"""What a conversation remembers between its turns, and what a turn needs of its chat."""
+"""What a conversation remembers between its turns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol
 
-from casual_mcp_nb.base.config import ToolSetConfig
 from casual_mcp_nb.base.selection import Selection
-from casual_mcp_nb.cassettes.replayer import Recorder, Replayer
-from casual_mcp_nb.config.templates import TemplateLibrary
 from casual_mcp_nb.conversation.event import Event, QuestionKind
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.consent import Consent
-from casual_mcp_nb.engine.deliveries import Deliveries
-from casual_mcp_nb.engine.instructions import Instructions
 from casual_mcp_nb.engine.large_results import LargeResults
-from casual_mcp_nb.engine.notices import NoticeHistory, ServerLogs
-from casual_mcp_nb.engine.options import TurnLimits
-from casual_mcp_nb.engine.preflight import PreflightChecks
-from casual_mcp_nb.engine.tools import ChatNames, ChatTools
+from casual_mcp_nb.engine.notices import SeenNotices, ServerLogs
 from casual_mcp_nb.engine.window import ContextWindows
-from casual_mcp_nb.own_tools.toolbox import Mocks, Toolbox
-from casual_mcp_nb.providers.factory import ModelFactory
-from casual_mcp_nb.servers.server_manager import ServerManager
-
-if TYPE_CHECKING:
-    from casual_llm import Model
-
-    from casual_mcp_nb.providers.chat_model import ChatModel
 
 
 class RunningTurn(Protocol):
@@ -64,8 +48,8 @@ class ConversationState:
     selection: Selection
     consent: Consent
     large_results: LargeResults
-    contexts: ContextWindows = field(default_factory=ContextWindows)
-    notice_history: NoticeHistory = field(default_factory=NoticeHistory)
+    windows: ContextWindows = field(default_factory=ContextWindows)
+    seen_notices: SeenNotices = field(default_factory=SeenNotices)
     last_selection: str = ""
     last_turn: Turn | None = None
     running: set[RunningTurn] = field(default_factory=set)
@@ -89,27 +73,3 @@ class ConversationState:
         if self._shared is None or self._shared[0] is not key:
             self._shared = key, self.selection.snapshot()
         return self._shared[1]
-
-
-class Chat(Protocol):
-    """The parts of a chat that a turn needs. See `McpToolChat`."""
-
-    server_manager: ServerManager
-    models: ModelFactory
-    state: ConversationState
-    tool_sets: dict[str, ToolSetConfig]
-    templates: TemplateLibrary
-    limits: TurnLimits
-    system: str | None
-    context: Mapping[str, Any]
-    tools: ChatTools
-    checks: PreflightChecks
-    mocks: Mocks
-    toolbox: Toolbox
-    names: ChatNames
-    deliveries: Deliveries
-    instructions: Instructions
-    tape: Recorder | Replayer | None
-
-    async def ready_model(self, name: str | Model | ChatModel | None) -> ChatModel:
-        """Get a model that is ready for calls."""

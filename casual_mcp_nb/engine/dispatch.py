@@ -403,7 +403,7 @@ class Dispatcher:
             # Servers may have changed their tools meanwhile.
             tool = self.tools.synthetic[name]
         if isinstance(tool, GuardedTool) and self.worker is not None:
-            spec = tool.own.spec
+            spec = tool.custom.spec
             wrong = await asyncio.to_thread(problems, spec.input_schema, arguments, self.worker)
             if wrong:
                 return CallOutcome("error", mismatch(spec, arguments, wrong))

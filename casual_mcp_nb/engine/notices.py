@@ -22,8 +22,8 @@ MAX_LOG_CHARACTERS = 500_000
 _MAX_NAMES = 12
 
 
-class NoticeHistory:
-    """This conversation's notices, so that none appears twice."""
+class SeenNotices:
+    """What the person was told in a conversation, so that no notice appears twice."""
 
     def __init__(self) -> None:
         self._texts: set[str] = set()

@@ -26,10 +26,10 @@ from casual_mcp_nb.conversation.event import (
 )
 from casual_mcp_nb.conversation.step import ToolCall, read_call
 from casual_mcp_nb.conversation.turn import PlannedCall, Trace, Turn
-from casual_mcp_nb.discovery.synthetic import BUILT_IN
+from casual_mcp_nb.discovery.synthetic import HARMLESS_TOOLS
 from casual_mcp_nb.engine.build_run import build_dispatcher
 from casual_mcp_nb.engine.calls import Calls
-from casual_mcp_nb.engine.conversation_state import Chat
+from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.offered_tools import OfferedTools
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.programs import program_spec
@@ -48,14 +48,14 @@ _MAX_DIFF_LINES = 60
 
 
 def planned_calls(
-    turn: Turn, catalog: Catalog, own: Sequence[ToolSpec], worker: Worker
+    turn: Turn, catalog: Catalog, custom: Sequence[ToolSpec], worker: Worker
 ) -> list[PlannedCall]:
     """List the calls in a turn's last answer that did not run."""
     answers = turn.trace.of(StepFinished)
     if not answers:
         return []
     ended = {event.call_id for event in turn.trace.of(ToolFinished)}
-    by_name = {RUN_CODE: program_spec(()), **{tool.name: tool for tool in own}}
+    by_name = {RUN_CODE: program_spec(()), **{tool.name: tool for tool in custom}}
 
     def check(tool: ToolSpec, arguments: Mapping[str, Any]) -> Sequence[str]:
         errors = problems(tool.input_schema, arguments, worker)
@@ -68,13 +68,13 @@ def planned_calls(
 
     planned = []
     for call in answers[-1].message.tool_calls or ():
-        if call.id not in ended and call.function.name not in BUILT_IN:
+        if call.id not in ended and call.function.name not in HARMLESS_TOOLS:
             planned.append(plan(call))
     return planned
 
 
 async def run_planned(
-    chat: Chat,
+    chat: McpToolChat,
     calls: Sequence[PlannedCall],
     options: TurnOptions,
     step: int,
@@ -90,8 +90,8 @@ async def run_planned(
     with chat.toolbox.injecting(options.given.get("context") or ()):
         view = await chat.tools.connected_view(options.applied_to(chat.state.selection))
         tools = {tool.tool_name: tool for tool in view.catalog}
-        for own in chat.tools.own:
-            tools[own.spec.tool_name] = own.spec
+        for custom_tool in chat.tools.custom:
+            tools[custom_tool.spec.tool_name] = custom_tool.spec
         _check_unchanged(calls, tools)
         discovered = {}
         for call in calls:

@@ -45,10 +45,9 @@ from casual_mcp_nb.conversation.event import (
     TextEdited,
 )
 from casual_mcp_nb.conversation.step import EMPTY_RESULT, text_of, with_report
-from casual_mcp_nb.discovery.synthetic import BUILT_IN
+from casual_mcp_nb.discovery.synthetic import HARMLESS_TOOLS
 from casual_mcp_nb.engine.answers import CALL_CHARACTERS, CallNames, TextPieces, too_long, within
 from casual_mcp_nb.engine.calls import Calls, as_presented, search_event
-from casual_mcp_nb.engine.conversation_state import Chat
 from casual_mcp_nb.engine.cut_answers import CutAnswers
 from casual_mcp_nb.engine.dispatch import (
     CallOutcome,
@@ -63,11 +62,12 @@ from casual_mcp_nb.engine.edits import (
     RequestEdit,
     SystemEdit,
     ToolsEdit,
-    edited_view,
     index_of,
 )
+from casual_mcp_nb.engine.large_results import LargeResults
 from casual_mcp_nb.engine.missed_search import missed_tool
-from casual_mcp_nb.engine.notices import ServerLogs
+from casual_mcp_nb.engine.notices import SeenNotices, ServerLogs
+from casual_mcp_nb.engine.options import TurnLimits
 from casual_mcp_nb.engine.prefix import PromptPrefix
 from casual_mcp_nb.engine.setup import TurnSetup
 from casual_mcp_nb.engine.turn_tools import TurnTools
@@ -95,7 +95,6 @@ class Run:
     """One turn while it runs.
 
     Args:
-        chat: The chat of its conversation.
         setup: What the turn was set up with.
         emit: Records an event.
         now: The turn's clock, see `TurnSetup.clock`.
@@ -103,11 +102,11 @@ class Run:
         dispatcher: Runs single calls.
         messages: The conversation so far, including the new message but no system message, and the
             messages of recorded steps. Grows.
-        context: The part of the conversation that fits into the model's context window.
+        window: Trims the conversation to the model's context window.
         prefix: The previous request, to compare with the next one.
+        seen_notices: What the person was told in this conversation.
     """
 
-    chat: Chat
     setup: TurnSetup
     emit: Callable[[Event], None]
     now: Callable[[], float]
@@ -116,15 +115,17 @@ class Run:
     dispatcher: Dispatcher
     messages: list[ChatMessage]
     system: str
-    context: ContextWindow
+    window: ContextWindow
     prefix: PromptPrefix
+    limits: TurnLimits
+    large_results: LargeResults
+    seen_notices: SeenNotices
 
     def __post_init__(self) -> None:
         setup, given = self.setup, self.setup.options.given
         steps: Sequence[StepStarted] = ()
         if setup.recorded is not None:
             steps = setup.recorded.trace.of(StepStarted)
-        self.limits = self.chat.limits
         self._max_steps: int = given.get("max_steps") or self.limits.max_steps
         self._stream = given.get("stream") is not False
         repair = given.get("repair_calls")
@@ -139,7 +140,7 @@ class Run:
             self.limits,
             self.emit,
             self.now,
-            self.chat.state.large_results,
+            self.large_results,
             setup.tasks,
         )
         self._aid = self.dispatcher.aid
@@ -213,7 +214,7 @@ class Run:
                 return
             self._has_called = True
             if self.setup.plan_only and not all(
-                call.function.name in BUILT_IN for call in message.tool_calls
+                call.function.name in HARMLESS_TOOLS for call in message.tool_calls
             ):
                 return
             calls = message.tool_calls
@@ -315,10 +316,10 @@ class Run:
         tools = self.tools
         definitions = tools.definitions()
         other_tokens = self._system_tokens + tools.view.manifest_tokens
-        trimmed = self.context.trim(self.messages, other_tokens + definitions.tokens)
+        trimmed = self.window.trim(self.messages, other_tokens + definitions.tokens)
         left_out = trimmed.left_out
         if left_out or trimmed.over is not None:
-            for event in self.context.events(step, trimmed, self.now()):
+            for event in self.window.events(step, trimmed, self.now()):
                 self.emit(event)
         if left_out:
             tools.leave_out(left_out)
@@ -334,8 +335,8 @@ class Run:
                 self._system_tokens,
                 tools.view.manifest_tokens,
                 definitions.tokens,
-                trimmed.history,
-                trimmed.results,
+                trimmed.text_tokens,
+                trimmed.result_tokens,
             ),
             left_out=left_out,
             options=sendable.options.shown(),
@@ -444,13 +445,13 @@ class Run:
         sent, self._overflowed = self._last_sent, (*self._overflowed, error)
         if sent is None or len(self._overflowed) > _MAX_OVERFLOWS:
             return False
-        self.context.shrink(self.model, sent.tokens.total, error.tokens)
+        self.window.shrink(self.model, sent.tokens.total, error.tokens)
         other_tokens = (
             self._system_tokens
             + self.tools.view.manifest_tokens
             + self.tools.definitions(sent.left_out).tokens
         )
-        if self.context.trim(self.messages, other_tokens).left_out <= sent.left_out:
+        if self.window.trim(self.messages, other_tokens).left_out <= sent.left_out:
             return False
         stated = f", which reads {error.window:,} tokens" if error.window else ""
         self._notify_once(
@@ -590,9 +591,7 @@ class Run:
                 self.system, self._system_tokens = edit.text, _prompt_tokens(edit.text)
                 self.emit(RequestEdited(step, system=edit.text, at=self.now()))
             case ToolsEdit() if edit.off or edit.loaded:
-                view = edited_view(edit, self.tools.view, self.chat.tools.view)
-                await view.measure()
-                self.tools.use_view(view)
+                await self.tools.edit(edit)
                 self.emit(RequestEdited(step, off=edit.off, loaded=edit.loaded, at=self.now()))
 
     def _edit_text(self, step: int, edit: MessageEdit) -> None:
@@ -602,14 +601,14 @@ class Run:
         if text == before:
             return
         self.messages[index] = self.messages[index].model_copy(update={"content": text})
-        self.context.forget(index)
+        self.window.forget(index)
         self.emit(TextEdited(step, edit.call_id, text, before, self.now()))
 
     def _notify(self, text: str) -> None:
         self.emit(Notice(text, at=self.now()))
 
     def _notify_once(self, text: str) -> None:
-        for new in self.chat.state.notice_history.new([text]):
+        for new in self.seen_notices.new([text]):
             self._notify(new)
 
     async def _notify_of_missed_search(self) -> None:
@@ -620,14 +619,14 @@ class Run:
             )
 
     def _read_usage(self, estimated: int, usage: TokenUsage) -> None:
-        self.context.calibration.learn(estimated, usage)
-        if notice := self.context.cut_by_server(estimated, usage.prompt_tokens):
+        self.window.calibration.learn(estimated, usage)
+        if notice := self.window.cut_by_server(estimated, usage.prompt_tokens):
             self._notify_once(notice)
 
     def _first_message_tokens(self, messages: int) -> int:
         """Estimate the tokens in a request's first messages."""
         system = 1 if self.system and messages else 0
-        return self._system_tokens * system + self.context.tokens_of(messages - system)
+        return self._system_tokens * system + self.window.tokens_of(messages - system)
 
 
 _MAX_OVERFLOWS = 1

@@ -4,25 +4,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from casual_mcp_nb.engine.conversation_state import Chat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.errors import shown
 
 if TYPE_CHECKING:
+    from casual_mcp_nb.config.templates import TemplateLibrary
     from casual_mcp_nb.providers.chat_model import ChatModel
 
 DEFAULT_TEMPLATE = "default"
 
 
-async def system_prompt(chat: Chat, options: TurnOptions, model: ChatModel, view: ToolView) -> str:
-    """Render the system prompt, without the server instructions."""
+async def system_prompt(
+    options: TurnOptions,
+    model: ChatModel,
+    view: ToolView,
+    templates: TemplateLibrary,
+    default: str | None,
+) -> str:
+    """Render the system prompt, without the server instructions.
+
+    Args:
+        options: The turn's options, which may have a prompt or name a template.
+        model: The model, which may have a template.
+        view: The tools, which a template may list.
+        templates: The templates.
+        default: The chat's prompt for turns and models that have none, if it has one.
+    """
     given = options.given
     system, template = prompt_source(
-        given.get("system"), given.get("template"), model.template, chat.system
+        given.get("system"), given.get("template"), model.template, default
     )
     if system is None:
-        system = await chat.templates.render_async(
+        system = await templates.render_async(
             template, tools=view.offered, variables=given.get("variables")
         )
     return system
@@ -37,9 +51,11 @@ def prompt_source(
     return system, model_template or DEFAULT_TEMPLATE if template is None else template
 
 
-def unused_system_notices(chat: Chat, options: TurnOptions, model: ChatModel) -> tuple[str, ...]:
+def unused_system_notices(
+    options: TurnOptions, model: ChatModel, default: str | None
+) -> tuple[str, ...]:
     """Build a notice if the model's template replaces the chat's system prompt."""
-    if not (chat.system and model.template) or any(
+    if not (default and model.template) or any(
         options.given.get(name) is not None for name in ("system", "template")
     ):
         return ()

@@ -18,7 +18,7 @@ from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tokens import definition_tokens, estimate_tokens
 from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolName, ToolSpec
 from casual_mcp_nb.base.wire_names import is_wire_name
-from casual_mcp_nb.conversation.event import CALL_TOOL, LOAD_TOOLS, OWN_TOOLS, SYNTHETIC, Notice
+from casual_mcp_nb.conversation.event import CALL_TOOL, LOAD_TOOLS, PACKAGE_TOOLS, SYNTHETIC, Notice
 from casual_mcp_nb.discovery.browse import browse_tools
 from casual_mcp_nb.discovery.manifest import (
     generate_manifest,
@@ -57,7 +57,7 @@ OnLog = Callable[[str, str, str], None]
 
 
 @dataclass(frozen=True, eq=False)
-class OwnTool:
+class CustomTool:
     """A person's own synthetic tool.
 
     Args:
@@ -90,7 +90,7 @@ class OwnTool:
                 f"{shown(str(name))} cannot be the name of a tool.",
                 hint="Use up to 64 letters, digits, _ and -.",
             )
-        if name in OWN_TOOLS:
+        if name in PACKAGE_TOOLS:
             raise UsageError(f"{shown(name)} is a built-in tool.", hint="Give yours another name.")
         parameters = definition.get("parameters") or {"type": "object", "properties": {}}
         schema = checked_schema(parameters, name)
@@ -127,7 +127,7 @@ class GuardedTool:
     If it raises, only its call fails, and it loads only the tools that the turn permits.
     """
 
-    own: OwnTool
+    custom: CustomTool
     deferred: Collection[ToolSpec]
     loaded: set[ToolName]
     delivery: Delivery = "definitions"
@@ -135,17 +135,17 @@ class GuardedTool:
     @property
     def name(self) -> str:
         """Its name."""
-        return self.own.spec.name
+        return self.custom.spec.name
 
     @property
     def definition(self) -> dict[str, Any]:
         """The definition that the model reads."""
-        return dict(self.own.spec.definition)
+        return dict(self.custom.spec.definition)
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
         """Run the tool."""
         try:
-            result = await self.own.tool.execute(args)
+            result = await self.custom.tool.execute(args)
             content, tools = (
                 str(result.content),
                 [self._tool_name(tool) for tool in result.newly_loaded_tools],
@@ -189,7 +189,7 @@ class GuardedTool:
         return next(named, ToolName("", tool.name))
 
     def _log(self, level: str, text: str) -> None:
-        self.own.on_log(self.name, level, text)
+        self.custom.on_log(self.name, level, text)
 
 
 _USAGE = (
@@ -285,7 +285,7 @@ class ToolView:
     blocked: frozenset[ToolName] = frozenset()
     problem: str = ""
     excluded: frozenset[ToolName] = frozenset()
-    own: tuple[OwnTool, ...] = ()
+    custom: tuple[CustomTool, ...] = ()
     instructions: Mapping[str, str] = field(default_factory=dict, repr=False)
     meaning: Meaning | None = field(default=None, repr=False)
     skills: tuple[Skill, ...] = ()
@@ -403,7 +403,9 @@ class ToolView:
         """Estimated tokens in the loaded tools' definitions, as far as they are sent, including the
         person's own.
         """
-        return sum(tool.tokens for tool in (*(() if self.coded else self.loaded), *self.own_specs))
+        return sum(
+            tool.tokens for tool in (*(() if self.coded else self.loaded), *self.custom_specs)
+        )
 
     @cached_property
     def deferred_tokens(self) -> int:
@@ -423,14 +425,14 @@ class ToolView:
         return max(sum(tool.tokens for tool in self.synthetic_specs) - self.manifest_tokens, 0)
 
     @cached_property
-    def own_specs(self) -> tuple[ToolSpec, ...]:
+    def custom_specs(self) -> tuple[ToolSpec, ...]:
         """The person's own synthetic tools' definitions, as the model reads them."""
-        return tuple(own.spec for own in self.own)
+        return tuple(custom.spec for custom in self.custom)
 
     @cached_property
     def custom_names(self) -> frozenset[str]:
         """The names of the person's own synthetic tools."""
-        return frozenset(spec.name for spec in self.own_specs)
+        return frozenset(spec.name for spec in self.custom_specs)
 
     @cached_property
     def synthetic_specs(self) -> tuple[ToolSpec, ...]:
@@ -453,7 +455,7 @@ class ToolView:
         """The tools that a conversation starts with: the loaded tools, if they are defined, and the
         synthetic ones.
         """
-        return (*(() if self.coded else self.loaded), *self.own_specs, *self.synthetic_specs)
+        return (*(() if self.coded else self.loaded), *self.custom_specs, *self.synthetic_specs)
 
     @cached_property
     def undeferred_tokens(self) -> int:
@@ -461,7 +463,9 @@ class ToolView:
 
         The tool that reads skills would list them.
         """
-        tools = sum(tool.tokens for tool in (*self.loaded, *self.own_specs)) + self.deferred_tokens
+        tools = (
+            sum(tool.tokens for tool in (*self.loaded, *self.custom_specs)) + self.deferred_tokens
+        )
         if not self.skills:
             return tools
         listed = list_skills(self.skills, self.selection.manifest_max_tokens // 2, summaries=True)
@@ -511,25 +515,25 @@ class ToolView:
         discovered = tuple(discovered)
         if delivery is None:
             delivery = self._delivery
-        own: dict[str, SyntheticTool] = {
+        tools: dict[str, SyntheticTool] = {
             each.spec.name: GuardedTool(each, self.deferred, {*discovered}, delivery)
-            for each in self.own
+            for each in self.custom
         }
         if delivery == "code":
-            own[CodeTool.name] = CodeTool(self.loaded)
+            tools[CodeTool.name] = CodeTool(self.loaded)
         if self.skills:
-            own[ReadSkillTool.name] = ReadSkillTool(
+            tools[ReadSkillTool.name] = ReadSkillTool(
                 self.skills, "" if self.searches_skills else self._skill_list
             )
         if not self.deferred and not self.searches_skills:
-            return own
+            return tools
         # A model that reads about calling first calls what it has not found.
         last: dict[str, SyntheticTool] = {}
         if delivery == "bridge" and self.deferred:
             last[CallTool.name] = CallTool(self.loader)
         if self.selection.strategy == "browse":
             return (
-                own
+                tools
                 | browse_tools(
                     self.deferred,
                     categories=self.manifest,
@@ -557,7 +561,7 @@ class ToolView:
             presented=presented,
             skills=self.skills,
         )
-        return own | {search.name: search} | last
+        return tools | {search.name: search} | last
 
     @property
     def loader(self) -> str:
@@ -603,7 +607,7 @@ class ViewSources:
     tool_sets: Mapping[str, ToolSetConfig] = field(default_factory=dict)
     blocked: frozenset[ToolName] = frozenset()
     excluded: frozenset[ToolName] = frozenset()
-    own: tuple[OwnTool, ...] = ()
+    custom: tuple[CustomTool, ...] = ()
     instructions: Mapping[str, str] = field(default_factory=dict)
     window: int | None = None
     meaning: Meaning | None = None
@@ -636,11 +640,11 @@ def compile_view(sources: ViewSources, selection: Selection) -> ToolView:
         defer_all=selection.defer_all,
         always_loaded=selection.always_loaded,
     )
-    own = sources.own
+    custom = sources.custom
     if tool_set is not None and not tool_set.servers:
-        own = ()
-    elif any(each.spec.name in catalog.by_wire_name for each in own):
-        own = tuple(each for each in own if each.spec.name not in catalog.by_wire_name)
+        custom = ()
+    elif any(each.spec.name in catalog.by_wire_name for each in custom):
+        custom = tuple(each for each in custom if each.spec.name not in catalog.by_wire_name)
     readable: tuple[Skill, ...] = ()
     if not problem:
         readable = permitted_skills(sources.skills, selection.servers, tool_set)
@@ -652,7 +656,7 @@ def compile_view(sources: ViewSources, selection: Selection) -> ToolView:
         blocked=sources.blocked,
         problem=problem,
         excluded=sources.excluded,
-        own=own,
+        custom=custom,
         instructions=sources.instructions if selection.instructions else {},
         meaning=sources.meaning,
         skills=readable,
@@ -692,7 +696,7 @@ class ViewCache:
             if (
                 sources.catalog is not before.catalog
                 or sources.blocked != before.blocked
-                or sources.own is not before.own
+                or sources.custom is not before.custom
                 or sources.skills is not before.skills
             ):
                 self._sources, self._views = sources, {}

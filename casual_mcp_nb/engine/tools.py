@@ -20,7 +20,7 @@ from casual_mcp_nb.discovery.synthetic import SyntheticTool
 from casual_mcp_nb.discovery.toolsets import check_tool_set, resolve_tool_set
 from casual_mcp_nb.engine.instructions import are_enabled
 from casual_mcp_nb.engine.options import always_loaded, mode_of
-from casual_mcp_nb.engine.tool_view import OnLog, OwnTool, ToolView, ViewCache, ViewSources
+from casual_mcp_nb.engine.tool_view import CustomTool, OnLog, ToolView, ViewCache, ViewSources
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, closest, did_you_mean, shown
 from casual_mcp_nb.own_tools.toolbox import ALL_TOOLS, NOTEBOOK
 from casual_mcp_nb.servers.server_manager import ServerManager
@@ -113,12 +113,12 @@ class ToolChangeTracker:
     Args:
         pinned: Returns for a server whether to block a changed tool until somebody accepts the
             change.
-        own: Servers whose changes are the person's own, and so need no report.
+        unwatched: Servers whose changes are the person's own.
     """
 
-    def __init__(self, pinned: Callable[[str], bool], own: Collection[str] = ()) -> None:
+    def __init__(self, pinned: Callable[[str], bool], unwatched: Collection[str] = ()) -> None:
         self._pinned = pinned
-        self._own = own
+        self._unwatched = unwatched
         self.catalog = Catalog()
         self._accepted: dict[ToolName, ToolSpec] = {}
         self._riskiest: dict[ToolName, ToolSpec] = {}
@@ -154,7 +154,7 @@ class ToolChangeTracker:
             return
         self.catalog = catalog
         for tool in catalog:
-            if tool.server in self._own:
+            if tool.server in self._unwatched:
                 self._accepted[tool.tool_name] = self._riskiest[tool.tool_name] = tool
                 continue
             before = self._accepted.setdefault(tool.tool_name, tool)
@@ -296,7 +296,7 @@ def described_tool(tool: ToolSpec, text: Described) -> ToolSpec:
     )
 
 
-class MeaningTracker:
+class WrittenTexts:
     """Remembers for which definition of a tool a person wrote other texts, and which texts do not
     fit theirs any more.
     """
@@ -305,9 +305,9 @@ class MeaningTracker:
         self._meant = dict(meant or {})
         self._stale: dict[ToolName, str] = {}
 
-    def copy(self, written_now: Mapping[ToolName, str]) -> MeaningTracker:
+    def copy(self, written_now: Mapping[ToolName, str]) -> WrittenTexts:
         """Copy it, with other texts for some tools that were written for these definitions."""
-        return MeaningTracker({**self._meant, **written_now})
+        return WrittenTexts({**self._meant, **written_now})
 
     def fit(self, tool: ToolSpec, written_for: str | None = None) -> bool:
         """Check whether the texts for a tool were written for its present definition."""
@@ -387,18 +387,18 @@ class ChatTools:
     tool_sets: Mapping[str, ToolSetConfig]
     window: Callable[[], int | None]
     strict: bool = False
-    own: tuple[OwnTool, ...] = ()
+    custom: tuple[CustomTool, ...] = ()
 
     def __post_init__(self) -> None:
-        self.changes = ToolChangeTracker(self._is_pinned, own={NOTEBOOK})
+        self.changes = ToolChangeTracker(self._is_pinned, unwatched={NOTEBOOK})
         self.exclusions = Exclusions(self.server_manager.config_of)
         self._views = ViewCache()
         self._relisting = Relisting(lambda: self.server_manager.fresh, self.update)
         self._instruction_texts: tuple[Catalog, Mapping[str, str]] = Catalog(), {}
-        self._last_view: tuple[str, tuple[OwnTool, ...], ToolView | None] = "", (), None
+        self._last_view: tuple[str, tuple[CustomTool, ...], ToolView | None] = "", (), None
         self._descriptions: Mapping[ToolName, Described] = {}
         self._described: tuple[Catalog, Catalog] = Catalog(), Catalog()
-        self.meanings = MeaningTracker()
+        self.written_texts = WrittenTexts()
         self._meaning: Meaning | None = None
         self.embedding: EmbeddingLike = None
 
@@ -436,6 +436,12 @@ class ChatTools:
         self._meaning = meaning
         self.abandon()
 
+    def beside(self, server_manager: ServerManager) -> ChatTools:
+        """Create the tools of other servers, with the same embedding model and synthetic tools."""
+        other = replace(self, server_manager=server_manager)
+        other.embedding, other._meaning = self.embedding, self._meaning
+        return other
+
     def described(self, descriptions: Mapping[ToolName, Described]) -> ChatTools:
         """Copy these tools with some descriptions replaced, which only the model reads."""
         other = copy.copy(self)
@@ -450,7 +456,7 @@ class ChatTools:
             for tool in self.changes.catalog
             if tool.tool_name in descriptions
         }
-        other.meanings = self.meanings.copy(written_now)
+        other.written_texts = self.written_texts.copy(written_now)
         return other
 
     def accept(self, name: ToolName) -> None:
@@ -459,7 +465,7 @@ class ChatTools:
         Raises:
             UnknownNameError: It has not changed.
         """
-        accepted = self.meanings.accept(name)
+        accepted = self.written_texts.accept(name)
         if not accepted or name in self.changes.changes:
             self.changes.accept(name)
         self._described = Catalog(), Catalog()
@@ -470,7 +476,7 @@ class ChatTools:
         """
         # Which texts fit is found out when the catalog is described.
         _ = self.catalog
-        return [*self.changes.notices(), *self.meanings.notices(), *self.skill_notices()]
+        return [*self.changes.notices(), *self.written_texts.notices(), *self.skill_notices()]
 
     def skill_notices(self) -> list[Notice]:
         """Collect a notice for each skill that its server has changed since it was first listed."""
@@ -491,7 +497,9 @@ class ChatTools:
                 texts = config.descriptions if config is not None else {}
                 for tool in tools:
                     own_texts = texts.get(tool.name)
-                    if own_texts is not None and self.meanings.fit(tool, own_texts.written_for):
+                    if own_texts is not None and self.written_texts.fit(
+                        tool, own_texts.written_for
+                    ):
                         properties = tool.input_schema.get("properties") or {}
                         given = own_texts.texts
                         parameters = {
@@ -502,7 +510,7 @@ class ChatTools:
                         changed[tool.tool_name] = described_tool(
                             tool, {**given, "parameters": parameters}
                         )
-                    if tool.tool_name in self._descriptions and self.meanings.fit(tool):
+                    if tool.tool_name in self._descriptions and self.written_texts.fit(tool):
                         described = changed.get(tool.tool_name, tool)
                         changed[tool.tool_name] = described_tool(
                             described, self._descriptions[tool.tool_name]
@@ -596,7 +604,7 @@ class ChatTools:
         if (
             self.catalog is view.catalog
             and self.changes.blocked == view.blocked
-            and view.own is self.own
+            and view.custom is self.custom
             and self.server_manager.known_skills is view.listed_skills
         ):
             return view
@@ -629,15 +637,16 @@ class ChatTools:
 
         For any thread.
         """
-        catalog, key, blocked, own = self.catalog, selection.key(), self.changes.blocked, self.own
-        last_key, last_own, last = self._last_view
+        catalog, key = self.catalog, selection.key()
+        blocked, custom = self.changes.blocked, self.custom
+        last_key, last_custom, last = self._last_view
         skills = self.server_manager.known_skills
         same = (
             last is not None
             and key is last_key
             and catalog is last.catalog
             and blocked is last.blocked
-            and own is last_own
+            and custom is last_custom
         )
         if last is not None and same and skills is last.listed_skills:
             return last
@@ -646,7 +655,7 @@ class ChatTools:
             tool_sets=self.tool_sets,
             blocked=blocked,
             excluded=self.exclusions.of(catalog),
-            own=own,
+            custom=custom,
             instructions=self._instructions(catalog),
             window=window or self.window(),
             meaning=self._meaning,
@@ -655,7 +664,7 @@ class ChatTools:
         view = self._views.get(sources, selection)
         # A toolset can be given another content under the same name, and models have other windows.
         if selection.tool_set is None and selection.discovery != "auto" and selection.key() is key:
-            self._last_view = key, own, view
+            self._last_view = key, custom, view
         return view
 
     def _instructions(self, catalog: Catalog) -> Mapping[str, str]:
@@ -676,18 +685,19 @@ class ChatTools:
             self._instruction_texts = catalog, texts
         return self._instruction_texts[1]
 
-    def add_own(self, tool: SyntheticTool, on_log: OnLog) -> None:
+    def add_custom(self, tool: SyntheticTool, on_log: OnLog) -> None:
         """Add the person's own synthetic tool. It replaces one with the same name."""
-        own = OwnTool(tool, on_log)
-        own.check(self.changes.catalog)
-        self.own = (*(each for each in self.own if each.spec.name != own.spec.name), own)
+        added = CustomTool(tool, on_log)
+        added.check(self.changes.catalog)
+        others = [each for each in self.custom if each.spec.name != added.spec.name]
+        self.custom = (*others, added)
 
-    def remove_own(self, name: str) -> None:
+    def remove_custom(self, name: str) -> None:
         """Remove the person's own synthetic tool."""
-        names = [each.spec.name for each in self.own]
+        names = [each.spec.name for each in self.custom]
         if name not in names:
             raise UnknownNameError("synthetic tool", name, names)
-        self.own = tuple(each for each in self.own if each.spec.name != name)
+        self.custom = tuple(each for each in self.custom if each.spec.name != name)
 
     async def close(self) -> None:
         """Cancel a listing in progress, and the embedding model's work."""

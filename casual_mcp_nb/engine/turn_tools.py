@@ -17,9 +17,11 @@ from casual_mcp_nb.discovery.synthetic import (
     schemas_presented,
     used_in,
 )
+from casual_mcp_nb.engine.deliveries import Deliveries
+from casual_mcp_nb.engine.edits import ToolsEdit, edited_view
 from casual_mcp_nb.engine.large_results import DEFINITION as READ_ON
 from casual_mcp_nb.engine.large_results import TOKENS as READ_ON_TOKENS
-from casual_mcp_nb.engine.large_results import ReadResultTool, handles_in
+from casual_mcp_nb.engine.large_results import LargeResults, ReadResultTool, handles_in
 from casual_mcp_nb.engine.notices import unseen, view_changes
 from casual_mcp_nb.engine.offered_tools import OfferedTools
 from casual_mcp_nb.engine.tool_view import ToolView, cut_notices
@@ -28,7 +30,7 @@ from casual_mcp_nb.errors import shown
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
-    from casual_mcp_nb.engine.conversation_state import Chat
+    from casual_mcp_nb.engine.tools import ChatTools
     from casual_mcp_nb.providers.chat_model import ChatModel
 
 
@@ -52,14 +54,17 @@ class TurnTools(OfferedTools):
 
     They change when a search loads or unloads some (`load`, `unload`), when the model calls one
     that no search has found (`load_directly`), when servers change theirs (`refresh`), when the
-    person edits them (`use_view`), and when the model cannot load deferred tools by itself
+    person edits them (`edit`), and when the model cannot load deferred tools by itself
     (`refuse_native`).
 
     Args:
-        chat: The chat, whose servers have the tools.
         view: The tools as the turn begins.
         model: The model, which decides the delivery.
         messages: The conversation, which tells what was found and called before. It grows.
+        source: Has the tools of the chat's servers, as they change.
+        deliveries: Chooses the delivery.
+        large_results: What `read_result` reads.
+        result_tokens: How many tokens of a result the model reads at once, or 0 for no limit.
         on_notice: Tells the person.
 
     Attributes:
@@ -68,10 +73,14 @@ class TurnTools(OfferedTools):
 
     def __init__(
         self,
-        chat: Chat,
         view: ToolView,
         model: ChatModel,
         messages: Sequence[ChatMessage],
+        *,
+        source: ChatTools,
+        deliveries: Deliveries,
+        large_results: LargeResults,
+        result_tokens: int,
         on_notice: Callable[[Notice], None],
     ) -> None:
         discovered = {}
@@ -80,12 +89,12 @@ class TurnTools(OfferedTools):
             if tool.wire_name in view.deferred_by_name:
                 discovered[tool.wire_name] = tool
         super().__init__(view, discovered, {}, used_in(messages, view.catalog))
-        self._source = chat.tools
-        self._deliveries = chat.deliveries
+        self._source = source
+        self._deliveries = deliveries
         self._model = model
         self._messages = messages
-        self._large_results = chat.state.large_results
-        self._result_tokens = chat.limits.result_tokens
+        self._large_results = large_results
+        self._result_tokens = result_tokens
         self._on_notice = on_notice
         self._told: list[Notice] = []
         self._for_message: tuple[str, ...] = ()
@@ -103,13 +112,19 @@ class TurnTools(OfferedTools):
         if view is before:
             # Nothing changed, or another call of this step has seen it first.
             return
-        self.use_view(view)
+        self._use(view)
         on_definitions = unseen((*self._source.change_notices(), *view.notices), self._told)
         for notice in (*view_changes(before, view), *on_definitions):
             self._told.append(notice)
             self._on_notice(notice)
 
-    def use_view(self, view: ToolView) -> None:
+    async def edit(self, edit: ToolsEdit) -> None:
+        """Offer other tools until the turn ends, as the person wishes."""
+        view = edited_view(edit, self.view, self._source.view)
+        await view.measure()
+        self._use(view)
+
+    def _use(self, view: ToolView) -> None:
         """Offer another view. What was found stays found, as far as the view still defers it."""
         self.view = view
         for name in tuple(self.discovered):

@@ -55,14 +55,15 @@ class TrimResult(NamedTuple):
     """The part of a conversation that goes into a request.
 
     Args:
-        history: Estimated tokens in these messages, without tool results.
+        text_tokens: Estimated tokens in these messages, without tool results.
+        result_tokens: Those in the tool results.
         over: The whole request's tokens if they exceed the window. Otherwise, None.
     """
 
     left_out: int = 0
     exchanges: int = 0
-    history: int = 0
-    results: int = 0
+    text_tokens: int = 0
+    result_tokens: int = 0
     over: int | None = None
 
 
@@ -110,18 +111,18 @@ class ContextWindow:
             del self.counted[same:]
         for message in messages[len(self.counted) :]:
             self.counted.append((message, message_tokens(message, self.count)))
-        history = results = 0
+        texts = results = 0
         for message, tokens in self.counted[self._left_out :]:
             if message.role == "tool":
                 results += tokens
             else:
-                history += tokens
+                texts += tokens
         if self.window is None:
-            return TrimResult(history=history, results=results)
+            return TrimResult(text_tokens=texts, result_tokens=results)
         limit = self.window - self.reserve
-        size = self.calibration.predict(other_tokens + history + results)
+        size = self.calibration.predict(other_tokens + texts + results)
         if size <= limit and not self._left_out:
-            return TrimResult(history=history, results=results)
+            return TrimResult(text_tokens=texts, result_tokens=results)
         starts = list(exchanges(messages, self.earlier))
         exchange = next((n for n, start in enumerate(starts) if start >= self._left_out), 0)
         while size > limit and exchange < len(starts) - 1:
@@ -129,12 +130,12 @@ class ContextWindow:
                 if message.role == "tool":
                     results -= tokens
                 else:
-                    history -= tokens
-            size = self.calibration.predict(other_tokens + history + results)
+                    texts -= tokens
+            size = self.calibration.predict(other_tokens + texts + results)
             exchange += 1
             self._left_out = starts[exchange]
         return TrimResult(
-            self._left_out, exchange, history, results, over=size if size > limit else None
+            self._left_out, exchange, texts, results, over=size if size > limit else None
         )
 
     def tokens_of(self, messages: int) -> int:
@@ -205,7 +206,7 @@ class ContextWindows:
         calibration = self._calibrations.get(key)
         if calibration is None:
             calibration = self._calibrations[key] = TokenCalibration()
-        window = context_of(model, calibration, self._counters.get(key))
+        window = window_of(model, calibration, self._counters.get(key))
         if last := self._last.get(key):
             window.counted = last.counted.copy()
         window.earlier = earlier
@@ -213,7 +214,7 @@ class ContextWindows:
         return window
 
 
-def context_of(
+def window_of(
     model: ChatModel, calibration: TokenCalibration, count: Callable[[str], int] | None
 ) -> ContextWindow:
     """Create the context window for a turn with a model, with a reserve for its answer."""

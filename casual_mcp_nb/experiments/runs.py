@@ -533,7 +533,7 @@ class Evaluating:
     async def close(self) -> None:
         """End the servers that were started for an arm."""
         for chat in self._chats:
-            await chat.server_manager.close_own()
+            await chat.server_manager.close_added()
         self._chats.clear()
 
     def end(self) -> None:

@@ -275,7 +275,7 @@ class SessionConsent(Namespace):
         )
         # Which texts fit is found out when the catalog is described.
         _ = tools.catalog
-        return (*unknown, *tools.meanings.notices())
+        return (*unknown, *tools.written_texts.notices())
 
     @property
     def step_mode(self) -> bool:

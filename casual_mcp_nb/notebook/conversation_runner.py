@@ -222,7 +222,9 @@ class ConversationRunner:
     def discovered(self) -> list[ToolSpec]:
         """The tools that searches in the conversation have loaded, in order."""
         return discovered_in(
-            self.messages, self._chat.catalog, {own.spec.name for own in self._chat.tools.own}
+            self.messages,
+            self._chat.catalog,
+            {tool.spec.name for tool in self._chat.tools.custom},
         )
 
     def prompt_at(self, index: int, text: str | None = None) -> tuple[int, list[ChatMessage]]:

@@ -395,8 +395,8 @@ class TurnService:
                 self._asking(lambda: self._plan(prompt, turn_options, options.get("attach"), turns))
             )
         turn.raise_for_status()
-        own = [own.spec for own in self._chat.tools.own]
-        calls = planned_calls(turn, catalog, own, self._chat.server_manager.worker)
+        custom = [tool.spec for tool in self._chat.tools.custom]
+        calls = planned_calls(turn, catalog, custom, self._chat.server_manager.worker)
         step = turn.steps[-1].index
 
         async def steps(chosen: Sequence[PlannedCall]) -> ToolCalls:

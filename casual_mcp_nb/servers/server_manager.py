@@ -128,7 +128,7 @@ class ServerManager:
         self._with_skills: tuple[int, tuple[ServerResources, ...]] = -1, ()
         self._closed = False
         self._beside: weakref.WeakSet[ServerManager] = weakref.WeakSet()
-        self._own: Mapping[str, _ToolServer] = {}
+        self._added: Mapping[str, _ToolServer] = {}
         self.disabled = {name for name, config in servers.items() if not config.enabled}
         for name, config in servers.items():
             self._connections[name] = self._new_connection(name, config)
@@ -204,7 +204,7 @@ class ServerManager:
     def beside(self, servers: Mapping[str, ServerConfig | FastMCP[Any] | None]) -> ServerManager:
         """Create a manager with other servers, which shares this one's other connections.
 
-        End it with `close_own`.
+        End it with `close_added`.
 
         Args:
             servers: Servers in place of those with these names, or besides them. None leaves one
@@ -225,21 +225,26 @@ class ServerManager:
         other._known = _KnownTools([], other._absent)
         other._with_skills, other._beside = (-1, ()), weakref.WeakSet()
         other.disabled = self.disabled - servers.keys()
-        own = {}
+        added = {}
         for name, server in servers.items():
             if isinstance(server, ServerConfig):
-                own[name] = other._new_connection(name, server)
+                added[name] = other._new_connection(name, server)
             elif server is not None:
-                own[name] = other._new_connection(name, server=server)
-        other._connections |= own
-        other._own = own
+                added[name] = other._new_connection(name, server=server)
+        other._connections |= added
+        other._added = added
         self._beside.add(other)
         return other
 
-    async def close_own(self) -> None:
+    @property
+    def added(self) -> Collection[str]:
+        """The names of the servers that `beside` has added."""
+        return self._added.keys()
+
+    async def close_added(self) -> None:
         """Close only the connections that `beside` has made."""
         async with asyncio.TaskGroup() as group:
-            for connection in self._own.values():
+            for connection in self._added.values():
                 group.create_task(connection.close())
 
     def attach(self, server: _ToolServer) -> None:

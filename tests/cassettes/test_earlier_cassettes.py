@@ -12,7 +12,7 @@ import pytest
 from cassettes.earlier.record import TURNS
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.conversation.event import OWN_TOOLS
+from casual_mcp_nb.conversation.event import PACKAGE_TOOLS
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.errors import CassetteMismatchError
 
@@ -80,11 +80,11 @@ def test_our_own_texts_and_rankings_may_have_been_others(
     assert unplayed == 0
     before, _ = replay(FILES[-1])
     names = [
-        [{tool["name"] for tool in step.request.tools} - OWN_TOOLS for step in turn.steps]
+        [{tool["name"] for tool in step.request.tools} - PACKAGE_TOOLS for step in turn.steps]
         for turn in turns
     ]
     assert names == [
-        [{tool["name"] for tool in step.request.tools} - OWN_TOOLS for step in turn.steps]
+        [{tool["name"] for tool in step.request.tools} - PACKAGE_TOOLS for step in turn.steps]
         for turn in before
     ]
     if change == "error":

@@ -576,7 +576,7 @@ def test_the_definition_carries_the_manifest_between_its_tags() -> None:
 @pytest.mark.defect("H14")
 def test_every_parameter_of_the_built_in_tools_has_a_short_description() -> None:
     from casual_mcp_nb.discovery.browse import browse_tools
-    from casual_mcp_nb.discovery.synthetic import BUILT_IN, ReadSkillTool
+    from casual_mcp_nb.discovery.synthetic import HARMLESS_TOOLS, ReadSkillTool
     from casual_mcp_nb.engine import large_results
     from casual_mcp_nb.engine.tool_view import CallTool
 
@@ -589,7 +589,7 @@ def test_every_parameter_of_the_built_in_tools_has_a_short_description() -> None
         large_results.DEFINITION,
         ReadSkillTool(()).definition,
     ]
-    assert {definition["name"] for definition in definitions} == BUILT_IN | {bridge["name"]}
+    assert {definition["name"] for definition in definitions} == HARMLESS_TOOLS | {bridge["name"]}
     for definition in definitions:
         for name, schema in definition["parameters"]["properties"].items():
             assert 0 < len(schema["description"]) <= 60, (definition["name"], name)

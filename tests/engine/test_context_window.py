@@ -30,7 +30,7 @@ from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.engine.window import ContextWindow, TokenCalibration, context_of, exchanges
+from casual_mcp_nb.engine.window import ContextWindow, TokenCalibration, exchanges, window_of
 from casual_mcp_nb.providers import factory as counting
 from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.factory import counter_for
@@ -238,7 +238,7 @@ def test_a_report_that_cannot_be_right_is_not_believed(
 )
 def test_room_is_kept_for_the_answer(window: int | None, most: int | None, reserve: int) -> None:
     assert (
-        context_of(model(window=window, max_tokens=most), TokenCalibration(), None).reserve
+        window_of(model(window=window, max_tokens=most), TokenCalibration(), None).reserve
         == reserve
     )
 
@@ -246,10 +246,10 @@ def test_room_is_kept_for_the_answer(window: int | None, most: int | None, reser
 def test_a_message_that_was_changed_is_measured_anew() -> None:
     messages: list[ChatMessage] = [asked(LONG), said("One."), asked(LONG)]
     context = ContextWindow()
-    before = context.trim(messages, 0).history
+    before = context.trim(messages, 0).text_tokens
     messages[2] = asked("Short.")
     context.forget(2)
-    assert context.trim(messages, 0).history < before - 400
+    assert context.trim(messages, 0).text_tokens < before - 400
 
 
 def test_an_image_is_counted_as_an_image_and_not_by_its_text() -> None:

@@ -211,7 +211,7 @@ async def test_what_a_trimmed_conversation_no_longer_presents_is_defined(chat: M
     await chat.run([UserMessage(content="Do it")], options, history=first.messages)
     assert isinstance(run, Run)
     assert names(run.request())[1] == ["weather__forecast", "weather__storms"]
-    run.context = ContextWindow(window=run.request().tokens.total - 1)
+    run.window = ContextWindow(window=run.request().tokens.total - 1)
     request = run.request()
     assert request.left_out == len(first.messages)
     assert names(request) == ([SEARCH, "read_result", "weather__forecast"], ["weather__storms"])

@@ -185,8 +185,6 @@ library."""
 
 ACROSS_FILES = {
     "_origin": "where a config came from, a private attribute of its classes",
-    "_meaning": "of `ToolSet`, set by the chat that copies it",
-    "_own": "of `ServerManager`, read by the chat that shares it",
     "_run_job": "of `Experiments`, which has no public way to run a job of one session only",
     "_ask_for_texts": "of `Experiments`, for its workshop",
     "_ask_for_texts_async": "of `Experiments`, for its workshop",
