@@ -1,23 +1,19 @@
-"""Run one model response's tool calls concurrently, within limits, including nested and repeated
-ones.
+"""Run the tool calls in a model's answer concurrently, within limits, with the calls nested in
+them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Container, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import count
-from typing import TYPE_CHECKING, Any, Self
-
-from pydantic_core import to_jsonable_python
+from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.arguments import parse_arguments
-from casual_mcp_nb.base.content import LargeResult, ToolResult, format_result
+from casual_mcp_nb.base.content import format_result
 from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
 from casual_mcp_nb.conversation.event import (
@@ -37,13 +33,13 @@ from casual_mcp_nb.conversation.event import (
 from casual_mcp_nb.conversation.step import UNANSWERED, NamedCall, ToolCall, is_program, loaded_in
 from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
 from casual_mcp_nb.engine.dispatch import CallListener, CallOutcome, Dispatcher, TaskDesk
-from casual_mcp_nb.engine.large_results import THROUGH_BRIDGE, LargeResults
+from casual_mcp_nb.engine.large_results import THROUGH_BRIDGE, LargeResults, Readable
+from casual_mcp_nb.engine.nesting import NestedCall, Nesting, ended_call
 from casual_mcp_nb.engine.options import TurnLimits
-from casual_mcp_nb.engine.results import characters_within, cut_result
-from casual_mcp_nb.engine.small_models import SmallModelAid
+from casual_mcp_nb.engine.outcomes import FinishedCall, ModelText
+from casual_mcp_nb.engine.repeats import Repeats
 from casual_mcp_nb.engine.throttles import ProgressThrottle
-from casual_mcp_nb.errors import RepeatedCallError, ToolCallError, UsageError, shown
-from casual_mcp_nb.own_tools.context import SCOPE, STOPPED
+from casual_mcp_nb.errors import shown
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
 from casual_mcp_nb.servers.tasks import FollowedTask
 
@@ -51,239 +47,127 @@ if TYPE_CHECKING:
     from casual_llm.messages import AssistantToolCall
 
 
-WARN_AFTER = 3
-"""After this many identical calls with the same result or failure, the model gets a warning."""
-END_AFTER = 5
-"""After this many identical failures, the turn ends.
-
-Successes do not end it: a model may ask often whether a job is done.
-"""
-
-_MAX_REASON = 200
-_MAX_RESULT = 300
-_MAX_FOR_APP = 2_000_000
-"""How long a result may be that is kept whole for an app, in characters."""
-
-_SYNTHETIC = f"{SYNTHETIC}:"
 _NOTHING: Mapping[str, str] = {}
-_JSON = json.JSONEncoder(sort_keys=True, default=str)
-
-_Identity = tuple[str, str, str]
-"""Tool, arguments, and result or error."""
 
 
-def _written(arguments: dict[str, Any] | str) -> str:
-    return arguments if isinstance(arguments, str) else _JSON.encode(arguments)
+@dataclass(eq=False, repr=False)
+class RunningCall:
+    """A call while it runs, with what it has reported.
 
-
-class Repeats:
-    """One turn's repeated calls.
-
-    Two calls are the same if their tool, arguments and result or error are. Within a step they
-    count once: the model has read nothing in between.
-    """
-
-    def __init__(self) -> None:
-        self._first: dict[tuple[str, str], tuple[int, dict[str, Any] | str]] = {}
-        self._steps: dict[_Identity, set[int]] = defaultdict(set)
-        self._error: RepeatedCallError | None = None
-        self._warned: set[_Identity] = set()
-        self._last_success = "", ""
-
-    @property
-    def last_useful(self) -> str:
-        """The last call that succeeded, with the beginning of its result, or empty if none did."""
-        name, text = self._last_success
-        if not name:
-            return ""
-        beginning = " ".join(text[: _MAX_RESULT * 2].split())
-        return f"{name}: {shown(beginning, _MAX_RESULT)}"
-
-    def record_success(
-        self,
-        step: int,
-        name: str,
-        arguments: dict[str, Any] | str,
-        text: str,
-        aid: SmallModelAid,
-    ) -> tuple[str, str]:
-        """Count a successful call by a model.
-
-        Returns:
-            A note to add to the result for the model, and the first time a notice for the person.
-            Otherwise, empty.
-        """
-        call, times = self._count(step, name, arguments, text)
-        if not name.startswith(_SYNTHETIC):
-            self._last_success = name, text
-            if reminder := aid.reminder(times):
-                return reminder, ""
-        if times < WARN_AFTER:
-            return "", ""
-        warning = (
-            f"\nThis call has now been made {times} times with the same arguments and the same"
-            " result. Do not make it again: use the result, change the arguments, or answer."
-        )
-        if call in self._warned:
-            return warning, ""
-        self._warned.add(call)
-        notice = (
-            f"The model made the same call of {shown(name)} {times} times, and the result was the"
-            " same each time: it was told."
-        )
-        return warning, notice
-
-    def _count(
-        self, step: int, name: str, arguments: dict[str, Any] | str, text: str
-    ) -> tuple[_Identity, int]:
-        """Count the steps in which a call occurred, and identify the call."""
-        at, first = self._first.setdefault((name, text), (step, arguments))
-        if at == step and first is arguments:
-            # Most results come once, and writing the arguments takes as long as all else here.
-            return (name, "", text), 1
-        self._steps[name, _written(first), text].add(at)
-        identity = (name, _written(arguments), text)
-        self._steps[identity].add(step)
-        return identity, len(self._steps[identity])
-
-    def record(self, step: int, name: str, arguments: dict[str, Any] | str, text: str) -> str:
-        """Count a failed call.
-
-        Returns:
-            A warning for the model, to add to the failure, or empty for the first times.
-        """
-        _, times = self._count(step, name, arguments, text)
-        if times >= END_AFTER:
-            reason = " ".join(text[: _MAX_REASON * 2].split())[:_MAX_REASON]
-            self._error = RepeatedCallError(
-                f"The model called {shown(name)} {times} times with the same arguments, "
-                f"and it failed each time with the same error: {reason}",
-                hint=(
-                    "Completed steps are kept. Correct the cause of the error, or tell the model to"
-                    " do something else."
-                ),
-            )
-        if times < WARN_AFTER:
-            return ""
-        return (
-            f"\nThis call has now failed {times} times in the same way. Do not make it again:"
-            " change the arguments, use another tool, or answer without it."
-        )
-
-    def check(self) -> None:
-        """Check that no call has failed too often."""
-        if self._error is not None:
-            raise self._error
-
-
-MAX_DEPTH = 5
-"""Maximum nesting depth for calls."""
-
-
-@dataclass(frozen=True)
-class NestedCall:
-    """A call that a function makes."""
-
-    id: str
-    parent: str
-    name: str
-    arguments: dict[str, Any]
-    depth: int
-
-
-def ended_call(
-    nested: NestedCall, tool: ToolSpec, outcome: CallOutcome, seconds: float, at: float = 0.0
-) -> ToolCall:
-    """Build the value for a nested call that has ended."""
-    return ToolCall(
-        id=nested.id,
-        name=tool.wire_name,
-        tool=tool.tool_name,
-        arguments=nested.arguments,
-        status=outcome.status,
-        result=encodable(outcome.text),
-        original=outcome.result or ToolResult(),
-        seconds=seconds,
-        at=at,
-    )
-
-
-@dataclass(eq=False)
-class Nesting:
-    """The calls nested in one call. An async context manager around it, which ends them with it.
+    It listens to the call, and emits the call's events.
 
     Args:
-        depth: How many calls are around this one.
+        dispatch: Has the dispatcher run it.
+        tasks: Keeps the task that the call becomes, or None if it waits for the task's end.
+        named: What the model wrote, or None for a call that a function makes.
+        recorded: The result's text in the cassette that is replayed, or None.
+        depth: How many calls are around it.
     """
 
-    call_id: str
-    values: Mapping[str, Any] = field(repr=False)
-    run: Callable[[NestedCall], Awaitable[ToolCall]]
+    step: int
+    id: str
+    tool: ToolName
+    dispatch: Callable[[CallListener], Awaitable[CallOutcome]]
+    emit: Callable[[Event], None]
+    now: Callable[[], float]
+    tasks: TaskDesk | None = None
+    named: NamedCall | None = None
+    recorded: str | None = None
     depth: int = 0
+    _permission: Permission | None = None
+    _task: int = 0
 
     def __post_init__(self) -> None:
-        self._numbers = count(1)
-        self._tasks: set[asyncio.Task[Any] | None] = set()
-        self._ended = False
+        call_id, emit, now = self.id, self.emit, self.now
+        self._progress = ProgressThrottle(
+            lambda report: emit(ToolProgress(call_id, *report, now()))
+        )
 
-    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolCall:
-        """Run a nested call in a separate task.
+    @property
+    def listener(self) -> CallListener:
+        """What the dispatcher reports to."""
+        return CallListener(
+            self._progress.add,
+            self._on_approval,
+            self._on_permission,
+            self._on_task if self.tasks is not None else None,
+        )
 
-        Raises:
-            ToolCallError: It failed or nobody approved it, it is nested too deep, or the call
-                around it has ended.
-            UsageError: There is no such tool, or the arguments have no JSON form.
+    def _on_approval(self, waiting: bool) -> None:
+        kind = ApprovalAsked if waiting else ApprovalAnswered
+        self.emit(kind(self.id, self.now()))
+
+    def _on_permission(self, decided: Permission) -> None:
+        self._permission = decided
+
+    def _on_task(self, started: FollowedTask) -> int:
+        assert self.tasks is not None
+        self._task = self.tasks.keep(started, self.step, self.id, self.emit, self.now)
+        return self._task
+
+    def stop(self) -> None:
+        """Emit that it was stopped. Its task goes on, if it has become one."""
+        self._progress.close()
+        text = stopped_with_task(self._task) if self._task else UNANSWERED
+        self.emit(
+            ToolFinished(
+                self.step,
+                self.id,
+                self.tool,
+                "stopped",
+                text,
+                at=self.now(),
+                permission=self._permission,
+            )
+        )
+
+    def finish(self, outcome: CallOutcome, read: Readable, text: ModelText) -> None:
+        """Emit how it ended.
+
+        Args:
+            outcome: How it ended for whoever called.
+            read: The part that the model reads at once.
+            text: What the model reads of it.
         """
-        call = await self.make_call(name, arguments)
-        if call.status != "ok":
-            raise ToolCallError(
-                call.result.removeprefix("Error: "), server=call.tool.server, tool=call.tool.tool
+        self._progress.close()
+        self.emit(
+            ToolFinished(
+                self.step,
+                self.id,
+                self.tool,
+                outcome.status,
+                text.of_call,
+                read.result,
+                self.now(),
+                self._permission,
+                read.large,
             )
-        return call
-
-    async def make_call(self, name: str, arguments: Mapping[str, Any]) -> ToolCall:
-        """Run a nested call in a separate task, in whatever status it ends.
-
-        Raises:
-            ToolCallError: It is nested too deep, or the call around it has ended.
-            UsageError: There is no such tool, or the arguments have no JSON form.
-        """
-        if self._ended:
-            raise ToolCallError(STOPPED)
-        if self.depth >= MAX_DEPTH:
-            raise ToolCallError(
-                f"Tool {shown(name)} was not called: {MAX_DEPTH} calls are nested in one another"
-                " already."
+        )
+        if (file := outcome.skill) is not None:
+            self.emit(
+                SkillRead(
+                    self.step,
+                    self.id,
+                    ToolName(file.server, file.name),
+                    file.path,
+                    file.tokens,
+                    file.digest,
+                    file.checked,
+                    self.now(),
+                )
             )
-        try:
-            jsonable = to_jsonable_python(dict(arguments))
-        except ValueError:
-            raise UsageError(f"The arguments for tool {shown(name)} have no JSON form.") from None
-        task = asyncio.current_task()
-        self._tasks.add(task)
-        try:
-            nested = NestedCall(
-                f"{self.call_id}/{next(self._numbers)}",
-                self.call_id,
-                name,
-                jsonable,
-                self.depth + 1,
+        if self._progress.left_out:
+            counts = (
+                f"{self._progress.received:,} times, and {self._progress.left_out:,} of them are"
+                " left out"
             )
-            return await self.run(nested)
-        finally:
-            self._tasks.discard(task)
-
-    async def __aenter__(self) -> Self:
-        self._token = SCOPE.set(self)
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        SCOPE.reset(self._token)
-        self._ended = True
-        if tasks := [task for task in self._tasks if task is not None]:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            self.emit(
+                Notice(
+                    f"Tool {shown(self.tool.tool)} reported progress {counts}.",
+                    self.tool.server,
+                    self.now(),
+                )
+            )
 
 
 @dataclass(eq=False, repr=False)
@@ -306,7 +190,6 @@ class Calls:
     repeats: Repeats = field(default_factory=Repeats)
     servers: list[str] = field(default_factory=list)
     _slots: asyncio.Semaphore | None = None
-    _recorded: Mapping[str, str] = field(default_factory=dict)
 
     async def run(
         self,
@@ -314,7 +197,7 @@ class Calls:
         calls: Sequence[AssistantToolCall],
         refused: Mapping[str, str],
         recorded: Mapping[str, str] = _NOTHING,
-    ) -> list[CallOutcome]:
+    ) -> list[FinishedCall]:
         """Run a step's calls concurrently. Refuses those beyond the limit.
 
         Args:
@@ -323,31 +206,34 @@ class Calls:
             refused: Errors in place of calls, by the calls' ids.
             recorded: The results' texts in the cassette that is replayed, by the calls' ids.
         """
-        self._recorded = recorded
         if len(calls) == 1 and not refused:
             # Most steps make one call, which needs no separate task.
-            call, named = calls[0], self.dispatcher.read(calls[0])
-            return [(await self._call(step, call, named, self._started(step, call, *named[:2])))[1]]
+            return [await self._run(self._start(step, calls[0], recorded))]
         limit = self.limits.max_calls_per_step
         over_limit = (
             f"Error: this call was not run: an answer can have {limit} calls. Make it again in your"
             " next answer."
         )
         refused = {**dict.fromkeys((call.id for call in calls[limit:]), over_limit), **refused}
-        ended = await self._run_all(step, [call for call in calls if call.id not in refused])
+        to_run = [call for call in calls if call.id not in refused]
+        finished = await self._run_all(step, to_run, recorded)
         if len(calls) > limit:
             text = (
                 f"The model made {len(calls):,} calls in one answer. The first {limit:,} were run."
             )
             self.emit(Notice(text, at=self.now()))
-        return [
-            self._refuse(step, call, refused[call.id]) if call.id in refused else ended[call.id]
-            for call in calls
-        ]
+        in_order = []
+        for call in calls:
+            if call.id in refused:
+                started = self._start(step, call, recorded)
+                in_order.append(_refused(started, refused[call.id]))
+            else:
+                in_order.append(finished[call.id])
+        return in_order
 
     async def _run_all(
-        self, step: int, calls: Sequence[AssistantToolCall]
-    ) -> dict[str, CallOutcome]:
+        self, step: int, calls: Sequence[AssistantToolCall], recorded: Mapping[str, str]
+    ) -> dict[str, FinishedCall]:
         """Run calls concurrently, those to unknown tools after the others, which may add the
         tools.
         """
@@ -355,55 +241,51 @@ class Calls:
         if len(unknown) == len(calls):
             unknown = set()
         self._slots = asyncio.Semaphore(self.limits.parallel_calls)
-        outcomes: dict[str, CallOutcome] = {}
-        read = []
+        started = []
         for call in calls:
             # Observers may set variables when a call starts, such as its span, which are for this
             # call only.
-            context, named = copy_context(), self.dispatcher.read(call)
-            read.append((context, call, named, context.run(self._started, step, call, *named[:2])))
-        for late in (False, True):
-            group = [each for each in read if (each[1].id in unknown) is late]
-            tasks = [
-                asyncio.create_task(self._call(step, call, named, tool, late), context=context)
-                for context, call, named, tool in group
-            ]
-            ended = await asyncio.gather(*tasks)
-            outcomes.update(
-                (call.id, visible)
-                for (_, call, _, _), (_, visible) in zip(group, ended, strict=True)
-            )
-        return outcomes
+            context, late = copy_context(), call.id in unknown
+            started.append((context, late, context.run(self._start, step, call, recorded, late)))
+        finished: dict[str, FinishedCall] = {}
+        for of_group in (False, True):
+            tasks = {}
+            for context, late, running in started:
+                if late is of_group:
+                    run = self._run(running)
+                    tasks[running.id] = asyncio.create_task(run, context=context)
+            finished.update(zip(tasks, await asyncio.gather(*tasks.values()), strict=True))
+        return finished
 
-    def _call(
+    def _start(
         self,
         step: int,
         call: AssistantToolCall,
-        named: NamedCall,
-        tool: ToolName,
+        recorded: Mapping[str, str],
         late: bool = False,
-    ) -> Coroutine[Any, Any, tuple[CallOutcome, CallOutcome]]:
-        """Prepare a call by the model that has started, see `_observed`."""
+    ) -> RunningCall:
+        """Read a call by the model, and emit that it starts."""
+        named = self.dispatcher.read(call)
         name, arguments, bridged = named
-
-        def read(text: str, outcome: CallOutcome) -> str:
-            text = worded(text, outcome)
-            return text if _runs_in_replays(tool, outcome) else self._recorded.get(call.id, text)
-
-        def worded(text: str, outcome: CallOutcome) -> str:
-            if not outcome.search and self.limits.result_format != "result":
-                text = format_result(text, self.limits.result_format, name, arguments)
-            if outcome.status != "ok":
-                return text + outcome.note + self.repeats.record(step, str(tool), arguments, text)
-            warning, notice = self.repeats.record_success(
-                step, str(tool), arguments, text, self.dispatcher.aid
+        tool, wire_name = self.dispatcher.tools.identify(name)
+        spec = self.dispatcher.tools.view.catalog.by_wire_name.get(wire_name)
+        app = spec.app if spec else ""
+        self.emit(
+            ToolStarted(
+                step, call.id, name, tool, arguments, self.now(), wire_name, parent=None, app=app
             )
-            if notice:
-                self.emit(Notice(notice, tool.server, self.now()))
-            return text + outcome.note + warning
-
-        run = partial(self.dispatcher.run, name, arguments, bridged=bridged, late=late)
-        return self._observed(step, call.id, tool, run, read)
+        )
+        return RunningCall(
+            step,
+            call.id,
+            tool,
+            partial(self.dispatcher.run, name, arguments, bridged=bridged, late=late),
+            self.emit,
+            self.now,
+            self.tasks,
+            named,
+            recorded.get(call.id),
+        )
 
     async def _nested(self, step: int, nested: NestedCall) -> ToolCall:
         """Run a call that a function makes."""
@@ -412,152 +294,91 @@ class Calls:
         self.emit(
             ToolStarted(step, nested.id, name, tool.tool_name, arguments, at, name, nested.parent)
         )
-        outcome, _ = await self._observed(
+        # The function needs the result, so no task goes on.
+        call = RunningCall(
             step,
             nested.id,
             tool.tool_name,
             partial(self.dispatcher.run, tool, arguments),
-            lambda text, _: text,
-            nested.depth,
+            self.emit,
+            self.now,
+            depth=nested.depth,
         )
-        return ended_call(nested, tool, outcome, self.now() - at, at)
+        finished = await self._run(call)
+        return ended_call(nested, tool, finished.outcome, self.now() - at, at)
 
-    async def _observed(
-        self,
-        step: int,
-        call_id: str,
-        tool: ToolName,
-        run: Callable[[CallListener], Awaitable[CallOutcome]],
-        read: Callable[[str, CallOutcome], str],
-        depth: int = 0,
-    ) -> tuple[CallOutcome, CallOutcome]:
-        """Run a call that has started, and emit its progress, its questions and its end.
-
-        Returns:
-            The outcome, and the outcome as the model reads it.
-        """
-        progress = ProgressThrottle(
-            lambda report: self.emit(ToolProgress(call_id, *report, self.now()))
-        )
-        permission: Permission | None = None
-
-        def on_approval(waiting: bool) -> None:
-            self.emit((ApprovalAsked if waiting else ApprovalAnswered)(call_id, self.now()))
-
-        def on_permission(decided: Permission) -> None:
-            nonlocal permission
-            permission = decided
-
-        task = 0
-
-        def on_task(started: FollowedTask) -> int:
-            nonlocal task
-            assert self.tasks is not None
-            task = self.tasks.keep(started, step, call_id, self.emit, self.now)
-            return task
-
-        self.servers.append(tool.server)
-        try:
-            # A function that makes a call needs the result.
-            may_go_on = self.tasks is not None and not depth
-            listener = CallListener(
-                progress.add, on_approval, on_permission, on_task if may_go_on else None
-            )
+    async def _run(self, call: RunningCall) -> FinishedCall:
+        """Run a call that has started, with the calls nested in it, to its end."""
+        server = call.tool.server
+        slot: AbstractAsyncContextManager[Any] = nullcontext()
+        if self._slots is not None and not call.depth:
             # A nested call takes no slot, since the call around it has one.
-            running = (
-                run(listener) if depth or self._slots is None else _in(self._slots, run, listener)
-            )
-            if tool.server == NOTEBOOK or is_program(tool):
-                # Functions and programs can make calls.
-                async with Nesting(
-                    call_id, self.dispatcher.context, partial(self._nested, step), depth
-                ):
-                    outcome = await running
-            else:
-                outcome = await running
-            text, result, large = await self._within_limit(outcome, call_id, tool)
-            if large is not None and self.dispatcher.tools.bridges:
-                text += THROUGH_BRIDGE
+            slot = self._slots
+        nesting: AbstractAsyncContextManager[Any] = nullcontext()
+        if server == NOTEBOOK or is_program(call.tool):
+            # Functions and programs can make calls.
+            run_nested = partial(self._nested, call.step)
+            nesting = Nesting(call.id, self.dispatcher.context, run_nested, call.depth)
+        self.servers.append(server)
+        try:
+            async with nesting, slot:
+                outcome = await call.dispatch(call.listener)
+            read = await self._within_limit(call, outcome)
         except asyncio.CancelledError:
-            progress.close()
-            text = stopped_with_task(task) if task else UNANSWERED
-            stopped = ToolFinished(
-                step, call_id, tool, "stopped", text, at=self.now(), permission=permission
-            )
-            self.emit(stopped)
+            call.stop()
             raise
         finally:
-            self.servers.remove(tool.server)
-        progress.close()
-        visible = CallOutcome(outcome.status, read(text, outcome), result, outcome.search)
-        ended = (visible.status, visible.text, visible.result, self.now(), permission, large)
-        self.emit(ToolFinished(step, call_id, tool, *ended))
-        if (read_file := outcome.skill) is not None:
-            name = ToolName(read_file.server, read_file.name)
-            file = read_file.path, read_file.tokens, read_file.digest, read_file.checked
-            self.emit(SkillRead(step, call_id, name, *file, self.now()))
-        if progress.left_out:
-            counts = f"{progress.received:,} times, and {progress.left_out:,} of them are left out"
-            self.emit(
-                Notice(
-                    f"Tool {shown(tool.tool)} reported progress {counts}.", tool.server, self.now()
-                )
-            )
-        return outcome, visible
+            self.servers.remove(server)
+        text = self._text_for_model(call, outcome, read.text)
+        call.finish(outcome, read, text)
+        return FinishedCall(outcome, text, read.result)
 
-    def _refuse(self, step: int, call: AssistantToolCall, text: str) -> CallOutcome:
-        name, arguments, _ = self.dispatcher.read(call)
-        tool = self._started(step, call, name, arguments)
-        text = self._recorded.get(call.id, text)
-        self.emit(ToolFinished(step, call.id, tool, "error", text, at=self.now()))
-        return CallOutcome("error", text)
+    def _text_for_model(self, call: RunningCall, outcome: CallOutcome, body: str) -> ModelText:
+        """Word what the model reads of a call.
 
-    def _started(
-        self, step: int, call: AssistantToolCall, name: str, arguments: dict[str, Any] | str
-    ) -> ToolName:
-        tool, wire_name = self.dispatcher.tools.identify(name)
-        spec = self.dispatcher.tools.view.catalog.by_wire_name.get(wire_name)
-        self.emit(
-            ToolStarted(
-                step,
-                call.id,
-                name,
-                tool,
-                arguments,
-                self.now(),
-                wire_name,
-                None,
-                spec.app if spec else "",
-            )
-        )
-        return tool
-
-    async def _within_limit(
-        self, outcome: CallOutcome, call_id: str, tool: ToolName
-    ) -> tuple[str, ToolResult | None, LargeResult | None]:
-        """Keep a large result and shorten it to its head.
-
-        Other outcomes keep their text and result.
+        Args:
+            call: The call.
+            outcome: How it ended for whoever called.
+            body: The part of the outcome's text that the model reads at once.
         """
-        text, result = encodable(outcome.text), outcome.result
-        limit = self.large_results.limit_for(tool.server, self.limits.result_tokens)
-        # No character is more than a token.
-        if (
-            outcome.search
-            or limit is None
-            or len(text) <= limit
-            or characters_within(text, limit) == len(text)
-        ):
-            if result is None or result.rows is None:
-                return text, result, None
-            noted, large = await self.large_results.keep_rows(call_id, result.rows, text)
-            return noted, result, large
-        head, large = await self.large_results.keep(call_id, result, text, limit)
-        if result is None:
-            return head, None, large
-        spec = self.dispatcher.tools.view.catalog.get(tool)
-        whole = result if spec is not None and spec.app and len(text) <= _MAX_FOR_APP else None
-        return head, replace(cut_result(result, limit), whole=whole), large
+        if call.named is None:
+            # The function has the whole text. This one is for the person.
+            return ModelText(body)
+        name, arguments, _ = call.named
+        heading, recorded = "", call.recorded
+        if outcome.search is None:
+            heading = format_result("", self.limits.result_format, name, arguments)
+        repeated = (call.step, str(call.tool), arguments, heading + body)
+        if outcome.status != "ok":
+            warning = self.repeats.record_failure(*repeated)
+        else:
+            warning, notice = self.repeats.record_success(*repeated, self.dispatcher.aid)
+            if notice:
+                self.emit(Notice(notice, call.tool.server, self.now()))
+        if _runs_in_replays(call.tool, outcome):
+            recorded = None
+        return ModelText(body, heading, outcome.note, warning, recorded)
+
+    async def _within_limit(self, call: RunningCall, outcome: CallOutcome) -> Readable:
+        """Shorten a large result to its head, and keep the whole."""
+        text, server = encodable(outcome.text), call.tool.server
+        limit = None
+        if outcome.search is None:
+            limit = self.large_results.limit_for(server, self.limits.result_tokens)
+        spec = self.dispatcher.tools.view.catalog.get(call.tool)
+        read = await self.large_results.within(
+            limit, call.id, text, outcome.result, for_app=spec is not None and bool(spec.app)
+        )
+        if read.large is not None and self.dispatcher.tools.bridges:
+            return read._replace(text=read.text + THROUGH_BRIDGE)
+        return read
+
+
+def _refused(call: RunningCall, text: str) -> FinishedCall:
+    """End a call that is not run, with a text that says why."""
+    outcome, read = CallOutcome("error", text), ModelText(text, recorded=call.recorded)
+    call.finish(outcome, Readable(text), read)
+    return FinishedCall(outcome, read)
 
 
 def _runs_in_replays(tool: ToolName, outcome: CallOutcome) -> bool:
@@ -575,15 +396,6 @@ def stopped_with_task(number: int) -> str:
         f"This call was stopped, but its task {number} goes on. Its result will be given to you as"
         " soon as it is there."
     )
-
-
-async def _in(
-    slots: asyncio.Semaphore,
-    run: Callable[[CallListener], Awaitable[CallOutcome]],
-    listener: CallListener,
-) -> CallOutcome:
-    async with slots:
-        return await run(listener)
 
 
 def search_event(

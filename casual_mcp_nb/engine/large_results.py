@@ -9,8 +9,8 @@ import hashlib
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from casual_mcp_nb.base.config import MIN_RESULT_TOKENS, ServerConfig
 from casual_mcp_nb.base.content import HANDLE_NOTE, KeptText, LargeResult, ToolResult, size_in_words
@@ -19,7 +19,12 @@ from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.conversation.event import CALL_TOOL, READ_RESULT
 from casual_mcp_nb.discovery.synthetic import SyntheticToolResult, synthetic_spec
-from casual_mcp_nb.engine.results import MAX_CHARACTERS_PER_TOKEN, characters_within, whole_of
+from casual_mcp_nb.engine.results import (
+    MAX_CHARACTERS_PER_TOKEN,
+    characters_within,
+    cut_result,
+    whole_of,
+)
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.isolation.worker import GaveUp, Worker
 
@@ -45,6 +50,9 @@ _PART_SHARE = 2
 _USUAL_LIMIT = 4_000
 
 _MAX_OFFSET_DIGITS = 12
+
+_MAX_FOR_APP = 2_000_000
+"""How long a result may be that is kept whole for an app, in characters."""
 
 _SPEC = synthetic_spec(
     READ_RESULT,
@@ -88,6 +96,20 @@ def handles_in(messages: Iterable[ChatMessage]) -> set[str]:
     return handles
 
 
+class Readable(NamedTuple):
+    """The part of a result that a model reads at once.
+
+    Args:
+        text: The whole text, or its head with a note on how to read on.
+        result: The result, cut as the text is.
+        large: What was kept of it, or None if the model reads everything.
+    """
+
+    text: str
+    result: ToolResult | None = None
+    large: LargeResult | None = None
+
+
 @dataclass(eq=False, repr=False)
 class LargeResults:
     """Keeps a chat's large results, in memory and within a limit, and answers questions about
@@ -115,31 +137,35 @@ class LargeResults:
         )
         return limit or None
 
-    async def keep(
-        self, call_id: str, result: ToolResult | None, text: str, limit: int
-    ) -> tuple[str, LargeResult]:
-        """Keep a large result, and shorten it to the part that the model reads."""
-        tokens = max(limit // _HEAD_SHARE, MIN_RESULT_TOKENS)
-        whole, other = await asyncio.to_thread(whole_of, result, text)
-        handle, size = await asyncio.to_thread(_handle_and_size, call_id, whole)
-        answer, plain = await self._described(handle, whole, tokens)
-        source = self._added(handle, KeptText(whole, plain))
-        if other:
-            other = f"{other[: characters_within(other, tokens // 2)].rstrip()}\n"
-        head = f"{other}{_head(handle, answer, size, tokens - estimate_tokens(other))}"
-        return head, LargeResult(handle, answer["what"], size, estimate_tokens(head), source)
+    async def within(
+        self,
+        limit: int | None,
+        call_id: str,
+        text: str,
+        result: ToolResult | None,
+        *,
+        for_app: bool = False,
+    ) -> Readable:
+        """Keep a result with more tokens than the limit, or a table of which the text has only the
+        first rows.
 
-    async def keep_rows(self, call_id: str, rows: TableRows, text: str) -> tuple[str, LargeResult]:
-        """Keep a whole table if the model reads only its first rows, and add a note on the
-        others.
+        Args:
+            limit: From `limit_for`.
+            call_id: The call's id, on which the handle depends.
+            text: The result's text.
+            result: The result, if there is more than the text.
+            for_app: Whether the cut result keeps the whole one, for the tool's app.
         """
-        handle, size = await asyncio.to_thread(_handle_and_size, call_id, rows.json)
-        source = self._added(handle, KeptText(rows.json))
-        noted = (
-            f"{text}\n[Result {handle}: {rows.what}, {size_in_words(size)}. {READ_RESULT}"
-            f" {_means({'unit': 'rows'})}.]"
-        )
-        return noted, LargeResult(handle, rows.what, size, estimate_tokens(noted), source)
+        if limit is not None and characters_within(text, limit) < len(text):
+            head, large = await self._keep(call_id, result, text, limit)
+            if result is None:
+                return Readable(head, None, large)
+            whole = result if for_app and len(text) <= _MAX_FOR_APP else None
+            return Readable(head, replace(cut_result(result, limit), whole=whole), large)
+        if result is not None and result.rows is not None:
+            noted, large = await self._keep_rows(call_id, result.rows, text)
+            return Readable(noted, result, large)
+        return Readable(text, result)
 
     async def ask(
         self, handle: str, question: Mapping[str, Any], tokens: int
@@ -159,6 +185,32 @@ class LargeResults:
         Unless for good, the next question starts it again.
         """
         await self.worker.aclose(for_good=for_good)
+
+    async def _keep(
+        self, call_id: str, result: ToolResult | None, text: str, limit: int
+    ) -> tuple[str, LargeResult]:
+        """Keep a large result, and shorten it to the part that the model reads."""
+        tokens = max(limit // _HEAD_SHARE, MIN_RESULT_TOKENS)
+        whole, other = await asyncio.to_thread(whole_of, result, text)
+        handle, size = await asyncio.to_thread(_handle_and_size, call_id, whole)
+        answer, plain = await self._described(handle, whole, tokens)
+        source = self._added(handle, KeptText(whole, plain))
+        if other:
+            other = f"{other[: characters_within(other, tokens // 2)].rstrip()}\n"
+        head = f"{other}{_head(handle, answer, size, tokens - estimate_tokens(other))}"
+        return head, LargeResult(handle, answer["what"], size, estimate_tokens(head), source)
+
+    async def _keep_rows(self, call_id: str, rows: TableRows, text: str) -> tuple[str, LargeResult]:
+        """Keep a whole table if the model reads only its first rows, and add a note on the
+        others.
+        """
+        handle, size = await asyncio.to_thread(_handle_and_size, call_id, rows.json)
+        source = self._added(handle, KeptText(rows.json))
+        noted = (
+            f"{text}\n[Result {handle}: {rows.what}, {size_in_words(size)}. {READ_RESULT}"
+            f" {_means({'unit': 'rows'})}.]"
+        )
+        return noted, LargeResult(handle, rows.what, size, estimate_tokens(noted), source)
 
     def _added(self, handle: str, source: KeptText) -> KeptText:
         """Keep a text as the newest one, and return it, or the equal one already here.

@@ -44,18 +44,12 @@ from casual_mcp_nb.conversation.event import (
     TextDelta,
     TextEdited,
 )
-from casual_mcp_nb.conversation.step import EMPTY_RESULT, text_of, with_report
+from casual_mcp_nb.conversation.step import EMPTY_RESULT, text_of
 from casual_mcp_nb.discovery.synthetic import HARMLESS_TOOLS
 from casual_mcp_nb.engine.answers import CALL_CHARACTERS, CallNames, TextPieces, too_long, within
 from casual_mcp_nb.engine.calls import Calls, as_presented, search_event
 from casual_mcp_nb.engine.cut_answers import CutAnswers
-from casual_mcp_nb.engine.dispatch import (
-    CallOutcome,
-    Dispatcher,
-    TaskReport,
-    due_reports,
-    report_with,
-)
+from casual_mcp_nb.engine.dispatch import Dispatcher, TaskReport, due_reports, report_with
 from casual_mcp_nb.engine.edits import (
     BeforeModelCall,
     MessageEdit,
@@ -68,6 +62,7 @@ from casual_mcp_nb.engine.large_results import LargeResults
 from casual_mcp_nb.engine.missed_search import missed_tool
 from casual_mcp_nb.engine.notices import SeenNotices, ServerLogs
 from casual_mcp_nb.engine.options import TurnLimits
+from casual_mcp_nb.engine.outcomes import FinishedCall
 from casual_mcp_nb.engine.prefix import PromptPrefix
 from casual_mcp_nb.engine.setup import TurnSetup
 from casual_mcp_nb.engine.turn_tools import TurnTools
@@ -361,7 +356,7 @@ class Run:
         return {call.id: text for call, text in zip(calls, texts, strict=False)}
 
     def _add_results(
-        self, step: int, calls: Sequence[AssistantToolCall], outcomes: Sequence[CallOutcome]
+        self, step: int, calls: Sequence[AssistantToolCall], finished: Sequence[FinishedCall]
     ) -> None:
         """Add call results to the conversation, in the calls' order, and load the tools that a
         search found.
@@ -371,20 +366,20 @@ class Run:
         reports: Sequence[TaskReport] = ()
         if self.setup.tasks is not None:
             reports = due_reports(self.setup.tasks, self.dispatcher.tape, len(self.messages))
-        carrier, added = report_with(calls, reports) if reports else ("", "")
-        for report in reports:
-            self.emit(TaskReported(step + 1, report.number, report.text, carrier, self.now()))
-        for call, outcome in zip(calls, outcomes, strict=True):
-            failed = outcome.status != "ok"
-            text = outcome.text
-            if added and call.id == carrier:
-                text = with_report(text, added)
+        carrier, report = report_with(calls, reports) if reports else ("", "")
+        for each in reports:
+            self.emit(TaskReported(step + 1, each.number, each.text, carrier, self.now()))
+        for call, ended in zip(calls, finished, strict=True):
+            layers = ended.text
+            if call.id == carrier:
+                layers = layers._replace(report=report)
+            text, failed = layers.in_message, ended.outcome.status != "ok"
             message = result_message(
-                call.function.name, call.id, text, failed=failed, result=outcome.result
+                call.function.name, call.id, text, failed=failed, result=ended.result
             )
             self.messages.append(message)
             self.setup.turn.trace.results[call.id] = message
-            if (search := outcome.search) is not None:
+            if (search := ended.outcome.search) is not None:
                 if isinstance(self.dispatcher.tape, Replayer):
                     deferred = self.tools.view.deferred_by_name
                     search = as_presented(search, text, deferred, self.tools.discovered)

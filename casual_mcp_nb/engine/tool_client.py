@@ -21,10 +21,10 @@ from casual_mcp_nb.conversation.audit import AuditRecord, Caller, size_of_argume
 from casual_mcp_nb.conversation.event import SYNTHETIC, Notice
 from casual_mcp_nb.conversation.step import NamedCall, ToolCall, named_call
 from casual_mcp_nb.engine.build_run import build_dispatcher
-from casual_mcp_nb.engine.calls import NestedCall, Nesting, ended_call
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.dispatch import CallListener, CallOutcome, Dispatcher
+from casual_mcp_nb.engine.nesting import NestedCall, Nesting, ended_call
 from casual_mcp_nb.engine.offered_tools import OfferedTools
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.tool_view import ToolView

@@ -32,12 +32,7 @@ from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.dispatch import TaskReport
 from casual_mcp_nb.engine.events import Observers
-from casual_mcp_nb.engine.results import (
-    characters_within,
-    cut_result,
-    result_text_async,
-    with_result,
-)
+from casual_mcp_nb.engine.results import result_text_async, with_result
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.notebook.blocking import awaited, blocking, on_engine
 from casual_mcp_nb.notebook.loop import EngineThread
@@ -193,20 +188,13 @@ class TaskRegister:
         task, text, result = entry.task, entry.task.error, entry.task.result
         if result is not None and not task.in_call:
             text = encodable(await result_text_async(result))
-            limit = self._chat.state.large_results.limit_for(
-                task.tool.server, self._chat.limits.result_tokens
-            )
-            if (
-                limit is not None
-                and len(text) > limit
-                and characters_within(text, limit) < len(text)
-            ):
-                text, _ = await self._chat.state.large_results.keep(
-                    f"task-{task.number}", result, text, limit
-                )
-                result = cut_result(result, limit)
-            if result.is_error:
-                text = text if text.startswith("Error") else f"Error: {text}"
+            large_results = self._chat.state.large_results
+            limit = large_results.limit_for(task.tool.server, self._chat.limits.result_tokens)
+            read = await large_results.within(limit, f"task-{task.number}", text, result)
+            text = read.text
+            if result.is_error and not text.startswith("Error"):
+                text = f"Error: {text}"
+            result = read.result
         ended = task.ended or time.time()
         # While the call waits, its own result has the rest.
         part = None if task.in_call else result

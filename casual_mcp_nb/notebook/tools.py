@@ -25,11 +25,11 @@ from casual_mcp_nb.conversation.event import SYNTHETIC, CallStatus, TextEdited
 from casual_mcp_nb.conversation.step import ToolCall, unloaded
 from casual_mcp_nb.discovery.synthetic import SyntheticTool
 from casual_mcp_nb.discovery.toolsets import filter_tools, resolve_tool_set
-from casual_mcp_nb.engine.calls import NestedCall, Nesting
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.direct_call import CallOutsideATurn
 from casual_mcp_nb.engine.dispatch import mocked_result
 from casual_mcp_nb.engine.events import Observers
+from casual_mcp_nb.engine.nesting import NestedCall, Nesting
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.engine.tools import EmbeddingLike

@@ -14,7 +14,7 @@ import pytest
 from casual_mcp_nb import Conversation, Inject, McpToolChat, Session, ToolContext
 from casual_mcp_nb.conversation.event import ServerLog, ToolFinished, ToolStarted
 from casual_mcp_nb.conversation.step import with_nested
-from casual_mcp_nb.engine.calls import MAX_DEPTH
+from casual_mcp_nb.engine.nesting import MAX_NESTED_CALLS
 from casual_mcp_nb.errors import ToolCallError, UsageError
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
@@ -139,7 +139,7 @@ def test_calls_are_nested_only_so_deep(session: Session) -> None:
         return context.call_tool("endless").result
 
     turn = session.chat("Go", model=asks("notebook__endless"), echo="none")
-    assert len(list(with_nested(turn.tool_calls))) == 1 + MAX_DEPTH
+    assert len(list(with_nested(turn.tool_calls))) == 1 + MAX_NESTED_CALLS
     assert turn.tool_calls[0].status == "error"
     with pytest.raises(ToolCallError):
         session.tools.call("endless")
