@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Literal, Self, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar
 
 from casual_mcp_nb.base.content import ContentPart
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList, count
@@ -39,6 +39,14 @@ TASK_STATUSES = ("working", "input_required", "completed", "failed", "cancelled"
 """The states that servers send."""
 OVER = ("completed", "failed", "cancelled", "lost")
 """The states in which a task has ended."""
+
+
+class TaskReport(NamedTuple):
+    """How a task has ended, and the text with which the model is told."""
+
+    number: int
+    status: TaskStatus
+    text: str
 
 
 @dataclass(frozen=True)

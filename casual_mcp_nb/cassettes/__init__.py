@@ -46,6 +46,9 @@ CassetteDoing = Literal["recording", "replaying"]
 MatchOn = Literal["model", "system", "messages", "tools"]
 """The parts in a model request that must match the recording."""
 
+FOLLOWED: tuple[Kind, ...] = ("model", "call")
+"""Kinds of request after which a server's changed tools are there in a replay."""
+
 MATCH_ON: tuple[MatchOn, ...] = ("model", "system", "messages", "tools")
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb import errors
 from casual_mcp_nb.base.content import ToolResult
-from casual_mcp_nb.base.mcp import OVER
+from casual_mcp_nb.base.mcp import OVER, TaskReport
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.cassettes import Kind, Plain
@@ -267,12 +267,12 @@ def _read_listed(plain: Any, request: Mapping[str, Plain]) -> tuple[ToolSpec, ..
     return read_tools(str(request["server"]), plain)
 
 
-def _read_tasks(plain: Any, request: Mapping[str, Plain]) -> tuple[tuple[int, str, str], ...]:
-    tasks: list[tuple[int, str, str]] = []
+def _read_tasks(plain: Any, request: Mapping[str, Plain]) -> tuple[TaskReport, ...]:
+    tasks = []
     for each in plain or ():
         if each["status"] not in OVER:
             raise ValueError("Not the end of a task.")
-        tasks.append((int(each["number"]), str(each["status"]), str(each["text"])))
+        tasks.append(TaskReport(int(each["number"]), each["status"], str(each["text"])))
     return tuple(tasks)
 
 

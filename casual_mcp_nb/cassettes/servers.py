@@ -34,7 +34,8 @@ from casual_mcp_nb.cassettes.interaction import plain_result, progress_event, re
 from casual_mcp_nb.errors import CassetteMismatchError, ConnectError, ResourceError, shown
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.cassettes.replayer import Recorder, Replayer
+    from casual_mcp_nb.cassettes.recorder import Recorder
+    from casual_mcp_nb.cassettes.replayer import Replayer
 
 
 MAX_LOG_LINES = 500

@@ -5,14 +5,16 @@ offered to which model, and the prompt.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from casual_mcp_nb.base.config import ToolSetConfig
 from casual_mcp_nb.base.config_base import NO_OPTIONS, TOOL_CHOICES, RequestOptions
 from casual_mcp_nb.base.limits import check_parts
-from casual_mcp_nb.cassettes.replayer import Recorder, Replayer
+from casual_mcp_nb.base.mcp import TaskReport
+from casual_mcp_nb.cassettes.tape import Tape, TurnSettings
 from casual_mcp_nb.config.templates import TemplateLibrary
 from casual_mcp_nb.conversation.conversation import repaired
 from casual_mcp_nb.conversation.event import (
@@ -26,7 +28,7 @@ from casual_mcp_nb.conversation.event import (
 )
 from casual_mcp_nb.engine.conversation_state import ConversationState
 from casual_mcp_nb.engine.deliveries import Deliveries
-from casual_mcp_nb.engine.dispatch import Dispatcher, TaskReport, due_reports
+from casual_mcp_nb.engine.dispatch import Dispatcher
 from casual_mcp_nb.engine.instructions import Instructions
 from casual_mcp_nb.engine.offered_tools import OfferedTools
 from casual_mcp_nb.engine.options import TurnLimits, TurnOptions
@@ -36,6 +38,7 @@ from casual_mcp_nb.engine.run import Run
 from casual_mcp_nb.engine.setup import TurnSetup
 from casual_mcp_nb.engine.small_models import SmallModelAid
 from casual_mcp_nb.engine.system_prompt import system_prompt, unused_system_notices
+from casual_mcp_nb.engine.task_reports import due_reports
 from casual_mcp_nb.engine.tool_view import ToolView, cut_notices
 from casual_mcp_nb.engine.tools import ChatNames, ChatTools
 from casual_mcp_nb.engine.turn_tools import TurnTools
@@ -67,7 +70,7 @@ class Chat(Protocol):
     names: ChatNames
     deliveries: Deliveries
     instructions: Instructions
-    tape: Recorder | Replayer | None
+    tape: Tape
 
     async def ready_model(self, name: str | Model | ChatModel | None) -> ChatModel:
         """Get a model that is ready for calls."""
@@ -106,9 +109,10 @@ async def build_run(chat: Chat, setup: TurnSetup, emit: Callable[[Event], None])
     started = _turn_started(conversation.messages, run)
 
     chat.state.last_selection = offer.tools.view.selection_key
-    if setup.in_history and isinstance(chat.tape, Recorder):
+    if setup.in_history:
         servers = chat.server_manager.names
-        _record_start(chat.tape, started, prompt.own_system, run, conversation.earlier, servers)
+        settings = partial(_settings, run, prompt.own_system, conversation.earlier, servers)
+        chat.tape.begin_turn(started, settings)
     emit(started)
     for report in conversation.reports:
         emit(TaskReported(0, report.number, report.text, at=now()))
@@ -348,15 +352,8 @@ def _turn_started(messages: Sequence[ChatMessage], run: Run) -> TurnStarted:
     )
 
 
-def _record_start(
-    recorder: Recorder,
-    started: TurnStarted,
-    system: str,
-    run: Run,
-    earlier: int,
-    servers: Collection[str],
-) -> None:
-    """Have a cassette record how a turn of the conversation begins."""
+def _settings(run: Run, system: str, earlier: int, servers: Iterable[str]) -> TurnSettings:
+    """Collect how a turn is set up, for a cassette."""
     options = run.setup.options
     sent = options.request.without(["extra_body"]).shown()
     for name in ("max_steps", "stream"):
@@ -364,11 +361,5 @@ def _record_start(
             sent[name] = value
     if run.repair_calls:
         sent["repair_calls"] = True
-    recorder.turn(
-        started,
-        system,
-        earlier,
-        run.tools.view.selection.model_dump(mode="json"),
-        sent,
-        servers,
-    )
+    selection = run.tools.view.selection.model_dump(mode="json")
+    return TurnSettings(system, earlier, selection, sent, servers)

@@ -32,12 +32,13 @@ from casual_mcp_nb.conversation.event import (
 )
 from casual_mcp_nb.conversation.step import UNANSWERED, NamedCall, ToolCall, is_program, loaded_in
 from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
-from casual_mcp_nb.engine.dispatch import CallListener, CallOutcome, Dispatcher, TaskDesk
+from casual_mcp_nb.engine.dispatch import CallListener, Dispatcher
 from casual_mcp_nb.engine.large_results import THROUGH_BRIDGE, LargeResults, Readable
 from casual_mcp_nb.engine.nesting import NestedCall, Nesting, ended_call
 from casual_mcp_nb.engine.options import TurnLimits
-from casual_mcp_nb.engine.outcomes import FinishedCall, ModelText
+from casual_mcp_nb.engine.outcomes import CallOutcome, FinishedCall, ModelText
 from casual_mcp_nb.engine.repeats import Repeats
+from casual_mcp_nb.engine.task_reports import TaskDesk
 from casual_mcp_nb.engine.throttles import ProgressThrottle
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
@@ -346,7 +347,7 @@ class Calls:
             return ModelText(body)
         name, arguments, _ = call.named
         heading, recorded = "", call.recorded
-        if outcome.search is None:
+        if outcome.synthetic is None:
             heading = format_result("", self.limits.result_format, name, arguments)
         repeated = (call.step, str(call.tool), arguments, heading + body)
         if outcome.status != "ok":
@@ -363,7 +364,7 @@ class Calls:
         """Shorten a large result to its head, and keep the whole."""
         text, server = encodable(outcome.text), call.tool.server
         limit = None
-        if outcome.search is None:
+        if outcome.synthetic is None:
             limit = self.large_results.limit_for(server, self.limits.result_tokens)
         spec = self.dispatcher.tools.view.catalog.get(call.tool)
         read = await self.large_results.within(

@@ -28,7 +28,9 @@ from casual_mcp_nb.base.limits import AnswerLimits, load
 from casual_mcp_nb.base.secret import failure_of, masked_error, redacted
 from casual_mcp_nb.base.selection import Listeners, Selection
 from casual_mcp_nb.base.tool import Catalog, ToolAnnotations, ToolChange, ToolName, ToolSpec
-from casual_mcp_nb.cassettes.replayer import Recorder, Replayer
+from casual_mcp_nb.cassettes.recorder import Recorder
+from casual_mcp_nb.cassettes.replayer import Replayer
+from casual_mcp_nb.cassettes.tape import NO_TAPE, Tape
 from casual_mcp_nb.config.environment import Settings, read_environment
 from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.config.templates import TemplateLibrary
@@ -156,7 +158,7 @@ class McpToolChat:
             self.audit.add,
             partial(self._asking, "sampling"),
         )
-        self.tape: Recorder | Replayer | None = None
+        self.tape: Tape = NO_TAPE
         self._replayed: ReplayedChat | None = None
         self._asks = self.consent.approver, self.consent.can_ask
         self.names = ChatNames(server_manager, self.tool_sets, lambda: self.catalog)
@@ -536,19 +538,21 @@ class McpToolChat:
 
         Replayed calls get the approvals from their recording. The notebook's functions always run.
         """
-        if self.tape is not None:
+        if self.tape is not NO_TAPE:
             self.consent.approver, self.consent.can_ask = self._asks
             self.consent.runs_nothing = never
             self.server_manager.restore()
-        self.tape = tape
+        self.tape = NO_TAPE if tape is None else tape
         self._replayed = None
         self._asks = self.consent.approver, self.consent.can_ask
-        if isinstance(tape, Recorder):
-            record_chat(tape, self.server_manager, self.consent)
-        elif tape is not None:
+        if tape is None:
+            return
+        if tape.replays:
             self._replayed = ReplayedChat(
                 tape, self.server_manager, self.consent, self.toolbox, self._log, self._notify
             )
+        else:
+            record_chat(tape, self.server_manager, self.consent)
 
     async def replay_servers(self, names: Collection[str]) -> None:
         """Have exactly the servers that the replayed cassette had at one turn."""
@@ -564,9 +568,7 @@ class McpToolChat:
         """Get a model that is ready for calls: one from the config by name, or None for the default
         one.
         """
-        return await (
-            self.models.ready(name) if self.tape is None else self.models.taped(name, self.tape)
-        )
+        return await self.tape.model(self.models, name)
 
     async def view(self, selection: Selection | None = None) -> ToolView:
         """Compile the model's view of the tools. Connect servers that are not connected yet."""
@@ -793,14 +795,12 @@ class McpToolChat:
                 answer()
 
     def _log(self, server: str, level: str, text: str) -> None:
-        if isinstance(self.tape, Recorder):
-            self.tape.log(server, {"log": level, "text": text})
+        self.tape.log(server, {"log": level, "text": text})
         for run in tuple(self.state.running):
             run.logs.add(server, level, text)
         self.server_logs.notify(server, level, text)
 
     def _notify(self, server: str, text: str) -> None:
-        if isinstance(self.tape, Recorder):
-            self.tape.log(server, {"notice": text})
+        self.tape.log(server, {"notice": text})
         for run in tuple(self.state.running):
             run.emit(Notice(text, server, run.now()))

@@ -6,18 +6,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from casual_mcp_nb.base.arguments import parse_arguments, problem_of
 from casual_mcp_nb.base.arguments_by_schema import problems, put_right
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.content import ContentPart, OnProgress, ToolResult
-from casual_mcp_nb.base.mcp import TaskStatus
 from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
-from casual_mcp_nb.cassettes.interaction import plain_result
-from casual_mcp_nb.cassettes.replayer import Recorder, Replayer
+from casual_mcp_nb.cassettes.tape import NO_TAPE, Tape
 from casual_mcp_nb.conversation.event import (
     BROWSE_TOOLKIT,
     CALL_TOOL,
@@ -26,7 +24,6 @@ from casual_mcp_nb.conversation.event import (
     SEARCH_TOOLS,
     UNKNOWN,
     CallStatus,
-    Event,
     Notice,
 )
 from casual_mcp_nb.conversation.step import NamedCall, read_call
@@ -37,6 +34,7 @@ from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.instructions import first_instructions
 from casual_mcp_nb.engine.loose_arguments import Reduced, explained
 from casual_mcp_nb.engine.offered_tools import OfferedTools
+from casual_mcp_nb.engine.outcomes import CallOutcome
 from casual_mcp_nb.engine.programs import CodeTool, Program, ProgramStart, program_in
 from casual_mcp_nb.engine.results import result_text_async
 from casual_mcp_nb.engine.small_models import SmallModelAid
@@ -52,13 +50,11 @@ from casual_mcp_nb.errors import (
 from casual_mcp_nb.isolation.worker import Worker
 from casual_mcp_nb.own_tools.context import SCOPE
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
-from casual_mcp_nb.servers.tasks import FollowedTask, OnTask
+from casual_mcp_nb.servers.tasks import OnTask
 
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantToolCall
 
-    from casual_mcp_nb.base.mcp import SkillContents
-    from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
     from casual_mcp_nb.own_tools.toolbox import Mocks
     from casual_mcp_nb.servers.server_manager import ServerManager
 
@@ -81,84 +77,6 @@ class CallListener(NamedTuple):
     on_task: OnTask | None = None
 
 
-class CallOutcome(NamedTuple):
-    """How a call ended: its status, the text for the model, the server's result, a search's result,
-    and the skill's file.
-
-    The `note` is for the model too, behind the text.
-    """
-
-    status: CallStatus
-    text: str
-    result: ToolResult | None = None
-    search: SyntheticToolResult | None = None
-    skill: SkillContents | None = None
-    note: str = ""
-
-
-class TaskReport(NamedTuple):
-    """How a task has ended, and the text with which the model is told."""
-
-    number: int
-    status: TaskStatus
-    text: str
-
-
-class TaskDesk(Protocol):
-    """Keeps the tasks that a turn starts, and knows of which ones the model has still to be
-    told.
-    """
-
-    def keep(
-        self,
-        task: FollowedTask,
-        step: int,
-        call_id: str,
-        emit: Callable[[Event], None],
-        now: Callable[[], float],
-    ) -> int:
-        """Keep a task, with events about it in the turn, and give it a number."""
-
-    def due(self) -> list[TaskReport]:
-        """List the tasks that have ended, and of which the model has not read."""
-
-    def replayed(self, reports: Iterable[TaskReport]) -> None:
-        """Take over how the tasks of a cassette ended."""
-
-
-def due_reports(desk: TaskDesk, tape: Recorder | Replayer | None, after: int) -> list[TaskReport]:
-    """List the tasks of which the model has to be told now.
-
-    A cassette has them by the number of messages before.
-    """
-    if isinstance(tape, Replayer):
-        reports = []
-        if (recorded := tape.find("tasks", {"after": after})) is not None:
-            reports = [TaskReport(*each) for each in recorded.answer()]
-        desk.replayed(reports)
-        return reports
-    reports = desk.due()
-    if reports and isinstance(tape, Recorder):
-        tape.start("tasks", {"after": after}).done([report._asdict() for report in reports])
-    return reports
-
-
-def report_with(
-    calls: Sequence[AssistantToolCall], reports: Sequence[TaskReport]
-) -> tuple[str, str]:
-    """Choose the call to whose result the reports on tasks are added, by its id, and join them to a
-    text.
-
-    Some providers accept nothing but the model's answer behind a result. A search's result is
-    rewritten when its tools are unloaded.
-    """
-    text = "\n\n".join(report.text for report in reports)
-    for call in reversed(calls):
-        if call.function.name not in FINDING:
-            return call.id, text
-    return calls[-1].id, text
-
-
 @dataclass(eq=False)
 class Dispatcher:
     """Runs one turn's calls.
@@ -167,7 +85,7 @@ class Dispatcher:
         tools: The tools that calls can mean.
         worker: The process that checks arguments before a call, or None to leave that to the
             servers.
-        tape: The cassette, which also has stub answers, or None if there is none.
+        tape: The cassette, which also has stub answers.
         aid: What the model gets if it is a small one.
     """
 
@@ -179,7 +97,7 @@ class Dispatcher:
     context: Mapping[str, Any] = field(default_factory=dict, repr=False)
     on_notice: Callable[[Notice], None] = ignore
     worker: Worker | None = None
-    tape: Recorder | Replayer | None = None
+    tape: Tape = NO_TAPE
     aid: SmallModelAid = field(default_factory=SmallModelAid)
     _told: set[str] = field(default_factory=set)
     _direct_notes: dict[ToolName, str] = field(default_factory=dict)
@@ -307,7 +225,7 @@ class Dispatcher:
         if not changes:
             return arguments
         tool = self.tools.resolve(name)
-        if isinstance(self.tape, Replayer) and self._was_recorded(tool, arguments):
+        if self.tape.was_called(tool.server, tool.tool, arguments):
             return arguments
         text = (
             f"The arguments of {shown(tool.tool)} were put right by its schema:"
@@ -315,11 +233,6 @@ class Dispatcher:
         )
         self.on_notice(Notice(text, tool.server))
         return right
-
-    def _was_recorded(self, tool: ToolName, arguments: dict[str, Any]) -> bool:
-        """Check whether an older cassette has a call with these arguments."""
-        request: dict[str, Any] = {"server": tool.server, "tool": tool.tool, "arguments": arguments}
-        return isinstance(self.tape, Replayer) and self.tape.has("call", **request)
 
     async def _reduced(self, tool: ToolSpec, arguments: dict[str, Any]) -> Reduced | None:
         """Leave out arguments that a tool does not have, or put values where they fit the schema,
@@ -410,7 +323,7 @@ class Dispatcher:
         answer = await tool.execute(arguments)
         content = answer.content + self._first_instructions(answer.newly_loaded_tools)
         status: CallStatus = "error" if answer.is_error else "ok"
-        return CallOutcome(status, content, search=answer)
+        return CallOutcome(status, content, synthetic=answer)
 
     def _first_instructions(self, tools: Sequence[ToolSpec]) -> str:
         """Format the instructions of the servers whose first tools are loaded now.
@@ -481,11 +394,11 @@ class Dispatcher:
         except ValueError as error:
             return CallOutcome("error", f"Error: {error}")
         assert scope is not None
-        start, request = ProgramStart(), {"code": code}
-        if isinstance(self.tape, Recorder):
-            self.tape.start("program", request).done(start.plain())
-        elif self.tape is not None and (recorded := self.tape.find("program", request)) is not None:
-            start = ProgramStart.of(recorded.answer())
+        start = ProgramStart()
+        recorded = self.tape.program_start(code)
+        if recorded is not None:
+            start = ProgramStart.of(recorded)
+        self.tape.record_program_start(code, start.plain())
 
         async def check(tool: ToolSpec, values: dict[str, Any]) -> Sequence[str]:
             if self.worker is None:
@@ -505,18 +418,17 @@ class Dispatcher:
 
         A cassette has the tools nearest in meaning, so a replay embeds nothing.
         """
-        if isinstance(self.tape, Replayer):
+        recorded = self.tape.nearest(query)
+        if recorded is not None:
             index = await self.tools.view.searchable()
-            recorded = self.tape.find("nearest", {"query": query})
-            index.recall(query, recorded.answer() if recorded is not None else {})
+            index.recall(query, recorded)
             return
         index = await self.tools.view.searchable(query=query)
         if self.tools.view.meaning is not None and (
             problem := self.tools.view.meaning.new_problem()
         ):
             self.on_notice(Notice(problem))
-        if isinstance(self.tape, Recorder) and (nearest := index.nearest_in_meaning(query)):
-            self.tape.start("nearest", {"query": query}).done(nearest)
+        self.tape.record_nearest(query, index.nearest_in_meaning(query))
 
 
 async def _outcome(result: ToolResult, note: str = "") -> CallOutcome:
@@ -547,13 +459,9 @@ async def mocked_result(
     stub: Any,
     tool: ToolSpec,
     arguments: Mapping[str, Any],
-    tape: Recorder | Replayer | None,
+    tape: Tape,
 ) -> ToolResult:
     """Have a stub answer a call. A replay without the stub gives the same answer."""
     result = await mocks.answer(stub, tool, arguments)
-    request = {"server": tool.server, "tool": tool.name, "arguments": dict(arguments)}
-    if isinstance(tape, Recorder):
-        tape.start("call", request).done(plain_result(result))
-    elif tape is not None:
-        tape.find("call", request)
+    tape.stub_answered(tool.server, tool.name, arguments, result)
     return result

@@ -14,7 +14,7 @@ from casual_mcp_nb.base.content import ToolResult
 from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.step import ToolCall
-from casual_mcp_nb.engine.dispatch import CallOutcome
+from casual_mcp_nb.engine.outcomes import CallOutcome
 from casual_mcp_nb.errors import ToolCallError, UsageError, shown
 from casual_mcp_nb.own_tools.context import SCOPE, STOPPED
 

@@ -8,7 +8,31 @@ from casual_mcp_nb.conversation.step import with_report
 
 if TYPE_CHECKING:
     from casual_mcp_nb.base.content import ToolResult
-    from casual_mcp_nb.engine.dispatch import CallOutcome
+    from casual_mcp_nb.base.mcp import SkillContents
+    from casual_mcp_nb.conversation.event import CallStatus
+    from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
+
+
+class CallOutcome(NamedTuple):
+    """How a call ended, for whoever called.
+
+    Args:
+        status: How it ended.
+        text: The whole result or the failure as a text.
+        result: The tool's result, if it has one that is more than the text.
+        synthetic: The answer of a synthetic tool, with the tools that it loaded.
+        skill: The skill's file that was read.
+        note: What only a model has to know, behind the text: which arguments were left out, what
+            was wrong in a call that failed, or what the server of a tool that was called without a
+            search says about its use.
+    """
+
+    status: CallStatus
+    text: str
+    result: ToolResult | None = None
+    synthetic: SyntheticToolResult | None = None
+    skill: SkillContents | None = None
+    note: str = ""
 
 
 class ModelText(NamedTuple):

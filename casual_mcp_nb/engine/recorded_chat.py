@@ -10,7 +10,8 @@ from typing import Any, cast
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.mcp import NobodyToAsk
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
-from casual_mcp_nb.cassettes.replayer import Recorder, Replayer
+from casual_mcp_nb.cassettes.recorder import Recorder
+from casual_mcp_nb.cassettes.replayer import Replayer
 from casual_mcp_nb.cassettes.servers import RecordedServer, ReplayedServer
 from casual_mcp_nb.engine.consent import ApprovalRequest, Approver, Consent, Decision
 from casual_mcp_nb.own_tools.toolbox import Toolbox

@@ -25,9 +25,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from casual_mcp_nb.base.config_base import RequestOptions
+from casual_mcp_nb.base.mcp import TaskReport
 from casual_mcp_nb.base.tokens import TokenParts, estimate_tokens
 from casual_mcp_nb.cassettes.interaction import plain_message
-from casual_mcp_nb.cassettes.replayer import Replayer
 from casual_mcp_nb.conversation.event import (
     Event,
     ModelRetry,
@@ -49,7 +49,7 @@ from casual_mcp_nb.discovery.synthetic import HARMLESS_TOOLS
 from casual_mcp_nb.engine.answers import CALL_CHARACTERS, CallNames, TextPieces, too_long, within
 from casual_mcp_nb.engine.calls import Calls, as_presented, search_event
 from casual_mcp_nb.engine.cut_answers import CutAnswers
-from casual_mcp_nb.engine.dispatch import Dispatcher, TaskReport, due_reports, report_with
+from casual_mcp_nb.engine.dispatch import Dispatcher
 from casual_mcp_nb.engine.edits import (
     BeforeModelCall,
     MessageEdit,
@@ -65,6 +65,7 @@ from casual_mcp_nb.engine.options import TurnLimits
 from casual_mcp_nb.engine.outcomes import FinishedCall
 from casual_mcp_nb.engine.prefix import PromptPrefix
 from casual_mcp_nb.engine.setup import TurnSetup
+from casual_mcp_nb.engine.task_reports import due_reports, report_with
 from casual_mcp_nb.engine.turn_tools import TurnTools
 from casual_mcp_nb.engine.window import ContextWindow
 from casual_mcp_nb.engine.written_calls import WrittenCall, written_calls
@@ -343,16 +344,11 @@ class Run:
         return self.prefix.compared(request, tools.tokens_of, self._first_message_tokens)
 
     def _recorded_texts(self, calls: Sequence[AssistantToolCall]) -> Mapping[str, str]:
-        """Find the results' texts in the cassette that is replayed, by the calls' ids.
-
-        A later release may word results differently, or rank tools in another order. Then the
-        recorded answers would not fit.
-        """
-        tape = self.dispatcher.tape
-        if not isinstance(tape, Replayer) or self._last_sent is None:
+        """Find the results' texts in the cassette that is replayed, by the calls' ids."""
+        if self._last_sent is None:
             return {}
         read = map(plain_message, (*self._last_sent.messages, self.messages[-1]))
-        texts = tape.results_after(read, self._last_sent.tools)
+        texts = self.dispatcher.tape.texts_after(read, self._last_sent.tools)
         return {call.id: text for call, text in zip(calls, texts, strict=False)}
 
     def _add_results(
@@ -379,8 +375,8 @@ class Run:
             )
             self.messages.append(message)
             self.setup.turn.trace.results[call.id] = message
-            if (search := ended.outcome.search) is not None:
-                if isinstance(self.dispatcher.tape, Replayer):
+            if (search := ended.outcome.synthetic) is not None:
+                if layers.recorded is not None:
                     deferred = self.tools.view.deferred_by_name
                     search = as_presented(search, text, deferred, self.tools.discovered)
                 self.tools.load(search.newly_loaded_tools)

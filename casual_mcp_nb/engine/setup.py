@@ -17,8 +17,8 @@ from casual_mcp_nb.conversation.event import Event
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.discovery.synthetic import SyntheticTool
 from casual_mcp_nb.engine.consent import Approver
-from casual_mcp_nb.engine.dispatch import TaskDesk
 from casual_mcp_nb.engine.options import TurnLimits, TurnOptions
+from casual_mcp_nb.engine.task_reports import TaskDesk
 from casual_mcp_nb.own_tools.context import FunctionRunner, run_here
 
 if TYPE_CHECKING:

@@ -23,10 +23,11 @@ from casual_mcp_nb.conversation.step import NamedCall, ToolCall, named_call
 from casual_mcp_nb.engine.build_run import build_dispatcher
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.consent import Consent
-from casual_mcp_nb.engine.dispatch import CallListener, CallOutcome, Dispatcher
+from casual_mcp_nb.engine.dispatch import CallListener, Dispatcher
 from casual_mcp_nb.engine.nesting import NestedCall, Nesting, ended_call
 from casual_mcp_nb.engine.offered_tools import OfferedTools
 from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.outcomes import CallOutcome
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.engine.turn_fields import NamedTurnFields
 from casual_mcp_nb.errors import UsageError
@@ -118,8 +119,8 @@ class ToolClient:
             )
         finally:
             ASKER.reset(token)
-        if outcome.search is not None:
-            self._note(outcome.search.newly_loaded_tools, outcome.search.unloaded)
+        if outcome.synthetic is not None:
+            self._note(outcome.synthetic.newly_loaded_tools, outcome.synthetic.unloaded)
         elif tool.server != SYNTHETIC:
             self._used.add(tool)
             if wire_name in tools.discovered:

@@ -22,7 +22,8 @@ from casual_mcp_nb.cassettes import MATCH_ON, CassetteMode, CassetteOverview, Ca
 from casual_mcp_nb.cassettes.format import Cassette, ServerEntry, SessionEntry
 from casual_mcp_nb.cassettes.interaction import Interaction, conversation_message
 from casual_mcp_nb.cassettes.output import CassetteOutput
-from casual_mcp_nb.cassettes.replayer import OPTIONS, Recorder, Replayer, entry_from
+from casual_mcp_nb.cassettes.recorder import OPTIONS, Recorder, entry_from
+from casual_mcp_nb.cassettes.replayer import Replayer
 from casual_mcp_nb.conversation.conversation import Conversation, ConversationHead, repaired
 from casual_mcp_nb.conversation.event import Event, TurnFinished
 from casual_mcp_nb.conversation.turn import Turn
@@ -78,7 +79,7 @@ class CassetteInUse:
     def state(self) -> CassetteState:
         """Its state: recording or replaying."""
         tape = self._tape
-        if isinstance(tape, Replayer):
+        if tape.replays:
             return CassetteState(self.path, "replaying", self.mode, len(tape), len(tape.unplayed))
         return CassetteState(self.path, "recording", self.mode, len(tape), problem=self.problem)
 
@@ -89,7 +90,7 @@ class CassetteInUse:
 
     def save(self) -> None:
         """Write the recording so far, or nothing if it is empty, or if it is replayed."""
-        if not isinstance(self._tape, Recorder):
+        if self._tape.replays:
             return
         with self._saving:
             is_lost = self._saved and not self._output.is_there
@@ -139,7 +140,7 @@ class CassetteInUse:
 
     def settle(self, keep: bool | None = None) -> None:
         """Save the recording, and let it become the cassette, see `close`."""
-        if not isinstance(self._tape, Recorder):
+        if self._tape.replays:
             return
         failures = self.failures
         self.save()
@@ -444,12 +445,13 @@ class SessionCassettes(Namespace):
                 setattr(self._chat.selection, name, value)
 
     def _replayed(self) -> Replayer:
-        if not isinstance(self._chat.tape, Replayer):
+        current = self.current
+        if current is None or not current._tape.replays:
             raise CassetteError(
                 "No cassette is being replayed.",
                 hint="Session.quick(cassette=path), or session.cassettes.use(path, 'none').",
             )
-        return self._chat.tape
+        return current._tape
 
     def close(self) -> None:
         """End the cassette when the session closes.

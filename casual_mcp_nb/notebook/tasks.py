@@ -16,7 +16,7 @@ from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.displayable import NamespaceList
 from casual_mcp_nb.base.limits import encodable
-from casual_mcp_nb.base.mcp import OVER, ServerTask, Tasks, TaskStatus
+from casual_mcp_nb.base.mcp import OVER, ServerTask, TaskReport, Tasks, TaskStatus
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.conversation.event import (
     AppCalled,
@@ -30,7 +30,6 @@ from casual_mcp_nb.conversation.event import (
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.engine.dispatch import TaskReport
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.results import result_text_async, with_result
 from casual_mcp_nb.errors import UnknownNameError, UsageError

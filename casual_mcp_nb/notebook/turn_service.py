@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.tool import Catalog
-from casual_mcp_nb.cassettes.replayer import Replayer
 from casual_mcp_nb.conversation.conversation import (
     Conversation,
     ConversationHead,
@@ -174,8 +173,8 @@ class TurnService:
             messages = await self._resources.with_attachments(as_messages(prompt), attach)
             await self._chat.run_turn(replace(within, messages=messages))
         turn = setup.turn
-        tape, error = self._chat.tape, turn.exception
-        if isinstance(tape, Replayer) and tape.strict and isinstance(error, CassetteMismatchError):
+        error = turn.exception
+        if self._chat.tape.strict and isinstance(error, CassetteMismatchError):
             error.raised = True
             raise error
         return turn

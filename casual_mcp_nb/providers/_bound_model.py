@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
     from casual_mcp_nb.base.prices import Price
-    from casual_mcp_nb.cassettes.replayer import Recorder, Replayer
+    from casual_mcp_nb.cassettes.recorder import Recorder
+    from casual_mcp_nb.cassettes.replayer import Replayer
     from casual_mcp_nb.providers._options import Learned, Sendable
     from casual_mcp_nb.providers.limits import ClientLimits
 

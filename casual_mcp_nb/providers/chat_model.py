@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from casual_llm import ChatOptions, Model, Tool
     from casual_llm.messages import AssistantMessage, ChatMessage
 
-    from casual_mcp_nb.cassettes.replayer import Recorder, Replayer
+    from casual_mcp_nb.cassettes.recorder import Recorder
+    from casual_mcp_nb.cassettes.replayer import Replayer
     from casual_mcp_nb.providers.registry import ProviderSpec
 
 

@@ -35,7 +35,8 @@ from casual_mcp_nb.providers.registry import ANSWER_TOKENS, loggers, spec_of, sp
 if TYPE_CHECKING:
     from casual_llm import ChatOptions, LLMClient, Model
 
-    from casual_mcp_nb.cassettes.replayer import Recorder, Replayer
+    from casual_mcp_nb.cassettes.recorder import Recorder
+    from casual_mcp_nb.cassettes.replayer import Replayer
     from casual_mcp_nb.discovery.meaning import EmbeddingModel
     from casual_mcp_nb.providers._offered import RefusedTools
 

@@ -37,7 +37,7 @@ from casual_mcp_nb.base.tool import ToolAnnotations, ToolName, ToolSpec, wire_na
 from casual_mcp_nb.conversation.event import SYNTHETIC
 from casual_mcp_nb.conversation.step import is_program
 from casual_mcp_nb.engine.consent import ApprovalRequest, Decision
-from casual_mcp_nb.engine.dispatch import CallOutcome
+from casual_mcp_nb.engine.outcomes import CallOutcome
 from casual_mcp_nb.engine.results import STRUCTURED
 from casual_mcp_nb.errors import CasualMcpError, ServerError, shown
 from casual_mcp_nb.servers.askers import ASKER, ForwardedRequest, asked_by

@@ -22,7 +22,6 @@ from casual_mcp_nb.base.limits import TimeLimit
 from casual_mcp_nb.base.secret import Failure, Secrets, failure_of, masked_error
 from casual_mcp_nb.base.service import ServeLimits
 from casual_mcp_nb.base.tool import Denial
-from casual_mcp_nb.cassettes.replayer import Replayer
 from casual_mcp_nb.conversation.event import Event, ToolFinished
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
@@ -334,7 +333,7 @@ class ServedTurns:
     def _consent(self) -> Consent:
         consent = self._chat.consent.apart()
         consent.overrides.update(self._approval)
-        if not isinstance(self._chat.tape, Replayer):
+        if not self._chat.tape.replays:
             consent.approver, consent.can_ask = None, lambda: False
         return consent
 

@@ -18,7 +18,7 @@ from casual_mcp_nb import load_config
 from casual_mcp_nb.base.config import ClientConfig, Config, ServerConfig
 from casual_mcp_nb.base.secret import MASK
 from casual_mcp_nb.base.status import ServerStatus
-from casual_mcp_nb.cassettes.replayer import entry_from
+from casual_mcp_nb.cassettes.recorder import entry_from
 from casual_mcp_nb.errors import ConfigError, UsageError
 
 TOKEN = "planted-token-0123456789"

@@ -1,0 +1,66 @@
+"""Telling a model how tasks of its calls have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from casual_mcp_nb.base.mcp import TaskReport
+from casual_mcp_nb.cassettes.tape import Tape
+from casual_mcp_nb.conversation.event import FINDING, Event
+from casual_mcp_nb.servers.tasks import FollowedTask
+
+if TYPE_CHECKING:
+    from casual_llm.messages import AssistantToolCall
+
+
+class TaskDesk(Protocol):
+    """Keeps the tasks that a turn starts, and knows of which ones the model has still to be
+    told.
+    """
+
+    def keep(
+        self,
+        task: FollowedTask,
+        step: int,
+        call_id: str,
+        emit: Callable[[Event], None],
+        now: Callable[[], float],
+    ) -> int:
+        """Keep a task, with events about it in the turn, and give it a number."""
+
+    def due(self) -> list[TaskReport]:
+        """List the tasks that have ended, and of which the model has not read."""
+
+    def replayed(self, reports: Iterable[TaskReport]) -> None:
+        """Take over how the tasks of a cassette ended."""
+
+
+def due_reports(desk: TaskDesk, tape: Tape, after: int) -> Sequence[TaskReport]:
+    """List the tasks of which the model has to be told now.
+
+    A cassette has them by the number of messages before.
+    """
+    recorded = tape.task_reports(after)
+    if recorded is not None:
+        desk.replayed(recorded)
+        return recorded
+    reports = desk.due()
+    tape.record_task_reports(after, reports)
+    return reports
+
+
+def report_with(
+    calls: Sequence[AssistantToolCall], reports: Sequence[TaskReport]
+) -> tuple[str, str]:
+    """Choose the call to whose result the reports on tasks are added, by its id, and join them to a
+    text.
+
+    Some providers accept nothing but the model's answer behind a result. A search's result is
+    rewritten when its tools are unloaded.
+    """
+    text = "\n\n".join(report.text for report in reports)
+    for call in reversed(calls):
+        if call.function.name not in FINDING:
+            return call.id, text
+    return calls[-1].id, text
