@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from casual_mcp_nb.base.content import ContentPart, OnProgress, ToolResult
+from casual_mcp_nb.base.content import OnProgress, ToolResult
 from casual_mcp_nb.base.schema import fits_plainly
 from casual_mcp_nb.base.secret import Secrets
 from casual_mcp_nb.errors import ToolCallError, shown
@@ -21,7 +21,7 @@ from casual_mcp_nb.servers._errors import (
     root_cause,
     timeout_error,
 )
-from casual_mcp_nb.servers.convert import has_structured, is_small, result_from_mcp
+from casual_mcp_nb.servers.convert import has_structured, is_small, result_from_mcp, with_note
 from casual_mcp_nb.servers.deadlines import CallDeadline, CallDeadlines, CallLimits, CallTimeout
 from casual_mcp_nb.servers.lifecycle import Lifecycle, cannot_ask
 from casual_mcp_nb.servers.questions import ServerQuestions
@@ -38,6 +38,24 @@ CHECK_SECONDS = 2.0
 MAX_REASON = 500
 
 
+class OutputNote(NamedTuple):
+    """What a model has to know of a result that does not fit its tool's output schema, or that was
+    not checked.
+
+    Args:
+        text: The note.
+        failed: Whether the call counts as failed.
+    """
+
+    text: str
+    failed: bool
+
+
+NO_STRUCTURED = OutputNote(
+    "The tool has an output schema, and its result has no structured content.", True
+)
+
+
 class OutputCheck:
     """Checks one server's results. A check has a time limit."""
 
@@ -47,14 +65,10 @@ class OutputCheck:
         self._seconds = min(seconds, CHECK_SECONDS)
         self._given_up: dict[str, str] = {}
 
-    async def problem(self, schema: Any, value: Any) -> tuple[str, bool]:
-        """Describe the mismatch between a value and the schema, and tell whether the value is
-        invalid.
-
-        For a valid one, a message explains why it was not checked. Without a mismatch it is empty.
-        """
+    async def note(self, schema: Any, value: Any) -> OutputNote | None:
+        """Compare a value with the schema. Return None if it fits."""
         if fits_plainly(schema, value):
-            return "", False
+            return None
         key = json.dumps(schema)
         if key not in self._given_up:
             try:
@@ -65,29 +79,24 @@ class OutputCheck:
                 # A schema that took too long once is not tried again: each call would wait for it.
                 self._given_up[key] = str(gave_up)
             else:
-                if answer is None:
-                    return "", False
-                if "invalid" in answer:
-                    return (
-                        (
-                            "The tool's own output schema is not valid:"
-                            f" {self._redact(answer['invalid'])[:MAX_REASON]}"
-                        ),
-                        True,
-                    )
-                reason = f"at {self._redact(answer['path'])}: {self._redact(answer['message'])}"[
-                    :MAX_REASON
-                ]
-                return (
-                    f"The structured content does not fit the tool's own output schema: {reason}",
-                    True,
-                )
-        return (
-            (
-                "The structured content was not checked against the tool's own output schema:"
-                f" {self._given_up[key]}."
-            ),
+                return self._mismatch(answer)
+        return OutputNote(
+            "The structured content was not checked against the tool's own output schema:"
+            f" {self._given_up[key]}.",
             False,
+        )
+
+    def _mismatch(self, answer: Mapping[str, Any] | None) -> OutputNote | None:
+        if answer is None:
+            return None
+        if "invalid" in answer:
+            reason = self._redact(answer["invalid"])[:MAX_REASON]
+            return OutputNote(f"The tool's own output schema is not valid: {reason}", True)
+        reason = f"at {self._redact(answer['path'])}: {self._redact(answer['message'])}"
+        return OutputNote(
+            "The structured content does not fit the tool's own output schema:"
+            f" {reason[:MAX_REASON]}",
+            True,
         )
 
 
@@ -204,9 +213,7 @@ class ServerCalls:
             if not again:
                 await self._check_question(name, texts, session)
             advice = self._advice(texts, session)
-            if advice:
-                return replace(result, content=(*result.content, ContentPart("text", advice)))
-            return result
+            return with_note(result, advice) if advice else result
         # Raised out here: as its context, the library's error would carry what the server sent,
         # with secrets in it.
         raise failure
@@ -222,26 +229,16 @@ class ServerCalls:
 
     async def _converted(self, raw: CallToolResult, schema: Any) -> ToolResult:
         """Check a result against its output schema, convert and redact it."""
-        note, invalid = "", False
+        note: OutputNote | None = None
         if schema is not None and not raw.is_error:
+            note = NO_STRUCTURED
             if has_structured(raw):
-                note, invalid = await self.outputs.problem(schema, raw.structured_content)
-            else:
-                note, invalid = (
-                    "The tool has an output schema, and its result has no structured content.",
-                    True,
-                )
+                note = await self.outputs.note(schema, raw.structured_content)
         # A large result would hold the event loop.
         result = (
             self._redacted(raw) if is_small(raw) else await asyncio.to_thread(self._redacted, raw)
         )
-        if not note:
-            return result
-        return replace(
-            result,
-            content=(*result.content, ContentPart("text", note)),
-            is_error=result.is_error or invalid,
-        )
+        return result if note is None else with_note(result, note.text, failed=note.failed)
 
     def _redacted(self, raw: CallToolResult) -> ToolResult:
         return self.redact.result(result_from_mcp(raw))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from casual_mcp_nb.base.binary import bytes_of
@@ -245,6 +246,12 @@ def result_from_mcp(result: CallToolResult) -> ToolResult:
         )
     meta = result.meta if result.meta and has_few_values(result.meta) else None
     return ToolResult(content, structured, bool(result.is_error), meta=meta)
+
+
+def with_note(result: ToolResult, text: str, *, failed: bool = False) -> ToolResult:
+    """Add a note to a result, as its last part. With `failed`, it counts as failed."""
+    content = (*result.content, ContentPart("text", text))
+    return replace(result, content=content, is_error=result.is_error or failed)
 
 
 def resource_from_mcp(resource: McpResource, server: str) -> Resource:
