@@ -5,17 +5,16 @@ them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import copy_context
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.base.arguments import parse_arguments
 from casual_mcp_nb.base.content import format_result
 from casual_mcp_nb.base.limits import encodable
-from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
+from casual_mcp_nb.base.tool import Permission, ToolName
 from casual_mcp_nb.conversation.event import (
     PACKAGE_TOOLS,
     SYNTHETIC,
@@ -23,15 +22,12 @@ from casual_mcp_nb.conversation.event import (
     ApprovalAsked,
     Event,
     Notice,
-    SearchRow,
     SkillRead,
     ToolFinished,
     ToolProgress,
-    ToolsSearched,
     ToolStarted,
 )
-from casual_mcp_nb.conversation.step import UNANSWERED, NamedCall, ToolCall, is_program, loaded_in
-from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
+from casual_mcp_nb.conversation.step import UNANSWERED, NamedCall, ToolCall, is_program
 from casual_mcp_nb.engine.dispatch import CallListener, Dispatcher
 from casual_mcp_nb.engine.large_results import THROUGH_BRIDGE, LargeResults, Readable
 from casual_mcp_nb.engine.nesting import NestedCall, Nesting, ended_call
@@ -397,57 +393,3 @@ def stopped_with_task(number: int) -> str:
         f"This call was stopped, but its task {number} goes on. Its result will be given to you as"
         " soon as it is there."
     )
-
-
-def search_event(
-    step: int, call: AssistantToolCall, search: SyntheticToolResult, offered: int, at: float
-) -> ToolsSearched | None:
-    """Build the event for a call that searched for tools, or None for another call."""
-    if search.rows is None:
-        return None
-    arguments = parse_arguments(call.function.arguments)
-    query = _query_in_words(arguments) if isinstance(arguments, dict) else ""
-    unloaded = tuple(tool.tool_name for tool in search.unloaded)
-    return ToolsSearched(
-        step, call.id, query, search.rows, offered, at, unloaded, search.ranked_by, search.skills
-    )
-
-
-def as_presented(
-    search: SyntheticToolResult, text: str, deferred: Mapping[str, ToolSpec], loaded: Container[str]
-) -> SyntheticToolResult:
-    """Correct a search's result to the tools that a text presents as loaded, which is the text that
-    the model reads.
-
-    Args:
-        search: The result of the search.
-        text: The text, from the cassette that is replayed.
-        deferred: The deferred tools, by wire name.
-        loaded: The wire names of those that are loaded already.
-    """
-    names = loaded_in(text)
-    if names == loaded_in(search.content):
-        return search
-    rows = {row.tool: row for row in search.rows or ()}
-    tools = [deferred[name] for name in names if name in deferred]
-    new = [tool for tool in tools if tool.wire_name not in loaded]
-    ranked = []
-    for tool in tools:
-        row = rows.get(tool.tool_name) or SearchRow(tool.tool_name, None, newly_loaded=True)
-        ranked.append(replace(row, newly_loaded=tool in new))
-    presented = tuple(ranked) if search.rows is not None else None
-    return SyntheticToolResult(
-        text, new, presented, search.unloaded, search.ranked_by, search.skills
-    )
-
-
-def _query_in_words(arguments: dict[str, Any]) -> str:
-    parts = []
-    if query := arguments.get("query"):
-        parts.append(str(query))
-    if server := arguments.get("server_name"):
-        parts.append(f"server {server}")
-    names = arguments.get("tool_names") or arguments.get("names")
-    if isinstance(names, list) and names:
-        parts.append(f"named {', '.join(map(str, names))}")
-    return ", ".join(parts)[:1000]

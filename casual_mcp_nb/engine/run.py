@@ -47,7 +47,7 @@ from casual_mcp_nb.conversation.event import (
 from casual_mcp_nb.conversation.step import EMPTY_RESULT, text_of
 from casual_mcp_nb.discovery.synthetic import HARMLESS_TOOLS
 from casual_mcp_nb.engine.answers import CALL_CHARACTERS, CallNames, TextPieces, too_long, within
-from casual_mcp_nb.engine.calls import Calls, as_presented, search_event
+from casual_mcp_nb.engine.calls import Calls
 from casual_mcp_nb.engine.cut_answers import CutAnswers
 from casual_mcp_nb.engine.dispatch import Dispatcher
 from casual_mcp_nb.engine.edits import (
@@ -64,6 +64,7 @@ from casual_mcp_nb.engine.notices import SeenNotices, ServerLogs
 from casual_mcp_nb.engine.options import TurnLimits
 from casual_mcp_nb.engine.outcomes import FinishedCall
 from casual_mcp_nb.engine.prefix import PromptPrefix
+from casual_mcp_nb.engine.searches import as_presented, search_event
 from casual_mcp_nb.engine.setup import TurnSetup
 from casual_mcp_nb.engine.task_reports import due_reports, report_with
 from casual_mcp_nb.engine.turn_tools import TurnTools
