@@ -57,7 +57,7 @@ class RunningCall:
         dispatch: Has the dispatcher run it.
         tasks: Keeps the task that the call becomes, or None if it waits for the task's end.
         named: What the model wrote, or None for a call that a function makes.
-        recorded: The result's text in the cassette that is replayed, or None.
+        taped: The result's text in the cassette that is replayed, or None.
         depth: How many calls are around it.
     """
 
@@ -69,7 +69,7 @@ class RunningCall:
     now: Callable[[], float]
     tasks: TaskDesk | None = None
     named: NamedCall | None = None
-    recorded: str | None = None
+    taped: str | None = None
     depth: int = 0
     _permission: Permission | None = None
     _task: int = 0
@@ -193,7 +193,7 @@ class Calls:
         step: int,
         calls: Sequence[AssistantToolCall],
         refused: Mapping[str, str],
-        recorded: Mapping[str, str] = _NOTHING,
+        taped: Mapping[str, str] = _NOTHING,
     ) -> list[FinishedCall]:
         """Run a step's calls concurrently. Refuses those beyond the limit.
 
@@ -201,11 +201,11 @@ class Calls:
             step: The step's number.
             calls: The calls in the model's answer.
             refused: Errors in place of calls, by the calls' ids.
-            recorded: The results' texts in the cassette that is replayed, by the calls' ids.
+            taped: The results' texts in the cassette that is replayed, by the calls' ids.
         """
         if len(calls) == 1 and not refused:
             # Most steps make one call, which needs no separate task.
-            return [await self._run(self._start(step, calls[0], recorded))]
+            return [await self._run(self._start(step, calls[0], taped))]
         limit = self.limits.max_calls_per_step
         over_limit = (
             f"Error: this call was not run: an answer can have {limit} calls. Make it again in your"
@@ -213,7 +213,7 @@ class Calls:
         )
         refused = {**dict.fromkeys((call.id for call in calls[limit:]), over_limit), **refused}
         to_run = [call for call in calls if call.id not in refused]
-        finished = await self._run_all(step, to_run, recorded)
+        finished = await self._run_all(step, to_run, taped)
         if len(calls) > limit:
             text = (
                 f"The model made {len(calls):,} calls in one answer. The first {limit:,} were run."
@@ -222,14 +222,14 @@ class Calls:
         in_order = []
         for call in calls:
             if call.id in refused:
-                started = self._start(step, call, recorded)
+                started = self._start(step, call, taped)
                 in_order.append(_refused(started, refused[call.id]))
             else:
                 in_order.append(finished[call.id])
         return in_order
 
     async def _run_all(
-        self, step: int, calls: Sequence[AssistantToolCall], recorded: Mapping[str, str]
+        self, step: int, calls: Sequence[AssistantToolCall], taped: Mapping[str, str]
     ) -> dict[str, FinishedCall]:
         """Run calls concurrently, those to unknown tools after the others, which may add the
         tools.
@@ -243,7 +243,7 @@ class Calls:
             # Observers may set variables when a call starts, such as its span, which are for this
             # call only.
             context, late = copy_context(), call.id in unknown
-            started.append((context, late, context.run(self._start, step, call, recorded, late)))
+            started.append((context, late, context.run(self._start, step, call, taped, late)))
         finished: dict[str, FinishedCall] = {}
         for of_group in (False, True):
             tasks = {}
@@ -258,7 +258,7 @@ class Calls:
         self,
         step: int,
         call: AssistantToolCall,
-        recorded: Mapping[str, str],
+        taped: Mapping[str, str],
         late: bool = False,
     ) -> RunningCall:
         """Read a call by the model, and emit that it starts."""
@@ -281,7 +281,7 @@ class Calls:
             self.now,
             self.tasks,
             named,
-            recorded.get(call.id),
+            taped.get(call.id),
         )
 
     async def _nested(self, step: int, nested: NestedCall) -> ToolCall:
@@ -342,7 +342,7 @@ class Calls:
             # The function has the whole text. This one is for the person.
             return ModelText(body)
         name, arguments, _ = call.named
-        heading, recorded = "", call.recorded
+        heading, taped = "", call.taped
         if outcome.synthetic is None:
             heading = format_result("", self.limits.result_format, name, arguments)
         repeated = (call.step, str(call.tool), arguments, heading + body)
@@ -353,8 +353,8 @@ class Calls:
             if notice:
                 self.emit(Notice(notice, call.tool.server, self.now()))
         if _runs_in_replays(call.tool, outcome):
-            recorded = None
-        return ModelText(body, heading, outcome.note, warning, recorded)
+            taped = None
+        return ModelText(body, heading, outcome.note, warning, taped)
 
     async def _within_limit(self, call: RunningCall, outcome: CallOutcome) -> Readable:
         """Shorten a large result to its head, and keep the whole."""
@@ -373,7 +373,7 @@ class Calls:
 
 def _refused(call: RunningCall, text: str) -> FinishedCall:
     """End a call that is not run, with a text that says why."""
-    outcome, read = CallOutcome("error", text), ModelText(text, recorded=call.recorded)
+    outcome, read = CallOutcome("error", text), ModelText(text, taped=call.taped)
     call.finish(outcome, Readable(text), read)
     return FinishedCall(outcome, read)
 

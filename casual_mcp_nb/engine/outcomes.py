@@ -47,7 +47,7 @@ class ModelText(NamedTuple):
             with the arguments.
         note: What the model has to know of this call, see `CallOutcome.note`.
         warning: What it has to know of equal calls before, see `Repeats`.
-        recorded: The text in the cassette that is replayed. It takes the place of the layers above,
+        taped: The text in the cassette that is replayed. It takes the place of the layers above,
             which a later release may word differently.
         report: How tasks have ended meanwhile. It is added to one result of a step.
     """
@@ -56,14 +56,14 @@ class ModelText(NamedTuple):
     heading: str = ""
     note: str = ""
     warning: str = ""
-    recorded: str | None = None
+    taped: str | None = None
     report: str = ""
 
     @property
     def of_call(self) -> str:
         """The text without the report, which is about other calls. Events have this one."""
-        if self.recorded is not None:
-            return self.recorded
+        if self.taped is not None:
+            return self.taped
         return self.heading + self.body + self.note + self.warning
 
     @property

@@ -217,8 +217,8 @@ class Run:
             calls = message.tool_calls
             # A written call was whole before the answer was cut.
             at_limit = [call for call in calls if call.id not in self._written]
-            refusals, recorded = self._cut_answers.refusals(at_limit), self._recorded_texts(calls)
-            self._add_results(step, calls, await self._calls.run(step, calls, refusals, recorded))
+            refusals, taped = self._cut_answers.refusals(at_limit), self._taped_texts(calls)
+            self._add_results(step, calls, await self._calls.run(step, calls, refusals, taped))
         problem = f"The model was still calling tools after {self._max_steps} steps."
         if useful := self._calls.repeats.last_useful:
             problem += f" The last result, of {useful}"
@@ -344,7 +344,7 @@ class Run:
             return request
         return self.prefix.compared(request, tools.tokens_of, self._first_message_tokens)
 
-    def _recorded_texts(self, calls: Sequence[AssistantToolCall]) -> Mapping[str, str]:
+    def _taped_texts(self, calls: Sequence[AssistantToolCall]) -> Mapping[str, str]:
         """Find the results' texts in the cassette that is replayed, by the calls' ids."""
         if self._last_sent is None:
             return {}
@@ -377,7 +377,7 @@ class Run:
             self.messages.append(message)
             self.setup.turn.trace.results[call.id] = message
             if (search := ended.outcome.synthetic) is not None:
-                if layers.recorded is not None:
+                if layers.taped is not None:
                     deferred = self.tools.view.deferred_by_name
                     search = as_presented(search, text, deferred, self.tools.discovered)
                 self.tools.load(search.newly_loaded_tools)
