@@ -4,7 +4,7 @@
 How a turn is made: `chat` hands the prompt and the options to `TurnService.chat`, on the caller's
 thread, which shows the turn in its cell. That hands over to the engine thread (`on_engine`), where
 `TurnService.run_turn` connects the servers, `ConversationRunner.adding` adds the turn to the
-conversation, and `McpToolChat.run_turn` asks the model and calls the tools until there is an answer,
+conversation, and `McpToolChat.take_turn` asks the model and calls the tools until there is an answer,
 see `engine/run.py`. `stream` and `submit` do the same without a cell.
 """
 

@@ -188,7 +188,7 @@ class Calls:
     servers: list[str] = field(default_factory=list)
     _slots: asyncio.Semaphore | None = None
 
-    async def run(
+    async def run_calls(
         self,
         step: int,
         calls: Sequence[AssistantToolCall],
@@ -276,7 +276,7 @@ class Calls:
             step,
             call.id,
             tool,
-            partial(self.dispatcher.run, name, arguments, bridged=bridged, late=late),
+            partial(self.dispatcher.dispatch, name, arguments, bridged=bridged, late=late),
             self.emit,
             self.now,
             self.tasks,
@@ -296,7 +296,7 @@ class Calls:
             step,
             nested.id,
             tool.tool_name,
-            partial(self.dispatcher.run, tool, arguments),
+            partial(self.dispatcher.dispatch, tool, arguments),
             self.emit,
             self.now,
             depth=nested.depth,

@@ -1,6 +1,6 @@
 """McpToolChat: a model, MCP servers and a selection, put together for chatting.
 
-`McpToolChat.run_turn` runs one turn: it has a `Run` built from the conversation, and records how
+`McpToolChat.take_turn` runs one turn: it has a `Run` built from the conversation, and records how
 it ends. The turn's steps are in `engine/run.py`.
 """
 
@@ -614,7 +614,7 @@ class McpToolChat:
             CancelledError: The caller was cancelled. The turn is `stopped`, and its trace has
                 everything until then.
         """
-        return await self.run_turn(
+        return await self.take_turn(
             TurnSetup(
                 messages=messages,
                 options=options or TurnOptions(),
@@ -627,7 +627,7 @@ class McpToolChat:
             )
         )
 
-    async def run_turn(self, setup: TurnSetup) -> Turn:
+    async def take_turn(self, setup: TurnSetup) -> Turn:
         """Run one turn to its end, as `run` does."""
         turn, on_event = setup.turn, setup.on_event
         trace = turn.trace
@@ -646,7 +646,7 @@ class McpToolChat:
             self.state.last_turn = turn
             self.state.running.add(run)
             try:
-                await run.run()
+                await run.run_steps()
                 emit(TurnFinished("done", at=run.now()))
             except asyncio.CancelledError:
                 emit(TurnFinished("stopped", "Stopped. Completed steps are kept.", run.now()))
@@ -703,7 +703,7 @@ class McpToolChat:
         history, new, options = split_messages(messages, options)
         before = self.state.last_turn if history else None
         setup = TurnSetup(messages=new, options=options, history=history, before=before)
-        turn = await self.run_turn(setup)
+        turn = await self.take_turn(setup)
         turn.raise_for_status()
         return turn.messages[len(new) :]
 
@@ -739,7 +739,7 @@ class McpToolChat:
             before=before,
             on_event=follower.on_event,
         )
-        task = asyncio.create_task(self.run_turn(setup))
+        task = asyncio.create_task(self.take_turn(setup))
         task.add_done_callback(follower.on_end)
         try:
             async for event in follower:

@@ -136,7 +136,7 @@ class Dispatcher:
                 unknown.add(call.id)
         return unknown
 
-    async def run(
+    async def dispatch(
         self,
         wanted: str | ToolSpec,
         arguments: dict[str, Any] | str,

@@ -130,7 +130,7 @@ async def run_planned(
             )
             to_run.append(AssistantToolCall(id=call.id, function=function))
         try:
-            await runner.run(step, to_run, {})
+            await runner.run_calls(step, to_run, {})
         finally:
             # Also when it is interrupted: what was run is not to be run again.
             trace.append(TurnFinished("done", at=now()))

@@ -1,6 +1,6 @@
 """One turn: call the model, run the tools that it calls, give it the results, until it answers.
 
-`build_run` prepares a `Run`. `Run.run` is the turn. Each step of it goes like this:
+`build_run` prepares a `Run`. `Run.run_steps` is the turn. Each step of it goes like this:
 
 1. `request` assembles the model's input: the system prompt, as much of the conversation as its
    context window holds, and the definitions that `TurnTools` collects.
@@ -8,7 +8,7 @@
    not read yet.
 3. `_complete` calls the model. Its response becomes the conversation's next message. Without tool
    calls, the turn is over.
-4. `Calls.run` runs the calls concurrently, each through `Dispatcher.run`. `_add_results` adds the
+4. `Calls.run_calls` runs the calls concurrently, each through `Dispatcher.dispatch`. `_add_results` adds the
    results to the conversation, and loads the tools that a search found.
 5. Before the next step, `TurnTools.refresh` applies any changes that servers have made.
 
@@ -171,7 +171,7 @@ class Run:
         """Check whether a call to this server is running."""
         return server in self._calls.servers
 
-    async def run(self) -> None:
+    async def run_steps(self) -> None:
         """Run steps until the model calls no more tools.
 
         Raises:
@@ -218,7 +218,9 @@ class Run:
             # A written call was whole before the answer was cut.
             at_limit = [call for call in calls if call.id not in self._written]
             refusals, taped = self._cut_answers.refusals(at_limit), self._taped_texts(calls)
-            self._add_results(step, calls, await self._calls.run(step, calls, refusals, taped))
+            self._add_results(
+                step, calls, await self._calls.run_calls(step, calls, refusals, taped)
+            )
         problem = f"The model was still calling tools after {self._max_steps} steps."
         if useful := self._calls.repeats.last_useful:
             problem += f" The last result, of {useful}"

@@ -111,7 +111,7 @@ class ToolClient:
         dispatcher = build_dispatcher(chat, tools, TurnOptions(), on_notice=self.on_notice)
         tool = tools.resolve(meant.name)
         on_resolved(tool)
-        run = partial(dispatcher.run, meant.name, meant.arguments, bridged=meant.bridged)
+        run = partial(dispatcher.dispatch, meant.name, meant.arguments, bridged=meant.bridged)
         token: Token[Asker | None] = ASKER.set(asker)
         try:
             outcome = await self._run(
@@ -206,7 +206,7 @@ class ToolClient:
             nested.id,
             tool.tool_name,
             nested.arguments,
-            partial(dispatcher.run, tool, nested.arguments),
+            partial(dispatcher.dispatch, tool, nested.arguments),
             ignore,
             "tool",
             nested.depth,

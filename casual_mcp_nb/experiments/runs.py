@@ -674,7 +674,7 @@ class Evaluating:
                     before=turns[-1] if turns else None,
                     on_event=on_event,
                 )
-                await chat.run_turn(setup)
+                await chat.take_turn(setup)
                 turns.append(turn)
                 history += turn.messages
                 if isinstance(turn.exception, BudgetReachedError):

@@ -171,7 +171,7 @@ class TurnService:
             await self._starter.view()
             await warmed_up()
             messages = await self._resources.with_attachments(as_messages(prompt), attach)
-            await self._chat.run_turn(replace(within, messages=messages))
+            await self._chat.take_turn(replace(within, messages=messages))
         turn = setup.turn
         error = turn.exception
         if self._chat.tape.strict and isinstance(error, CassetteMismatchError):
@@ -381,7 +381,7 @@ class TurnService:
         """Run a turn on the engine's loop that does not become part of the conversation."""
         await self._starter.view()
         setup = TurnSetup(messages=as_messages(prompt), options=options, history=history)
-        return await self._chat.run_turn(setup)
+        return await self._chat.take_turn(setup)
 
     async def plan(self, prompt: Prompt, options: ChatOptions) -> PlannedCalls:
         """Plan the model's calls, see `Session.plan`.
@@ -442,7 +442,7 @@ class TurnService:
             plan_only=True,
         )
         with self._chat.toolbox.injecting(options.given.get("context") or ()):
-            turn = await self._chat.run_turn(setup)
+            turn = await self._chat.take_turn(setup)
             catalog = self._chat.catalog
         await self._chat.tools.update_known()
         return turn, catalog

@@ -305,7 +305,7 @@ class ServedTurns:
         setup = TurnSetup(
             messages=new, options=options, history=history, turn=turn, on_event=notify
         )
-        await self._chat.apart(self._consent(), private=True).run_turn(setup)
+        await self._chat.apart(self._consent(), private=True).take_turn(setup)
         turn.raise_for_status()
         return turn.messages[len(turn.prompt_messages) :]
 

@@ -135,7 +135,7 @@ class ServerCalls:
             self._converted,
         )
 
-    async def run(
+    async def send_call(
         self,
         name: str,
         arguments: dict[str, Any],

@@ -334,10 +334,10 @@ class Connection:
                 tool=name,
             )
         try:
-            return await self._calls.run(name, arguments, on_progress, meta, on_task)
+            return await self._calls.send_call(name, arguments, on_progress, meta, on_task)
         except CallRepeatable:
             pass
-        return await self._calls.run(name, arguments, on_progress, meta, on_task, again=True)
+        return await self._calls.send_call(name, arguments, on_progress, meta, on_task, again=True)
 
     @property
     def tasks(self) -> ServerTasks:

@@ -98,7 +98,7 @@ async def test_a_slow_reader_of_a_stream_delays_nothing_and_reads_the_whole_trac
                 [
                     task
                     for task in asyncio.all_tasks()
-                    if task.get_coro().__qualname__ == "McpToolChat.run_turn"
+                    if task.get_coro().__qualname__ == "McpToolChat.take_turn"
                 ]
             )
             read += [event async for event in stream]

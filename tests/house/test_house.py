@@ -232,6 +232,6 @@ def test_a_tool_call_takes_a_short_way_and_a_session_has_no_more_names() -> None
     rooms = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(rooms)
     seen = rooms.measured()
-    assert {"Session.chat", "Run.run", "ServerManager.call"} <= set(seen["way"])
+    assert {"Session.chat", "Run.run_steps", "ServerManager.call"} <= set(seen["way"])
     assert len(seen["way"]) <= MAX_WAY, seen["way"]
     assert len(seen["names"]) <= MAX_NAMES
