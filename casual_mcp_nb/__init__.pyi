@@ -13,6 +13,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from casual_mcp_nb.base.config import Config as Config
 from casual_mcp_nb.base.config import ExcludeSpec as ExcludeSpec
 from casual_mcp_nb.base.config import ToolSetConfig as ToolSetConfig
+from casual_mcp_nb.base.mcp import QuestionAnswer as QuestionAnswer
+from casual_mcp_nb.base.mcp import ServerQuestion as ServerQuestion
 from casual_mcp_nb.base.search import SearchHit as SearchHit
 from casual_mcp_nb.base.search import SearchResults as SearchResults
 from casual_mcp_nb.base.selection import Selection as Selection

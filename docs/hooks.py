@@ -24,7 +24,10 @@ GROUPS = (
     ("Chatting without a notebook", ("engine", "compat")),
     ("Events", ("conversation.event",)),
     ("Turns, steps and conversations", ("conversation", "base.content")),
-    ("Tools, servers and selection", ("base.tool", "base.status", "base.selection", "servers")),
+    (
+        "Tools, servers and selection",
+        ("base.tool", "base.status", "base.mcp", "base.selection", "servers"),
+    ),
     ("Tools of the notebook", ("own_tools",)),
     ("Discovery", ("discovery", "base.search")),
     ("Config", ("config", "base.config", "base.config_base")),

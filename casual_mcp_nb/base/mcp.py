@@ -1,5 +1,5 @@
-"""Values from MCP servers: resources and prompts, requests for a model's answer, logs, messages and
-the wire.
+"""Values from MCP servers: resources and prompts, questions, requests for a model's answer, logs,
+messages and the wire.
 """
 
 from __future__ import annotations
@@ -466,6 +466,42 @@ MAX_SAMPLES = 10
 """How many requests a server may make during one call."""
 MAX_SAMPLE_TOKENS = 4_096
 """Maximum tokens per answer, whatever the server asks for."""
+
+
+@dataclass(frozen=True)
+class ServerQuestion:
+    """A server's question to the person: a form to fill in, or a page to visit.
+
+    Args:
+        server: The server that asks.
+        message: Its text. Secrets in it are masked.
+        form: The form's JSON schema, with secrets masked, or None for a page.
+        url: The page's address, or empty for a form. It is as the server wrote it: with a secret
+            masked, it could not be opened.
+        url_id: The server's id for the visit to the page, which versions since 2026-07-28 do not
+            have.
+        of_task: Whether a task asks, and not a running call.
+    """
+
+    server: str
+    message: str
+    form: Mapping[str, Any] | None = None
+    url: str = ""
+    url_id: str | None = None
+    of_task: bool = False
+
+
+@dataclass(frozen=True)
+class QuestionAnswer:
+    """The person's answer to a server's question.
+
+    Args:
+        action: `cancel` is neither yes nor no.
+        content: The values of an accepted form, by field name.
+    """
+
+    action: Literal["accept", "decline", "cancel"]
+    content: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)

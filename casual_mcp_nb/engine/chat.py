@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
     Callable,
     Collection,
     Iterable,
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from casual_mcp_nb.base.config import Approval, Config, Policies, ServerConfig, ToolSetConfig
 from casual_mcp_nb.base.limits import AnswerLimits, load
+from casual_mcp_nb.base.mcp import QuestionAnswer, ServerQuestion
 from casual_mcp_nb.base.secret import failure_of, masked_error, redacted
 from casual_mcp_nb.base.selection import Listeners, Selection
 from casual_mcp_nb.base.tool import Catalog, ToolAnnotations, ToolChange, ToolName, ToolSpec
@@ -76,7 +76,7 @@ from casual_mcp_nb.own_tools.toolbox import NOTEBOOK, Mocks, Toolbox, read_tool
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.registry import loggers
 from casual_mcp_nb.servers.askers import SeveralClients
-from casual_mcp_nb.servers.handlers import AskToSignIn, Handlers
+from casual_mcp_nb.servers.handlers import AskQuestion, AskToSignIn, Handlers
 from casual_mcp_nb.servers.logs import keep_out_of_log, route_library_logs
 from casual_mcp_nb.servers.server_manager import ServerManager
 
@@ -180,7 +180,7 @@ class McpToolChat:
         can_ask: Callable[[], bool] | None = None,
         how_to_allow: Callable[[ToolSpec], str] | None = None,
         answer_limits: AnswerLimits | None = None,
-        elicitation: Callable[..., Awaitable[Any]] | None = None,
+        elicitation: AskQuestion | None = None,
         sign_in: AskToSignIn | None = None,
         changed: Callable[[], None] | None = None,
         run_function: FunctionRunner = run_here,
@@ -203,8 +203,8 @@ class McpToolChat:
             can_ask: Returns whether somebody could answer the approver now; None: always.
             how_to_allow: See `Consent`.
             answer_limits: How long approvals and servers' questions wait for the person.
-            elicitation: Answers the servers' questions to the person, see `Handlers`. Without it,
-                the chat refuses such requests.
+            elicitation: Asks the person a server's question (`ServerQuestion`), and returns the
+                answer (`QuestionAnswer`). Without it, the chat refuses such requests.
             sign_in: Asks the person to sign in to a server in a browser, see `AskToSignIn`.
             changed: Called whenever a server's state or its tools changed.
             run_function: Runs the calls to functions that `add_tool` made tools.
@@ -229,10 +229,7 @@ class McpToolChat:
         handlers = Handlers(
             log=lambda server, level, text: chat._log(server, level, text),
             notice=lambda server, text: chat._notify(server, text),
-            elicitation=elicitation and (lambda *request: chat._elicit(elicitation, *request)),
-            # No running call waits for it, whoever makes one at that server.
-            person=elicitation
-            and (lambda server, message, params: elicitation(server, message, None, params, None)),
+            elicitation=elicitation and (lambda question: chat._elicit(elicitation, question)),
             sampling=lambda server, request: chat.sampling.answer(server, request),
             sign_in=sign_in,
             changed=changed,
@@ -754,29 +751,28 @@ class McpToolChat:
         """Get the last turn's statistics, or None before the first one."""
         return self.state.last_turn.stats if self.state.last_turn else None
 
-    async def _elicit(
-        self, ask: Callable[..., Awaitable[Any]], server: str, message: str, *request: Any
-    ) -> Any:
+    async def _elicit(self, ask: AskQuestion, question: ServerQuestion) -> QuestionAnswer:
         """Pass a server's question on to its caller: the person here, or another program's
         client.
         """
-        from mcp_types import ElicitResult
-
+        if question.of_task:
+            # No running call waits for it, whoever makes one at that server.
+            return await ask(question)
         try:
-            asker = self.server_manager.running_calls.asker(server)
+            asker = self.server_manager.running_calls.asker(question.server)
         except SeveralClients:
             # Over stdio, servers of the older versions do not say during which call they ask:
             # nobody answers for somebody else.
             self._notify(
-                server,
+                question.server,
                 "The server asked a question while it ran calls for several clients, so the"
                 " question was cancelled.",
             )
-            return ElicitResult(action="cancel")
-        if asker is None:
-            with self._asking("link" if getattr(request[1], "url", None) else "form", server):
-                return await ask(server, message, *request)
-        return await asker.elicit(server, message, request[1])
+            return QuestionAnswer("cancel")
+        if asker is not None:
+            return await asker.elicit(question)
+        with self._asking("form" if question.form is not None else "link", question.server):
+            return await ask(question)
 
     @contextmanager
     def _asking(self, kind: QuestionKind, server: str) -> Iterator[None]:

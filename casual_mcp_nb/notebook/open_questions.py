@@ -13,7 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, overload
 
 from casual_mcp_nb.base.limits import AnswerLimits
-from casual_mcp_nb.base.mcp import AddressRequest, NobodyToAsk, SignInRequest
+from casual_mcp_nb.base.mcp import (
+    AddressRequest,
+    NobodyToAsk,
+    QuestionAnswer,
+    ServerQuestion,
+    SignInRequest,
+)
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.config.trust import TrustStore
 from casual_mcp_nb.conversation.event import Request
@@ -213,29 +219,23 @@ class Questions(Sequence[Question]):
                         other.settle_alike(decision.scope, question)
         return decision
 
-    async def elicit(self, server: str, message: str, _kind: Any, params: Any, context: Any) -> Any:
-        """Ask the person a server's question, see `Handlers.elicitation`.
-
-        One without a context is that of a task.
-        """
-        from mcp_types import ElicitResult
-
+    async def elicit(self, asked: ServerQuestion) -> QuestionAnswer:
+        """Ask the person a server's question. An `AskQuestion`."""
         if self.unattended:
-            return ElicitResult(action="decline")
-        address = getattr(params, "url", None)
+            return QuestionAnswer("decline")
+        channel = self._channel()
+        if asked.of_task and not self._cells:
+            # No cell waits for a task, so nothing is prompted: the question waits for the panel, or
+            # for a cell.
+            channel = "panel"
         question: Elicitation
-        # Where no cell waits for a task, nothing is prompted: the question waits for the panel, or
-        # for a cell.
-        channel = "panel" if context is None and not self._cells else self._channel()
-        if address is not None:
-            question = UrlElicitation(channel, server, message, str(address))
+        if asked.form is not None:
+            question = FormQuestion(channel, asked.server, asked.message, asked.form)
         else:
-            question = FormQuestion(
-                channel, server, message, getattr(params, "requested_schema", None) or {}
-            )
-        question.of_task = context is None
-        action, content = await self._answer(question)
-        return ElicitResult(action=action, content=content)
+            question = UrlElicitation(channel, asked.server, asked.message, asked.url)
+        question.of_task = asked.of_task
+        answer: QuestionAnswer = await self._answer(question)
+        return answer
 
     async def sign_in(self, request: SignInRequest | AddressRequest) -> str:
         """Ask the person to sign in to a server, or to accept an address for that, see
@@ -245,10 +245,10 @@ class Questions(Sequence[Question]):
             return await self._accept_address(request)
         if not self.can_ask():
             raise NobodyToAsk
-        action, values = await self._answer(SignInQuestion(self._channel(), request))
-        if action != "accept":
+        answer: QuestionAnswer = await self._answer(SignInQuestion(self._channel(), request))
+        if answer.content is None:
             raise ConnectionError("Not signed in: you did not answer.")
-        return str(values["address"])
+        return str(answer.content["address"])
 
     async def _accept_address(self, request: AddressRequest) -> str:
         store = TrustStore()
@@ -256,8 +256,8 @@ class Questions(Sequence[Question]):
             return request.named
         if not self.can_ask():
             raise NobodyToAsk
-        action, _ = await self._answer(AddressQuestion(self._channel(), request))
-        if action != "accept":
+        answer: QuestionAnswer = await self._answer(AddressQuestion(self._channel(), request))
+        if answer.action != "accept":
             raise ConnectionError("You did not accept it.")
         try:
             await asyncio.to_thread(store.accept_address, request.key)

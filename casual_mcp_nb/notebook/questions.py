@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, ClassVar, Literal
 
-from casual_mcp_nb.base.mcp import AddressRequest, NobodyToAsk, SignInRequest
+from casual_mcp_nb.base.mcp import AddressRequest, NobodyToAsk, QuestionAnswer, SignInRequest
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.display.words import clean, cut
 from casual_mcp_nb.engine.consent import ONE_BY_ONE, ApprovalRequest, Decision, Scope
@@ -281,11 +281,11 @@ class Elicitation(Question):
 
     def decline(self) -> None:
         """Refuse."""
-        self._settle(("decline", None))
+        self._settle(QuestionAnswer("decline"))
 
     def cancel(self) -> None:
         """Answer neither yes nor no."""
-        self._settle(("cancel", None))
+        self._settle(QuestionAnswer("cancel"))
 
     def expire(self, why: str) -> None:
         """Answer neither yes nor no."""
@@ -313,7 +313,7 @@ class FormQuestion(Elicitation):
         Raises:
             UsageError: Something is missing or wrong. The question stays open.
         """
-        self._settle(("accept", checked(self.fields, values)))
+        self._settle(QuestionAnswer("accept", checked(self.fields, values)))
 
 
 class SignInQuestion(FormQuestion):
@@ -361,7 +361,7 @@ class SignInQuestion(FormQuestion):
             self._check(address)
         except ValueError as error:
             raise UsageError(str(error)) from None
-        self._settle(("accept", {"address": address}))
+        self._settle(QuestionAnswer("accept", {"address": address}))
 
 
 _SIGN_IN_FORM = {
@@ -413,4 +413,4 @@ class UrlElicitation(Elicitation):
 
     def accept(self) -> None:
         """Tell the server that the person has visited the page, or is doing so."""
-        self._settle(("accept", None))
+        self._settle(QuestionAnswer("accept"))

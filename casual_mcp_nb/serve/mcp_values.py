@@ -28,9 +28,11 @@ from casual_mcp_nb.base.mcp import (
     SKILL_FILE,
     Completions,
     NobodyToAsk,
+    QuestionAnswer,
     Resource,
     ResourceContents,
     ServerPrompt,
+    ServerQuestion,
     Skill,
 )
 from casual_mcp_nb.base.tool import ToolAnnotations, ToolName, ToolSpec, wire_name
@@ -143,24 +145,22 @@ class HostCall:
             return Decision(True, "tool" if given == ALWAYS and self.remembers else "call")
         return Decision(False, answered=answer.action != "cancel")
 
-    async def elicit(self, server: str, message: str, params: Any) -> mcp.ElicitResult:
+    async def elicit(self, question: ServerQuestion) -> QuestionAnswer:
         """Pass a server's question on, or decline if the host cannot ask its person."""
-        address = getattr(params, "url", None)
-        text = asked_by(server, message)
-        passed: mcp.ElicitRequestParams
-        if address is not None:
-            passed = mcp.ElicitRequestURLParams(
-                message=text,
-                url=str(address),
-                elicitation_id=getattr(params, "elicitation_id", None),
-            )
+        text = asked_by(question.server, question.message)
+        params: mcp.ElicitRequestParams
+        if question.form is not None:
+            mode: Literal["form", "url"] = "form"
+            params = mcp.ElicitRequestFormParams(message=text, requested_schema=dict(question.form))
         else:
-            passed = mcp.ElicitRequestFormParams(
-                message=text, requested_schema=params.requested_schema
+            mode = "url"
+            params = mcp.ElicitRequestURLParams(
+                message=text, url=question.url, elicitation_id=question.url_id
             )
-        if not self._can("form" if address is None else "url"):
-            return mcp.ElicitResult(action="decline")
-        return await self._elicit(passed)
+        if not self._can(mode):
+            return QuestionAnswer("decline")
+        answer = await self._elicit(params)
+        return QuestionAnswer(answer.action, answer.content)
 
     async def sample(self, server: str, params: Any) -> mcp.CreateMessageResult | mcp.ErrorData:
         """Pass on a request for a model's answer, or refuse it if the host offers none."""

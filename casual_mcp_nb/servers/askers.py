@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from casual_mcp_nb.base.mcp import QuestionAnswer, ServerQuestion
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.servers._errors import Redactor
 
@@ -38,8 +39,8 @@ class Asker(Protocol):
         the log level.
         """
 
-    async def elicit(self, server: str, message: str, params: Any) -> Any:
-        """Pass on a server's question during the call, and return the answer, an `ElicitResult`."""
+    async def elicit(self, question: ServerQuestion) -> QuestionAnswer:
+        """Pass on a server's question during the call, and return the answer."""
 
     async def sample(self, server: str, params: Any) -> Any:
         """Pass on a request for a model's answer, and return it, a `CreateMessageResult` or

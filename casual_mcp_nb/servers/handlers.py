@@ -6,12 +6,18 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
 
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.limits import AnswerLimits
-from casual_mcp_nb.base.mcp import AddressRequest, SamplingAnswer, SamplingRequest, SignInRequest
+from casual_mcp_nb.base.mcp import (
+    AddressRequest,
+    QuestionAnswer,
+    SamplingAnswer,
+    SamplingRequest,
+    ServerQuestion,
+    SignInRequest,
+)
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.servers.askers import Asker
 from casual_mcp_nb.servers.logs import logger
@@ -46,6 +52,9 @@ class OpenRequests:
                 self._refused.discard(server)
 
 
+AskQuestion = Callable[[ServerQuestion], Awaitable[QuestionAnswer]]
+"""Asks the person a server's question."""
+
 AskToSignIn = Callable[[SignInRequest | AddressRequest], Awaitable[str]]
 """Asks the person to sign in, or to accept an address.
 
@@ -70,10 +79,7 @@ class Handlers:
         asker: Returns the call that a server's question belongs to, see `RunningCalls.asker`. The
             server manager sets it.
         log: Called with server, level and text when a server sends a log message.
-        elicitation: Called with server, message, response type, parameters and context. Gives the
-            answer as fastmcp's elicitation handlers do.
-        person: Called with server, message and parameters of a question that belongs to no call,
-            but to a task. Likewise.
+        elicitation: Asks the person a question of a running call, or of a task.
         sampling: Called with server and request. Gives the answer, or raises `SamplingRefused`.
         sign_in: Called with a request that belongs to a sign-in, see `AskToSignIn`.
         changed: Called without arguments whenever a status or a tool list changed.
@@ -87,8 +93,7 @@ class Handlers:
 
     asker: Callable[[str], Asker | None] = ignore
     log: Callable[[str, str, str], None] | None = None
-    elicitation: Callable[..., Awaitable[Any]] | None = None
-    person: Callable[[str, str, Any], Awaitable[Any]] | None = None
+    elicitation: AskQuestion | None = None
     sampling: Callable[[str, SamplingRequest], Awaitable[SamplingAnswer]] | None = None
     sign_in: AskToSignIn | None = None
     changed: Callable[[], None] | None = None

@@ -14,18 +14,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.base.config import ServerConfig
-from casual_mcp_nb.base.mcp import MAX_SAMPLES, SamplingRefused
+from casual_mcp_nb.base.mcp import MAX_SAMPLES, QuestionAnswer, SamplingRefused, ServerQuestion
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.servers._errors import Redactor
 from casual_mcp_nb.servers.askers import Asker, SeveralClients
-from casual_mcp_nb.servers.convert import has_few_values
 from casual_mcp_nb.servers.deadlines import CallDeadlines
-from casual_mcp_nb.servers.handlers import Handlers
+from casual_mcp_nb.servers.elicitation import FormTooLarge, elicit_result, question_of
+from casual_mcp_nb.servers.handlers import AskQuestion, Handlers
 from casual_mcp_nb.servers.logs import logger
 from casual_mcp_nb.servers.sampling import request_of, result_of
 
 if TYPE_CHECKING:
-    from mcp_types import CreateMessageResult, ElicitResult, ErrorData, ListRootsResult
+    from mcp_types import (
+        CreateMessageResult,
+        ElicitRequestParams,
+        ElicitResult,
+        ErrorData,
+        ListRootsResult,
+    )
 
 
 T = TypeVar("T")
@@ -35,6 +41,17 @@ REFUSED = -1
 """The code for the person's refusal, see
 https://modelcontextprotocol.io/specification/2025-11-25/client/sampling.
 """
+
+
+CANCELLED = QuestionAnswer("cancel")
+
+
+class _CallsEnded(Exception):
+    """The server's calls ended before its request was answered."""
+
+
+class _Unanswered(Exception):
+    """A request was not answered in time."""
 
 
 class ServerQuestions:
@@ -77,7 +94,9 @@ class ServerQuestions:
             callbacks["sampling_callback"] = self.sample
         return callbacks
 
-    async def elicit(self, context: Any, params: Any) -> ElicitResult | ErrorData:
+    async def elicit(
+        self, _context: object, params: ElicitRequestParams
+    ) -> ElicitResult | ErrorData:
         """Ask the person a question of a running call.
 
         The answer is not validated against the server's schema, which could take as long as the
@@ -85,60 +104,49 @@ class ServerQuestions:
         """
         from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, ErrorData
 
-        if not has_few_values(getattr(params, "requested_schema", None)):
-            return ErrorData(code=INVALID_PARAMS, message="the form is too large to be shown")
         try:
-            return _elicit_result(await self._elicit(context, params))
+            question = question_of(params, self._server, self._redact)
+            return elicit_result(await self._answer(question))
+        except FormTooLarge as error:
+            return ErrorData(code=INVALID_PARAMS, message=str(error))
         except Exception as error:
             return ErrorData(code=INTERNAL_ERROR, message=str(error))
 
-    async def _elicit(self, context: Any, params: Any) -> Any:
-        handlers, limits = self._handlers, self._handlers.answer_limits
-        if not self._has_room():
-            return _cancelled()
-        message, params = self._redacted(params)
-        assert handlers.elicitation is not None
-        answer = asyncio.ensure_future(
-            handlers.elicitation(self._server, message, None, params, context)
-        )
-        calls_ended = self._deadlines.until_empty()
-        with handlers.open_requests.counted(self._server), self._deadlines.waiting_for_a_person():
-            try:
-                # Not `wait_for`: a handler that ignores its cancellation must not pause the
-                # deadlines for longer.
-                await asyncio.wait(
-                    {answer, calls_ended},
-                    timeout=limits.seconds,
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-            finally:
-                answered = answer.done()
-                answer.cancel()
-        if answered:
-            return answer.result()
-        if not calls_ended.done():
+    async def _answer(self, question: ServerQuestion) -> QuestionAnswer:
+        ask, limits = self._handlers.elicitation, self._handlers.answer_limits
+        if ask is None or not self._has_room():
+            return CANCELLED
+        try:
+            return await self._during_calls(ask(question), limits.seconds)
+        except _Unanswered:
             self._notify(f"{limits.nobody_answered} The server's question was cancelled.")
-        return _cancelled()
+        except _CallsEnded:
+            pass
+        return CANCELLED
 
-    async def elicit_for_task(self, params: Any) -> ElicitResult:
+    async def elicit_for_task(self, params: ElicitRequestParams) -> ElicitResult:
         """Ask the person a question of a task, until it is answered, cancelled or takes too long."""
-        handlers, limits = self._handlers, self._handlers.answer_limits
-        if handlers.person is None or not self._has_room():
-            return _cancelled()
-        if not has_few_values(getattr(params, "requested_schema", None)):
+        ask = self._handlers.elicitation
+        if ask is None or not self._has_room():
+            return elicit_result(CANCELLED)
+        try:
+            question = question_of(params, self._server, self._redact, of_task=True)
+        except FormTooLarge:
             self._notify(
                 "The form of a task is too large to be shown, so its question was cancelled."
             )
-            return _cancelled()
-        message, params = self._redacted(params)
+            return elicit_result(CANCELLED)
+        return elicit_result(await self._answer_for_task(ask, question))
+
+    async def _answer_for_task(self, ask: AskQuestion, question: ServerQuestion) -> QuestionAnswer:
+        limits = self._handlers.answer_limits
         try:
-            with handlers.open_requests.counted(self._server):
+            with self._handlers.open_requests.counted(self._server):
                 async with asyncio.timeout(limits.seconds):
-                    answer: ElicitResult = await handlers.person(self._server, message, params)
-                    return answer
+                    return await ask(question)
         except TimeoutError:
             self._notify(f"{limits.nobody_answered} The question of a task was cancelled.")
-        return _cancelled()
+        return CANCELLED
 
     def _has_room(self) -> bool:
         """Check whether the server may ask one more question. If not, notify the person once."""
@@ -151,14 +159,6 @@ class ServerQuestions:
                 " person were cancelled."
             )
         return False
-
-    def _redacted(self, params: Any) -> tuple[str, Any]:
-        """Redact a question's text and form. A link could then not be opened."""
-        message = self._redact(params.message)
-        changes: dict[str, Any] = {"message": message}
-        if hasattr(params, "requested_schema"):
-            changes["requested_schema"] = self._redact.schema(params.requested_schema)
-        return message, params.model_copy(update=changes)
 
     async def sample(self, _context: Any, params: Any) -> CreateMessageResult | ErrorData:
         """Answer a request for a model's answer: only during calls, and only so often in each."""
@@ -183,16 +183,24 @@ class ServerQuestions:
                 passed: CreateMessageResult | ErrorData = await self._passed_on(asker, params)
                 return passed
             return await self._sampled(params)
+        except _CallsEnded:
+            return self._refused(SamplingRefused("the call has ended"))
         except SamplingRefused as refused:
-            reason = self._redact(shown(refused.details))
-            self._notify(f"The server requested the model's answer and was refused: {reason}")
-            return ErrorData(code=REFUSED, message=str(refused))
+            return self._refused(refused)
         except Exception as error:
             logger.exception("A request for the model's answer failed.")
             self._notify(
                 f"The server requested the model's answer, which failed ({type(error).__name__})."
             )
             return ErrorData(code=INTERNAL_ERROR, message="the model could not answer")
+
+    def _refused(self, refused: SamplingRefused) -> ErrorData:
+        """Tell the person, and build the server's answer."""
+        from mcp_types import ErrorData
+
+        reason = self._redact(shown(refused.details))
+        self._notify(f"The server requested the model's answer and was refused: {reason}")
+        return ErrorData(code=REFUSED, message=str(refused))
 
     def _takes_sample(self) -> bool:
         """Count a request for a model's answer, or notify the person once that there are too
@@ -228,19 +236,30 @@ class ServerQuestions:
             self._handlers.log(self._server, "notice", answer.note)
         return result_of(answer)
 
-    async def _during_calls(self, answering: Awaitable[T]) -> T:
+    async def _during_calls(self, answering: Awaitable[T], seconds: float | None = None) -> T:
+        """Wait for a person's answer while calls run, and pause their deadlines.
+
+        Raises:
+            _Unanswered: There was no answer within these seconds.
+            _CallsEnded: The last call has ended.
+        """
         answer = asyncio.ensure_future(answering)
-        either: set[asyncio.Future[Any]] = {answer, self._deadlines.until_empty()}
+        calls_ended = self._deadlines.until_empty()
+        either: set[asyncio.Future[Any]] = {answer, calls_ended}
         requests = self._handlers.open_requests
         with requests.counted(self._server), self._deadlines.waiting_for_a_person():
             try:
-                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                # Not `wait_for`: a handler that ignores its cancellation must not pause the
+                # deadlines for longer.
+                await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 answered = answer.done()
                 answer.cancel()
-        if not answered:
-            raise SamplingRefused("the call has ended")
-        return answer.result()
+        if answered:
+            return answer.result()
+        if calls_ended.done():
+            raise _CallsEnded
+        raise _Unanswered
 
     async def list_roots(self, _context: Any) -> ListRootsResult | ErrorData:
         """List the roots that are existing folders, as URIs. If the config names none, the
@@ -289,22 +308,6 @@ class ServerQuestions:
 
     def _notify(self, text: str) -> None:
         self._handlers.notify(self._server, text)
-
-
-def _cancelled() -> ElicitResult:
-    from mcp_types import ElicitResult
-
-    return ElicitResult(action="cancel")
-
-
-def _elicit_result(answer: Any) -> ElicitResult:
-    """Build the result of a handler's answer: one itself, or the content of an accepted form."""
-    from mcp_types import ElicitResult
-    from pydantic_core import to_jsonable_python
-
-    if isinstance(answer, ElicitResult):
-        return ElicitResult(action=answer.action, content=to_jsonable_python(answer.content))
-    return ElicitResult(action="accept", content=to_jsonable_python(answer))
 
 
 def _addresses(folders: Sequence[str]) -> list[str]:

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fastmcp.client.elicitation import ElicitResult
 from kit.history import assert_valid
 from kit.scripted_http import Reply, ScriptedHttp
 from kit.turns import ask
 
+from casual_mcp_nb.base.mcp import QuestionAnswer, ServerQuestion
 from casual_mcp_nb.providers.scripted import call
 
 Raw = Callable[..., dict[str, Any]]
@@ -45,9 +45,9 @@ async def test_a_servers_question_names_the_server_and_a_refusal_tells_it_nothin
 ) -> None:
     seen: list[Any] = []
 
-    async def handler(server: str, message: str, kind: Any, params: Any, context: Any) -> Any:
-        seen.append((server, message, getattr(params, "url", None)))
-        return ElicitResult(action=answer)
+    async def handler(question: ServerQuestion) -> QuestionAnswer:
+        seen.append((question.server, question.message, question.url))
+        return QuestionAnswer(answer)
 
     with ScriptedHttp(lambda request: Reply()) as site:
         link = {
@@ -59,7 +59,7 @@ async def test_a_servers_question_names_the_server_and_a_refusal_tells_it_nothin
         params = FORM if mode == "form" else link
         chat = await opened(asking(raw, params, version="2025-11-25"), elicitation=handler)
         turn = await ask(chat, call("asker__a"), "done")
-        assert seen == [("asker", params["message"], params.get("url"))]
+        assert seen == [("asker", params["message"], params.get("url", ""))]
         assert json.loads(turn.tool_calls[0].result) == {"action": answer}
         assert site.seen == []
         assert_valid(turn.messages)
@@ -67,8 +67,8 @@ async def test_a_servers_question_names_the_server_and_a_refusal_tells_it_nothin
 
 @pytest.mark.fault(38)
 async def test_only_what_the_person_gives_reaches_the_server(opened: Opened, raw: Raw) -> None:
-    async def handler(server: str, message: str, kind: Any, params: Any, context: Any) -> Any:
-        return {"password": "given by hand"}
+    async def handler(_question: ServerQuestion) -> QuestionAnswer:
+        return QuestionAnswer("accept", {"password": "given by hand"})
 
     chat = await opened(asking(raw, FORM), elicitation=handler)
     turn = await ask(chat, call("asker__a"), "done")

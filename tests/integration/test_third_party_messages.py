@@ -14,7 +14,7 @@ import pytest
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.config import ServerConfig
-from casual_mcp_nb.base.mcp import SamplingAnswer, SamplingRequest
+from casual_mcp_nb.base.mcp import QuestionAnswer, SamplingAnswer, SamplingRequest, ServerQuestion
 from casual_mcp_nb.conversation.event import ServerLog, ToolProgress, ToolStarted
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.servers.connection import Connection
@@ -100,13 +100,11 @@ async def test_what_nobody_handles_is_not_declared_so_the_server_offers_no_such_
 async def test_a_server_asks_for_roots_an_answer_and_a_sample_when_handlers_are_set(
     servers: dict[str, Any], folder: Path
 ) -> None:
-    from fastmcp.client.elicitation import ElicitResult
-
     asked: list[str] = []
 
-    async def answer(server: str, message: str, *_: Any) -> ElicitResult[Any]:
-        asked.append(f"{server}: {message}")
-        return ElicitResult(action="decline")
+    async def answer(question: ServerQuestion) -> QuestionAnswer:
+        asked.append(f"{question.server}: {question.message}")
+        return QuestionAnswer("decline")
 
     async def sample(server: str, _: SamplingRequest) -> SamplingAnswer:
         return SamplingAnswer(f"a sample for {server}", "model", False, "")

@@ -10,7 +10,7 @@ import pytest
 from fastmcp import Context, FastMCP
 
 from casual_mcp_nb.base.config import ServerConfig
-from casual_mcp_nb.base.mcp import APPS_EXTENSION, TASKS_EXTENSION
+from casual_mcp_nb.base.mcp import APPS_EXTENSION, TASKS_EXTENSION, QuestionAnswer, ServerQuestion
 from casual_mcp_nb.base.secret import MASK
 from casual_mcp_nb.errors import ConnectError, ToolCallError, ToolTimeoutError
 from casual_mcp_nb.servers.connection import Connection
@@ -286,9 +286,9 @@ async def test_a_handler_is_declared_and_gets_the_servers_name(
     record = tmp_path / "record"
     questions: list[tuple[str, str]] = []
 
-    async def elicitation(server: str, message: str, *_: Any) -> dict[str, Any]:
-        questions.append((server, message))
-        return {"name": "Ada"}
+    async def elicitation(question: ServerQuestion) -> QuestionAnswer:
+        questions.append((question.server, question.message))
+        return QuestionAnswer("accept", {"name": "Ada"})
 
     elicit = {
         "message": "Your name?",

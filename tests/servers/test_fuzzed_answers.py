@@ -17,6 +17,7 @@ from kit.mcp_http import McpHttp
 from kit.scripted_http import Reply
 
 from casual_mcp_nb.base.config import ServerConfig
+from casual_mcp_nb.base.mcp import QuestionAnswer, ServerQuestion
 from casual_mcp_nb.errors import ConnectError, ServerError
 from casual_mcp_nb.servers.connection import Connection
 from casual_mcp_nb.servers.handlers import Handlers
@@ -166,8 +167,8 @@ def requests(connection: Connection) -> list[Callable[[], Awaitable[object]]]:
     ]
 
 
-async def _answer(*_: Any) -> Any:
-    return {"x": "ada@example.com"}
+async def _answer(_question: ServerQuestion) -> QuestionAnswer:
+    return QuestionAnswer("accept", {"x": "ada@example.com"})
 
 
 @pytest.mark.slow

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fastmcp.client.elicitation import ElicitResult
 from kit.loop_guard import LoopGuard
 
 from casual_mcp_nb.base.config import ServerConfig
+from casual_mcp_nb.base.mcp import QuestionAnswer, ServerQuestion
 from casual_mcp_nb.servers.connection import Connection
 from casual_mcp_nb.servers.handlers import Handlers
 
@@ -25,9 +25,9 @@ async def test_a_form_of_too_many_fields_is_refused(
 ) -> None:
     forms: list[str] = []
 
-    async def elicitation(server: str, message: str, *more: Any) -> Any:
-        forms.append(message)
-        return ElicitResult(action="decline", content=None)
+    async def elicitation(question: ServerQuestion) -> QuestionAnswer:
+        forms.append(question.message)
+        return QuestionAnswer("decline")
 
     schema = {
         "type": "object",
@@ -56,8 +56,8 @@ async def test_a_form_of_too_many_fields_is_refused(
 async def test_an_answer_is_not_matched_against_the_servers_patterns_on_the_loop(
     opened: Callable[..., Any], raw: Callable[..., ServerConfig], tmp_path: Any
 ) -> None:
-    async def elicitation(*_: Any) -> Any:
-        return {"f": "a" * 60 + "!"}
+    async def elicitation(_question: ServerQuestion) -> QuestionAnswer:
+        return QuestionAnswer("accept", {"f": "a" * 60 + "!"})
 
     schema = {"type": "object", "properties": {"f": {"type": "string", "pattern": "^(a+)+$"}}}
     params = {"message": "fill in", "requestedSchema": schema}

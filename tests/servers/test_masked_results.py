@@ -13,6 +13,7 @@ from kit.raw_server import text_result
 
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.content import ContentPart, ToolResult
+from casual_mcp_nb.base.mcp import QuestionAnswer, ServerQuestion
 from casual_mcp_nb.base.secret import MASK, redacted
 from casual_mcp_nb.base.tool import ToolAnnotations, ToolSpec
 from casual_mcp_nb.errors import ToolCallError, ToolTimeoutError
@@ -176,13 +177,11 @@ async def test_all_secrets_of_the_config_are_masked_in_any_servers_output(opened
 
 
 async def test_a_form_of_a_server_is_masked(raw: Raw, opened: Opened) -> None:
-    questions: list[Any] = []
+    questions: list[ServerQuestion] = []
 
-    async def elicitation(
-        server: str, message: str, kind: Any, params: Any, context: Any
-    ) -> dict[str, Any]:
-        questions.append((message, params.message, params.requested_schema))
-        return {}
+    async def elicitation(question: ServerQuestion) -> QuestionAnswer:
+        questions.append(question)
+        return QuestionAnswer("accept", {})
 
     schema = {
         "type": "object",
@@ -195,7 +194,7 @@ async def test_a_form_of_a_server_is_masked(raw: Raw, opened: Opened) -> None:
     )
     await opened(connection).call("a", {})
     assert SECRET not in repr(questions)
-    assert questions[0][0] == questions[0][1] == f"Is it {MASK}?"
+    assert questions[0].message == f"Is it {MASK}?"
 
 
 PADDING = "x" * 990

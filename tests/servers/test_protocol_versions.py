@@ -17,6 +17,7 @@ from kit.scripted_http import Reply, ScriptedHttp
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.config import ServerConfig
+from casual_mcp_nb.base.mcp import QuestionAnswer, ServerQuestion
 from casual_mcp_nb.errors import ConnectError, ToolCallError
 from casual_mcp_nb.servers.connection import Connection
 from casual_mcp_nb.servers.handlers import Handlers
@@ -57,8 +58,8 @@ def asking(**more: Any) -> FastMCP[Any]:
     return server
 
 
-async def ada(*_: Any) -> Any:
-    return {"value": "Ada"}
+async def ada(_question: ServerQuestion) -> QuestionAnswer:
+    return QuestionAnswer("accept", {"value": "Ada"})
 
 
 def answering(log: list[str] | None = None) -> Handlers:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from kit.tasks import Tasks, tasks_server
 
-from casual_mcp_nb.base.mcp import TASKS_EXTENSION
+from casual_mcp_nb.base.mcp import TASKS_EXTENSION, QuestionAnswer, ServerQuestion
 from casual_mcp_nb.errors import ToolCallError
 from casual_mcp_nb.servers import tasks as limits
 from casual_mcp_nb.servers._task_messages import CreatedTask
@@ -135,19 +135,17 @@ async def test_a_call_that_is_cancelled_cancels_its_task_unless_somebody_keeps_i
 
 
 async def test_a_question_is_asked_once_and_its_answer_sent(opened: Opened) -> None:
-    from mcp_types import ElicitResult
+    asked: list[tuple[str, str, bool]] = []
 
-    asked: list[tuple[str, str]] = []
-
-    async def person(server: str, message: str, params: Any) -> ElicitResult:
-        asked.append((server, message))
-        return ElicitResult(action="accept", content={"region": "north"})
+    async def person(question: ServerQuestion) -> QuestionAnswer:
+        asked.append((question.server, question.message, question.of_task))
+        return QuestionAnswer("accept", {"region": "north"})
 
     extension = Tasks()
-    connection = await lab(opened, extension, Handlers(person=person))
+    connection = await lab(opened, extension, Handlers(elicitation=person))
     result = await connection.call("survey", {})
     assert result.content[0].text == 'accept {"region": "north"}'
-    assert asked == [("lab", "Which region?")]
+    assert asked == [("lab", "Which region?", True)]
     assert extension.requests.count("tasks/update") == 1
 
 

@@ -30,7 +30,7 @@ from mcp_types import (
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.config import ServerConfig
-from casual_mcp_nb.base.mcp import Wire, WireRecord
+from casual_mcp_nb.base.mcp import QuestionAnswer, ServerQuestion, Wire, WireRecord
 from casual_mcp_nb.base.secret import MASK, Suspects, names_secret
 from casual_mcp_nb.errors import ServerError, UnknownNameError, UsageError
 from casual_mcp_nb.servers.connection import Connection
@@ -63,8 +63,8 @@ server.run(show_banner=False)
 """
 
 
-async def answer(*_: Any) -> dict[str, str]:
-    return ANSWERS
+async def answer(_question: ServerQuestion) -> QuestionAnswer:
+    return QuestionAnswer("accept", ANSWERS)
 
 
 def asked(name: str) -> ElicitRequest:
@@ -198,8 +198,8 @@ async def test_a_question_of_a_process_is_in_the_group_of_its_call(
     ]
 
 
-async def _value(*_: Any) -> dict[str, str]:
-    return {"value": "Ada"}
+async def _value(_question: ServerQuestion) -> QuestionAnswer:
+    return QuestionAnswer("accept", {"value": "Ada"})
 
 
 def test_what_is_sent_while_several_requests_run_is_in_no_group_of_theirs() -> None:
