@@ -1,7 +1,7 @@
 """The SDK's client session, tolerant of servers' local protocol errors.
 
 Messages that the SDK would refuse as a whole are repaired first, see `_repairs.py`. The session
-tells its host when its stream ends, and answers what a server asks in place of a result.
+tells its opener when its stream ends, and answers what a server asks in place of a result.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from casual_mcp_nb.servers._errors import CONNECTION_CLOSED
 from casual_mcp_nb.servers._repairs import Repairs
 from casual_mcp_nb.servers._streams import Received, Sent
 from casual_mcp_nb.servers.askers import ASKER
-from casual_mcp_nb.servers.session_owner import SessionHost
+from casual_mcp_nb.servers.session_protocols import SessionOpener
 from casual_mcp_nb.servers.usable import notification_kinds, request_kinds
 
 MAX_ROUNDS = 10
@@ -86,7 +86,7 @@ class _RepairingDispatcher(JSONRPCDispatcher[Any]):
                     context, method, session.repairs.usable_part(method, kinds, params)
                 )
             except MCPError:
-                session.host.owner.request_refused(method)
+                session.opener.connection.request_refused(method)
                 raise
 
         async def note(context: Any, method: str, params: Mapping[str, Any] | None) -> None:
@@ -96,14 +96,14 @@ class _RepairingDispatcher(JSONRPCDispatcher[Any]):
         try:
             await super().run(answer, note, *args, **kwargs)
         finally:
-            session.host.stream_ended()
+            session.opener.stream_ended()
 
 
 class TolerantSession(ClientSession):
     """The SDK's session for a connection.
 
     Args:
-        host: The `McpSession` that opened it.
+        opener: The `McpSession` that opened it.
         callbacks: The SDK's further arguments.
 
     Attributes:
@@ -111,13 +111,15 @@ class TolerantSession(ClientSession):
     """
 
     def __init__(
-        self, read_stream: Any, write_stream: Any, *, host: SessionHost, **callbacks: Any
+        self, read_stream: Any, write_stream: Any, *, opener: SessionOpener, **callbacks: Any
     ) -> None:
-        wire = host.owner.wire
+        wire = opener.connection.wire
         dispatcher = _RepairingDispatcher(Received(read_stream, wire), Sent(write_stream, wire))
         dispatcher.session = self
-        self.host = host
-        self.repairs = Repairs(self, host.name, host.context.redact, host.owner.field_ignored)
+        self.opener = opener
+        self.repairs = Repairs(
+            self, opener.name, opener.context.redact, opener.connection.field_ignored
+        )
         self.output_schemas: dict[str, dict[str, Any] | None] = {}
         self._falls_back = False
         self._handshake: asyncio.Task[mcp_types.InitializeResult] | None = None
@@ -133,7 +135,7 @@ class TolerantSession(ClientSession):
         those without a handshake.
         """
         declared = super()._build_capabilities(version)
-        config = self.host.config
+        config = self.opener.config
         roots: mcp_types.RootsCapability | None = None
         sampling: mcp_types.SamplingCapability | None = None
         extensions: dict[str, dict[str, Any]] = {}
@@ -144,7 +146,7 @@ class TolerantSession(ClientSession):
                 roots = mcp_types.RootsCapability()
             if declared.sampling and config.sampling:
                 sampling = mcp_types.SamplingCapability()
-        if self.host.owner.shows_apps:
+        if self.opener.connection.shows_apps:
             extensions[APPS_EXTENSION] = {"mimeTypes": [APP_MIME_TYPE]}
         return declared.model_copy(
             update={"roots": roots, "sampling": sampling, "extensions": extensions or None}
@@ -274,12 +276,12 @@ class TolerantSession(ClientSession):
                 self._handshake = asyncio.create_task(super().initialize())
                 await asyncio.wait({asked, self._handshake}, return_when=asyncio.FIRST_COMPLETED)
                 if not asked.done() and self._handshake.exception() is None:
-                    self.host.discover_failure = "silent"
+                    self.opener.discover_failure = "silent"
                     raise MCPError(REQUEST_TIMEOUT, "no answer to server/discover")
             answer = await asked
         except MCPError as error:
             if str(error) == CONNECTION_CLOSED:
-                self.host.discover_failure = "ended"
+                self.opener.discover_failure = "ended"
             raise
         except asyncio.CancelledError:
             self._give_up_handshake()
@@ -295,12 +297,12 @@ class TolerantSession(ClientSession):
 
     async def _answered(self, asked: asyncio.Task[Any]) -> bool:
         """Wait for an answer to `server/discover`. Return whether there is one in time."""
-        seconds = self.host.discover_seconds
+        seconds = self.opener.discover_seconds
         if not self._falls_back:
             await asyncio.wait({asked})
             return True
         with contextlib.suppress(TimeoutError):
-            async with self.host.owner.deadlines.within(
+            async with self.opener.connection.deadlines.within(
                 asyncio.get_running_loop().time() + seconds
             ):
                 await asyncio.wait({asked})

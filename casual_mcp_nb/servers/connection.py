@@ -219,7 +219,7 @@ class Connection:
 
     @property
     def fresh(self) -> bool:
-        """Whether `refresh` has nothing to list. Raises the same errors as `settled`."""
+        """Whether `refresh` has nothing to list."""
         return self.listing.fresh or not self._lifecycle.alive
 
     def set_log_level(self, level: str) -> None:
@@ -290,7 +290,11 @@ class Connection:
         """List a server's tools if the cache is stale and it is ready.
 
         Otherwise, return the last known ones.
+
+        Raises:
+            ClosedError: The connection is closed.
         """
+        self._lifecycle.check_open()
         if not self._lifecycle.alive:
             return self.tools
         tools, error = self.listing.items, self.listing.last_error
@@ -445,29 +449,29 @@ class Connection:
         return tools
 
     async def tools_changed(self) -> None:
-        """See `SessionOwner`."""
+        """See `SessionConnection`."""
         self.listing.invalidate()
         self.changed()
 
     def offers_changed(self) -> None:
-        """See `SessionOwner`."""
+        """See `SessionConnection`."""
         self.resources.changed()
 
     def resource_updated(self, uri: str) -> None:
-        """See `SessionOwner`."""
+        """See `SessionConnection`."""
         self.resources.subscriptions.updated(uri)
 
     def learn(self, secrets: Collection[str]) -> None:
-        """See `SessionOwner`."""
+        """See `SessionConnection`."""
         self._redact.learn(secrets)
         self.wire.redact.learn(secrets)
 
     def field_ignored(self, text: str) -> None:
-        """See `SessionOwner`."""
+        """See `SessionConnection`."""
         self.questions.warn(text)
 
     def request_refused(self, method: str) -> None:
-        """See `SessionOwner`."""
+        """See `SessionConnection`."""
         if (
             method == METHOD
             and self._handlers.sampling is not None
@@ -483,7 +487,7 @@ class Connection:
         self.questions.warn(text)
 
     def changed(self) -> None:
-        """See `SessionOwner`."""
+        """See `SessionConnection`."""
         if self._handlers.changed is not None:
             try:
                 self._handlers.changed()

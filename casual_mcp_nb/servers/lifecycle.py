@@ -25,7 +25,7 @@ from casual_mcp_nb.servers._errors import (
 )
 from casual_mcp_nb.servers.handlers import PersonToAsk
 from casual_mcp_nb.servers.logs import keep_out_of_log, route_library_logs
-from casual_mcp_nb.servers.session_owner import SessionOwner
+from casual_mcp_nb.servers.session_protocols import SessionConnection
 from casual_mcp_nb.servers.transport import Unusable, open_transport, transport_kind
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Lifecycle:
         config: ServerConfig | None,
         server: FastMCP[Any] | Unusable | None,
         limit: float,
-        owner: SessionOwner,
+        connection: SessionConnection,
         secrets: Collection[str],
         slots: StartSlots,
     ) -> None:
@@ -135,7 +135,7 @@ class Lifecycle:
         self._config = config
         self._server = server
         self._limit = limit
-        self._owner = owner
+        self._connection = connection
         self._secrets = secrets
         self._slots = slots
         self._started_at = 0.0
@@ -148,9 +148,9 @@ class Lifecycle:
     @property
     def alive(self) -> bool:
         """Whether calls can be made now."""
-        if self._closed:
-            raise closed_error(self._name)
-        return self.session is not None and self.state == "ready" and self.session.alive
+        if self._closed or self.session is None:
+            return False
+        return self.state == "ready" and self.session.alive
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -179,6 +179,7 @@ class Lifecycle:
         """Open a session unless there is a live one."""
         failures = self._failures
         async with self._lock:
+            self.check_open()
             if self.alive:
                 return
             if failures != self._failures:
@@ -193,13 +194,19 @@ class Lifecycle:
         Otherwise return the live one.
         """
         if not self.alive:
+            self.check_open()
             async with self._lock:
-                if not self.alive:
-                    if not self.startable:
-                        raise self._connect_error()
-                    await self._start()
+                await self._start_again()
         assert self.session is not None
         return self.session
+
+    async def _start_again(self) -> None:
+        self.check_open()
+        if self.alive:
+            return
+        if not self.startable:
+            raise self._connect_error()
+        await self._start()
 
     async def reconnect(self) -> None:
         """End the session, if there is one, and open a new one."""
@@ -271,7 +278,7 @@ class Lifecycle:
         self.state, self.error = "closed", None
 
     async def _start(self) -> None:
-        self._check_open()
+        self.check_open()
         # Only a session that was ready is reopened automatically; after a failed start, the user
         # decides. See `_may_return`.
         self.startable = False
@@ -305,7 +312,7 @@ class Lifecycle:
                     self.session.stderr_tail, self._config.command if self._config else None
                 ):
                     self.error = f"{self.error}. {advice}"
-                self._owner.changed()
+                self._connection.changed()
             raise self._connect_error() from None
         self.seconds = asyncio.get_running_loop().time() - self._started_at
         self.startable = self._was_ready = True
@@ -333,10 +340,10 @@ class Lifecycle:
     async def _open_in(self, mode: ConnectMode, deadline: float) -> None:
         from casual_mcp_nb.servers.mcp_session import McpSession
 
-        self._check_open()
-        owner = self._owner
+        self.check_open()
+        connection = self._connection
         person = PersonToAsk(
-            self._name, owner.sign_in, owner.deadlines.waiting_for_a_person, self._learn
+            self._name, connection.sign_in, connection.deadlines.waiting_for_a_person, self._learn
         )
         context = await open_transport(
             mode.transport, self._config, self._server, self._secrets, person
@@ -345,15 +352,15 @@ class Lifecycle:
             context.release()
             raise closed_error(self._name)
         if context.stderr is not None:
-            context.stderr.on_chunk = owner.log.stderr()
+            context.stderr.on_chunk = connection.log.stderr()
         self.session = McpSession(
-            self._name, context, owner, self._lost, mode.protocol, self._limit, self._config
+            self._name, context, connection, self._lost, mode.protocol, self._limit, self._config
         )
-        async with owner.deadlines.within(deadline) as limit:
+        async with connection.deadlines.within(deadline) as limit:
             await self.session.open()
             # A sign-in does not count.
             deadline = limit.when() or deadline
-        await owner.session_opened(deadline)
+        await connection.session_opened(deadline)
         if not self.session.alive:
             raise ConnectionError(
                 self.session.broken_reason or "it ended right after the handshake"
@@ -428,7 +435,7 @@ class Lifecycle:
 
     def _learn(self, secrets: Collection[str]) -> None:
         """Mask the secrets of a sign-in, which a server could repeat."""
-        self._owner.learn(secrets)
+        self._connection.learn(secrets)
         if self.session is not None:
             self.session.context.redact.learn(secrets)
         keep_out_of_log(secrets)
@@ -440,7 +447,8 @@ class Lifecycle:
                 "failed", f"{session.broken_reason or ENDED}. It is started again at its next use"
             )
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise ClosedError after `close`."""
         if self._closed:
             raise closed_error(self._name)
 
@@ -483,7 +491,7 @@ class Lifecycle:
 
     def _set(self, state: ServerState, error: str | None = None) -> None:
         self.state, self.error = state, error
-        self._owner.changed()
+        self._connection.changed()
 
 
 def import_sdks(in_process: bool = False) -> None:

@@ -51,7 +51,8 @@ from casual_mcp_nb.servers.askers import ASKER, ForwardedRequest, forwarded_to
 from casual_mcp_nb.servers.convert import CacheHint
 from casual_mcp_nb.servers.logs import logger
 from casual_mcp_nb.servers.pages import all_pages
-from casual_mcp_nb.servers.session_owner import DiscoverFailure, SessionOwner
+from casual_mcp_nb.servers.session_life import SessionLife, SessionState
+from casual_mcp_nb.servers.session_protocols import DiscoverFailure, SessionConnection
 from casual_mcp_nb.servers.transport import (
     POLL_SECONDS,
     ResponseMonitor,
@@ -159,7 +160,7 @@ class McpSession:
     session ended without being closed.
 
     Attributes:
-        owner: Whose session it is.
+        connection: The connection that it belongs to.
         sdk: The SDK's session. There is none before the handshake.
         discover_seconds: How long to wait for an answer to `server/discover` before the older
             handshake is tried as well.
@@ -172,7 +173,7 @@ class McpSession:
         self,
         name: str,
         context: TransportContext,
-        owner: SessionOwner,
+        connection: SessionConnection,
         on_lost: Callable[[McpSession], None],
         protocol: Protocol,
         limit: float,
@@ -180,7 +181,7 @@ class McpSession:
     ) -> None:
         self.name = name
         self.context = context
-        self.owner = owner
+        self.connection = connection
         self.config = config
         self.server_info = ServerInfo()
         self.broken_reason: str | None = None
@@ -194,21 +195,19 @@ class McpSession:
         only_legacy = protocol == "auto" and context.transport.legacy_only
         self._protocol: Protocol = "legacy" if only_legacy else protocol
         self._capabilities: ServerCapabilities | None = None
-        self._end = asyncio.Event()
-        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._life = SessionLife()
         self._closing: asyncio.Task[None] | None = None
-        self._ready = self._live = False
         if context.http is not None:
             context.http.broken = self.give_up
-            context.http.wire = owner.wire
+            context.http.wire = connection.wire
         if context.lines is not None:
             context.lines.on_endless = self.give_up
-        self._task = asyncio.create_task(self._own(), name=f"mcp {name}")
+        self._task = asyncio.create_task(self._run(), name=f"mcp {name}")
 
     @property
     def alive(self) -> bool:
         """Whether calls can be made."""
-        if not self._live:
+        if self._life.state is not SessionState.LIVE:
             return False
         stderr = self.context.stderr
         # Its last output may not have been read yet.
@@ -230,7 +229,7 @@ class McpSession:
 
     async def open(self) -> None:
         """Wait until the handshake has ended."""
-        await asyncio.shield(self._opened)
+        await self._life.wait_for_handshake()
 
     async def ask(
         self, send: Callable[..., Awaitable[Any]], about: str, /, **arguments: Any
@@ -281,7 +280,7 @@ class McpSession:
     def ignored_fields(self) -> dict[str, str]:
         """Fields of the server's messages that are left out or replaced, each with the reason."""
         fields: dict[str, str] = {}
-        if self._live:
+        if self._life.state is SessionState.LIVE:
             for noted in self.sdk.repairs.ignored.values():
                 fields.update(noted)
         return fields
@@ -295,9 +294,17 @@ class McpSession:
     def give_up(self, reason: str | None = None) -> None:
         """End the session because it is broken, although its stream is still open."""
         self.broken_reason = self.broken_reason or reason
-        if not self._opened.done():
-            self._task.cancel()
+        self._cancel_handshake()
         self.stream_ended()
+
+    def stream_ended(self) -> None:
+        """End the session, because its message stream has ended."""
+        if self._life.end() is SessionState.LIVE:
+            self._on_lost(self)
+
+    def _cancel_handshake(self) -> None:
+        if self._life.in_handshake:
+            self._task.cancel()
 
     async def fate(self, error: Exception, start: float) -> SessionFate:
         """Find out what became of the session after a request failed, and end it unless it is
@@ -312,8 +319,8 @@ class McpSession:
             start: When the request was made, on the loop's clock.
         """
         fate = await self._fate(error, start)
-        if fate == "forgotten" and self.owner.deadlines:
-            await asyncio.wait({self.owner.deadlines.until_empty()}, timeout=OTHERS_SECONDS)
+        if fate == "forgotten" and self.connection.deadlines:
+            await asyncio.wait({self.connection.deadlines.until_empty()}, timeout=OTHERS_SECONDS)
         if fate != "alive":
             told = is_answer(error) or is_forgotten(error)
             reason = (
@@ -365,7 +372,7 @@ class McpSession:
             self._closing = asyncio.create_task(self._close(grace))
         await asyncio.shield(self._closing)
 
-    async def _own(self) -> None:
+    async def _run(self) -> None:
         # Whoever made the call for which this session is opened does not make the later ones.
         ASKER.set(None)
         watch = asyncio.create_task(self._watch_process())
@@ -375,29 +382,22 @@ class McpSession:
                 self.sdk = session
                 self._capabilities = session.server_capabilities
                 self.server_info = ServerInfo.of(session, self.context.redact)
-                self._ready, self._live = True, not self._end.is_set()
                 if self.context.stderr is not None:
                     self.context.stderr.close_writer()
-                self._opened.set_result(None)
+                self._life.handshake_done()
                 subscription = asyncio.create_task(self._subscribe())
                 try:
-                    await self._end.wait()
+                    await self._life.wait_until_over()
                 finally:
                     subscription.cancel()
         except asyncio.CancelledError:
             pass
         except Exception as error:
-            if not self._opened.done():
-                self._opened.set_exception(error)
-            else:
+            if not self._life.fail(error):
                 logger.debug("A session ended with: %s", error_text(error, self.context.redact))
         finally:
             watch.cancel()
-            self._set_end()
-            if not self._opened.done():
-                self._opened.set_exception(ConnectionError(CLOSED))
-            # Nobody may be waiting; asyncio would log an exception that was never retrieved.
-            self._opened.exception()
+            self._life.fail(ConnectionError(CLOSED))
             stderr = self.context.stderr
             if stderr is not None:
                 stderr.close_writer()
@@ -411,16 +411,16 @@ class McpSession:
     async def _connected(self) -> AsyncIterator[TolerantSession]:
         """Open the transport, with a session on it."""
         transport = self.context.transport
-        session_class: Any = partial(TolerantSession, host=self)
+        session_class: Any = partial(TolerantSession, opener=self)
         async with transport.connect_session(
             transport_options=TransportOptions(session_class=session_class),
             message_handler=self._on_message,
-            client_info=Implementation(name="casual-mcp-nb", version=_own_version()),
+            client_info=Implementation(name="casual-mcp-nb", version=_package_version()),
             # Since 2026-07-28, a server logs nothing without it.
             log_level="debug",
             extensions={TASKS_EXTENSION: {}, SKILLS_EXTENSION: {}},
             result_claims={TASKS_EXTENSION: [TASK_CLAIM]},
-            **self.owner.questions.callbacks,
+            **self.connection.questions.callbacks,
         ) as session:
             assert isinstance(session, TolerantSession)
             yield session
@@ -433,20 +433,17 @@ class McpSession:
             await asyncio.sleep(WATCH_SECONDS)
             if stderr.pid is not None and process_ended(stderr.pid):
                 # Its last answer may still be unread.
-                await asyncio.wait({self._opened}, timeout=LAST_ANSWER_SECONDS)
+                with contextlib.suppress(Exception):
+                    async with asyncio.timeout(LAST_ANSWER_SECONDS):
+                        await self._life.wait_for_handshake()
                 self.give_up()
                 return
-
-    def _set_end(self) -> None:
-        self._live = False
-        self._end.set()
 
     async def _close(self, grace: float) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + CLOSE_SECONDS
-        self._set_end()
-        if not self._opened.done():
-            self._task.cancel()
+        self._life.end()
+        self._cancel_handshake()
         await asyncio.wait({self._task}, timeout=grace)
         terminated_at: float | None = None
         while not self._task.done() and loop.time() < deadline:
@@ -468,14 +465,6 @@ class McpSession:
         if now - terminated_at > KILL_SECONDS:
             signal_group(self._pid, signal.SIGKILL)
         return terminated_at
-
-    def stream_ended(self) -> None:
-        """End the session, because its message stream has ended."""
-        if self._end.is_set():
-            return
-        self._set_end()
-        if self._ready:
-            self._on_lost(self)
 
     async def set_log_level(self, level: str) -> None:
         """Ask for log messages from this severity on, if the server supports it.
@@ -516,15 +505,15 @@ class McpSession:
                     resources_list_changed=self.reports_changes("resources"),
                     prompts_list_changed=self.reports_changes("prompts"),
                 ):
-                    await self._end.wait()
+                    await self._life.wait_until_over()
 
     async def _on_message(self, message: Any) -> None:
         if isinstance(message, ToolListChangedNotification):
-            await self.owner.tools_changed()
+            await self.connection.tools_changed()
         elif isinstance(message, ResourceListChangedNotification | PromptListChangedNotification):
-            self.owner.offers_changed()
+            self.connection.offers_changed()
         elif isinstance(message, ResourceUpdatedNotification):
-            self.owner.resource_updated(str(message.params.uri))
+            self.connection.resource_updated(str(message.params.uri))
         elif isinstance(message, ValidationError):
             self.strayed_at = asyncio.get_running_loop().time()
             self.stray_output = (
@@ -533,7 +522,7 @@ class McpSession:
 
 
 @cache
-def _own_version() -> str:
+def _package_version() -> str:
     # Reading the metadata takes a millisecond, for each connection.
     try:
         return importlib.metadata.version("casual-mcp-nb")

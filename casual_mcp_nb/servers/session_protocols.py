@@ -1,4 +1,6 @@
-"""What a server's sessions need of the connection whose sessions they are, and tell it."""
+"""What a session of a server needs of the connection that it belongs to, and what the SDK's session
+needs of the `McpSession` around it.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ DiscoverFailure = Literal["silent", "ended"]
 """
 
 
-class SessionOwner(Protocol):
-    """The owner of a server's sessions. All methods are called on the engine's loop.
+class SessionConnection(Protocol):
+    """The connection that a server's sessions belong to. All methods are called on the engine's loop.
 
     Attributes:
         deadlines: Those of the running calls and listings, which a sign-in pauses.
@@ -61,7 +63,7 @@ class SessionOwner(Protocol):
         """Mask the secrets of a sign-in, which a server could repeat."""
 
 
-class SessionHost(Protocol):
+class SessionOpener(Protocol):
     """What an SDK session needs of the `McpSession` that opened it.
 
     Attributes:
@@ -73,7 +75,7 @@ class SessionHost(Protocol):
     name: str
     config: ServerConfig | None
     context: TransportContext
-    owner: SessionOwner
+    connection: SessionConnection
     discover_seconds: float
     discover_failure: DiscoverFailure | None
 
