@@ -7,7 +7,6 @@ tells its opener when its stream ends, and answers what a server asks in place o
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -27,19 +26,14 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp_types import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
-    REQUEST_TIMEOUT,
-    UNSUPPORTED_PROTOCOL_VERSION,
     ErrorData,
     InputRequiredResult,
 )
 from mcp_types.methods import INPUT_REQUIRED_METHODS, validate_server_result
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic_core import to_json
 
-from casual_mcp_nb.base.config import Protocol
 from casual_mcp_nb.base.mcp import APP_MIME_TYPE, APPS_EXTENSION
-from casual_mcp_nb.servers._errors import CONNECTION_CLOSED
 from casual_mcp_nb.servers._repairs import Repairs
 from casual_mcp_nb.servers._streams import Received, Sent
 from casual_mcp_nb.servers.askers import ASKER
@@ -108,6 +102,7 @@ class TolerantSession(ClientSession):
 
     Attributes:
         output_schemas: The output schemas of the listed tools, as the server wrote them.
+        has_alternative: Whether the older handshake can take the place of `server/discover`.
     """
 
     def __init__(
@@ -121,8 +116,7 @@ class TolerantSession(ClientSession):
             self, opener.name, opener.context.redact, opener.connection.field_ignored
         )
         self.output_schemas: dict[str, dict[str, Any] | None] = {}
-        self._falls_back = False
-        self._handshake: asyncio.Task[mcp_types.InitializeResult] | None = None
+        self.has_alternative = False
         self._routed: set[str] = set()
         super().__init__(dispatcher=dispatcher, **callbacks)
 
@@ -219,110 +213,14 @@ class TolerantSession(ClientSession):
             raise MCPError.from_error_data(answer)
         return answer
 
-    async def negotiate(self, protocol: Protocol) -> None:
-        """Agree on a protocol version: by `server/discover`, by the older handshake, or by the first
-        of the two that the server has.
-
-        With `auto`, there are four cases. The SDK's `discover` calls our `send_discover`.
-
-        - The server answers `server/discover`: its version is used.
-        - It refuses that request, or its answer is not valid: the handshake is done.
-        - It is silent: `send_discover` begins the handshake beside it, in `_handshake`. If that is
-          answered first, `send_discover` fails with a time-out, `discover_failure` is "silent", and
-          `initialize` takes the answer that is there.
-        - It says that it has other versions only: that is the error.
-
-        See https://modelcontextprotocol.io/specification/2026-07-28/basic/versioning.
-        """
-        if protocol in MODERN_PROTOCOL_VERSIONS:
-            await self.discover()
-            return
-        self._falls_back = protocol == "auto"
-        if self._falls_back and await self._discovers():
-            return
-        try:
-            await self.initialize()
-        except MCPError as error:
-            if not self._falls_back or error.error.code != UNSUPPORTED_PROTOCOL_VERSION:
-                raise
-            # It has the newer versions only, and was still waking up when it was asked for them.
-            await self.discover()
-
-    async def _discovers(self) -> bool:
-        """Agree on a version by `server/discover`. Return False if the older handshake may do."""
-        try:
-            await self.discover()
-        except MCPError as error:
-            if _has_other_versions_only(error):
-                raise
-            return False
-        except (ValidationError, RuntimeError):
-            # Its answer is none, or it lists only versions with the handshake.
-            return False
-        return True
-
     async def send_discover(self, version: str) -> dict[str, Any]:
-        """Send `server/discover` as the SDK does.
-
-        If there is no answer for a while, try the older handshake as well.
-
-        The server may be one that ignores what it does not know, or one that is still waking up and
-        answers later. Whichever is answered first is used. A handshake that is refused says
-        nothing: a server without it refuses it immediately.
-        """
-        asked = asyncio.create_task(super().send_discover(version))
-        try:
-            if not await self._answered(asked):
-                self._handshake = asyncio.create_task(super().initialize())
-                await asyncio.wait({asked, self._handshake}, return_when=asyncio.FIRST_COMPLETED)
-                if not asked.done() and self._handshake.exception() is None:
-                    self.opener.discover_failure = "silent"
-                    raise MCPError(REQUEST_TIMEOUT, "no answer to server/discover")
-            answer = await asked
-        except MCPError as error:
-            if str(error) == CONNECTION_CLOSED:
-                self.opener.discover_failure = "ended"
-            raise
-        except asyncio.CancelledError:
-            self._give_up_handshake()
-            raise
-        finally:
-            asked.cancel()
-        self._give_up_handshake()
-        if self._falls_back:
+        """Send `server/discover` as the SDK does."""
+        answer = await super().send_discover(version)
+        if self.has_alternative:
             # Every later answer is held to this, so the versions of a server that does not keep it
             # are of no use.
             validate_server_result("server/discover", version, answer)
         return answer
-
-    async def _answered(self, asked: asyncio.Task[Any]) -> bool:
-        """Wait for an answer to `server/discover`. Return whether there is one in time."""
-        seconds = self.opener.discover_seconds
-        if not self._falls_back:
-            await asyncio.wait({asked})
-            return True
-        with contextlib.suppress(TimeoutError):
-            async with self.opener.connection.deadlines.within(
-                asyncio.get_running_loop().time() + seconds
-            ):
-                await asyncio.wait({asked})
-        return asked.done()
-
-    def _give_up_handshake(self) -> None:
-        if self._handshake is not None:
-            self._handshake.cancel()
-            # Nobody reads its error, which asyncio would log.
-            self._handshake.add_done_callback(lambda task: task.cancelled() or task.exception())
-
-    async def initialize(self) -> mcp_types.InitializeResult:
-        """Do the older handshake, unless it was begun while `server/discover` had no answer."""
-        handshake, self._handshake = self._handshake, None
-        if handshake is None:
-            return await super().initialize()
-        try:
-            return await handshake
-        finally:
-            handshake.cancel()
 
     async def validate_tool_result(self, name: str, result: mcp_types.CallToolResult) -> None:
         """Do nothing in place of the SDK's check.
@@ -390,17 +288,6 @@ class TolerantSession(ClientSession):
         for name in dropped.values():
             self.repairs.leave_out(name, "its x-mcp-header annotations are not valid")
         page.tools = [tool for tool in page.tools if id(tool) not in dropped]
-
-
-def _has_other_versions_only(error: MCPError) -> bool:
-    """Check whether a server says that it has only versions that this client has not."""
-    if error.error.code != UNSUPPORTED_PROTOCOL_VERSION:
-        return False
-    try:
-        data = mcp_types.UnsupportedProtocolVersionErrorData.model_validate(error.error.data)
-    except ValidationError:
-        return False
-    return not set(data.supported).intersection(HANDSHAKE_PROTOCOL_VERSIONS)
 
 
 def _mentions_headers(tools: Any) -> bool:

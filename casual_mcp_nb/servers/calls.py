@@ -24,7 +24,7 @@ from casual_mcp_nb.servers._errors import (
 from casual_mcp_nb.servers.convert import has_structured, is_small, result_from_mcp, with_note
 from casual_mcp_nb.servers.deadlines import CallDeadline, CallDeadlines, CallLimits, CallTimeout
 from casual_mcp_nb.servers.lifecycle import Lifecycle, cannot_ask
-from casual_mcp_nb.servers.questions import ServerQuestions
+from casual_mcp_nb.servers.server_requests import ServerRequests
 from casual_mcp_nb.servers.tasks import OnTask, ServerTasks
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class ServerCalls:
     configured: bool
     lifecycle: Lifecycle
     limits: CallLimits
-    questions: ServerQuestions
+    server_requests: ServerRequests
     outputs: OutputCheck
     redact: Redactor
     secrets: Secrets
@@ -129,7 +129,7 @@ class ServerCalls:
             self.server,
             self.lifecycle,
             self.limits,
-            self.questions,
+            self.server_requests,
             self.redact,
             self.secrets,
             self._converted,
@@ -257,7 +257,7 @@ class ServerCalls:
 
     async def _check_question(self, tool: str, texts: Sequence[str], session: McpSession) -> None:
         """Have the call repeated after the older handshake, if its question needs that."""
-        if not self.questions.can_ask or not self.repeatable(tool):
+        if not self.server_requests.can_ask or not self.repeatable(tool):
             return
         version = session.server_info.protocol_version
         if cannot_ask(texts, version) and self.lifecycle.request_legacy_mode():
@@ -265,7 +265,7 @@ class ServerCalls:
                 f"Tool {shown(tool)} asks a question, which this server cannot do on a connection"
                 f" of protocol {version}."
             )
-            self.questions.warn(
+            self.server_requests.warn(
                 f"{text} It is connected by the older handshake, and the tool is called again.",
             )
             if self.deadlines:
@@ -289,7 +289,7 @@ class ServerCalls:
                 f"{problem} From the next call on it is connected by the older handshake, on which"
                 " it can ask."
             )
-            self.questions.warn(advice)
+            self.server_requests.warn(advice)
             return f"{advice} The tool's actions before its question are not undone."
         if self.configured:
             return f"{problem} Set servers.{self.server}.protocol to legacy."

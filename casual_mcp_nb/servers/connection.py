@@ -27,8 +27,8 @@ from casual_mcp_nb.servers.handlers import Handlers
 from casual_mcp_nb.servers.lifecycle import Lifecycle, StartSlots
 from casual_mcp_nb.servers.listing import DEFAULT_TTL, ToolListing
 from casual_mcp_nb.servers.logs import LogBuffer, keep_out_of_log, logger
-from casual_mcp_nb.servers.questions import ServerQuestions
 from casual_mcp_nb.servers.resources import ServerResources
+from casual_mcp_nb.servers.server_requests import ServerRequests
 from casual_mcp_nb.servers.tasks import OnTask, ServerTasks
 from casual_mcp_nb.servers.transport import Unusable
 from casual_mcp_nb.servers.wire import WireLog
@@ -77,7 +77,9 @@ class Connection:
         self._list_until: float | None = None
         self._left_out: Mapping[str, str] = {}
         self.deadlines = CallDeadlines()
-        self.questions = ServerQuestions(name, config, self._handlers, self._redact, self.deadlines)
+        self.server_requests = ServerRequests(
+            name, config, self._handlers, self._redact, self.deadlines
+        )
         self.sign_in = self._handlers.sign_in
         self.shows_apps = self._handlers.shows_apps(config)
         self._lifecycle = Lifecycle(
@@ -102,7 +104,7 @@ class Connection:
             config is not None,
             self._lifecycle,
             self._limits,
-            self.questions,
+            self.server_requests,
             OutputCheck(worker or self._own_worker or Worker(), self._redact, self._limits.call),
             self._redact,
             self._secrets,
@@ -468,7 +470,7 @@ class Connection:
 
     def field_ignored(self, text: str) -> None:
         """See `SessionConnection`."""
-        self.questions.warn(text)
+        self.server_requests.warn(text)
 
     def request_refused(self, method: str) -> None:
         """See `SessionConnection`."""
@@ -484,7 +486,7 @@ class Connection:
             f"The server requested {shown(self._redact(method))} and was refused: there is no"
             " handler for it."
         )
-        self.questions.warn(text)
+        self.server_requests.warn(text)
 
     def changed(self) -> None:
         """See `SessionConnection`."""

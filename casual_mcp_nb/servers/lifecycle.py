@@ -156,7 +156,7 @@ class Lifecycle:
     def notes(self) -> tuple[str, ...]:
         """Notes for the user on how the server was connected."""
         notes = [self.mode.note] if self.mode.note else []
-        if self.session is not None and self.session.discover_failure == "silent":
+        if self.session is not None and self.session.negotiation.failure == "silent":
             waited = (
                 "It did not answer the request for its protocol versions, so the older handshake"
                 " was used."
@@ -406,7 +406,7 @@ class Lifecycle:
         if (
             self.mode.transport == "stdio"
             and self.mode.protocol == "auto"
-            and self.session.discover_failure == "ended"
+            and self.session.negotiation.failure == "ended"
         ):
             note = (
                 "It exited on the request for its protocol versions, so it was restarted with the"

@@ -50,9 +50,10 @@ from casual_mcp_nb.servers._task_messages import TASK_CLAIM
 from casual_mcp_nb.servers.askers import ASKER, ForwardedRequest, forwarded_to
 from casual_mcp_nb.servers.convert import CacheHint
 from casual_mcp_nb.servers.logs import logger
+from casual_mcp_nb.servers.negotiation import Negotiation, patience
 from casual_mcp_nb.servers.pages import all_pages
 from casual_mcp_nb.servers.session_life import SessionLife, SessionState
-from casual_mcp_nb.servers.session_protocols import DiscoverFailure, SessionConnection
+from casual_mcp_nb.servers.session_protocols import SessionConnection
 from casual_mcp_nb.servers.transport import (
     POLL_SECONDS,
     ResponseMonitor,
@@ -113,18 +114,6 @@ GRACE_SECONDS = 0.5
 """How long a server may take to exit by itself before its process group gets SIGTERM."""
 KILL_SECONDS = 0.5
 """Time from SIGTERM to SIGKILL. The SDK would do the same after a longer wait."""
-DISCOVER_SHARE = 1 / 3
-"""The fraction of the start time limit after which a server that has not answered `server/discover`
-gets the older handshake as well.
-"""
-DISCOVER_SECONDS = 10.0
-"""The longest such wait, whatever the limit."""
-HTTP_DISCOVER_SHARE = 0.9
-"""The same fraction over HTTP.
-
-There a server answers what it does not know, and one that does not answer is still waking up; one
-without the older handshake must not be sent it.
-"""
 WATCH_SECONDS = 0.25
 PING_SECONDS = 5.0
 """How long a server may take to answer whether it still knows a session.
@@ -144,15 +133,6 @@ LAST_ANSWER_SECONDS = 2.0
 """How long to wait for the answer from a process that ended during startup."""
 
 
-def _patience(limit: float, *, over_http: bool) -> float:
-    """How long to wait for an answer to `server/discover` before the older handshake is tried as
-    well, in seconds.
-    """
-    if over_http:
-        return limit * HTTP_DISCOVER_SHARE
-    return min(limit * DISCOVER_SHARE, DISCOVER_SECONDS)
-
-
 class McpSession:
     """An open session of the SDK, and the task that owns it.
 
@@ -162,9 +142,7 @@ class McpSession:
     Attributes:
         connection: The connection that it belongs to.
         sdk: The SDK's session. There is none before the handshake.
-        discover_seconds: How long to wait for an answer to `server/discover` before the older
-            handshake is tried as well.
-        discover_failure: How the server failed to answer that, if it did.
+        negotiation: How it agrees with the server on a protocol version.
     """
 
     sdk: TolerantSession
@@ -185,8 +163,9 @@ class McpSession:
         self.config = config
         self.server_info = ServerInfo()
         self.broken_reason: str | None = None
-        self.discover_seconds = _patience(limit, over_http=context.http is not None)
-        self.discover_failure: DiscoverFailure | None = None
+        self.negotiation = Negotiation(
+            patience(limit, over_http=context.http is not None), connection.deadlines
+        )
         self.stray_output: str | None = None
         self.strayed_at = -math.inf
         self.tools_hint = CacheHint()
@@ -378,7 +357,7 @@ class McpSession:
         watch = asyncio.create_task(self._watch_process())
         try:
             async with self._connected() as session:
-                await session.negotiate(self._protocol)
+                await self.negotiation.agree(session, self._protocol)
                 self.sdk = session
                 self._capabilities = session.server_capabilities
                 self.server_info = ServerInfo.of(session, self.context.redact)
@@ -420,7 +399,7 @@ class McpSession:
             log_level="debug",
             extensions={TASKS_EXTENSION: {}, SKILLS_EXTENSION: {}},
             result_claims={TASKS_EXTENSION: [TASK_CLAIM]},
-            **self.connection.questions.callbacks,
+            **self.connection.server_requests.callbacks,
         ) as session:
             assert isinstance(session, TolerantSession)
             yield session

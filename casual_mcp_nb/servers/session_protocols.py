@@ -5,21 +5,16 @@ needs of the `McpSession` around it.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from casual_mcp_nb.base.config import ServerConfig
     from casual_mcp_nb.servers.deadlines import CallDeadlines
     from casual_mcp_nb.servers.handlers import AskToSignIn
     from casual_mcp_nb.servers.logs import LogBuffer
-    from casual_mcp_nb.servers.questions import ServerQuestions
+    from casual_mcp_nb.servers.server_requests import ServerRequests
     from casual_mcp_nb.servers.transport import TransportContext
     from casual_mcp_nb.servers.wire import WireLog
-
-
-DiscoverFailure = Literal["silent", "ended"]
-"""How a server failed to answer `server/discover`: it did not answer in time, or its process ended.
-"""
 
 
 class SessionConnection(Protocol):
@@ -34,7 +29,7 @@ class SessionConnection(Protocol):
     log: LogBuffer
     wire: WireLog
     deadlines: CallDeadlines
-    questions: ServerQuestions
+    server_requests: ServerRequests
     sign_in: AskToSignIn | None
     shows_apps: bool
 
@@ -64,20 +59,12 @@ class SessionConnection(Protocol):
 
 
 class SessionOpener(Protocol):
-    """What an SDK session needs of the `McpSession` that opened it.
-
-    Attributes:
-        discover_seconds: How long to wait for an answer to `server/discover` before the older
-            handshake is tried as well.
-        discover_failure: How the server failed to answer that, if it did.
-    """
+    """What an SDK session needs of the `McpSession` that opened it."""
 
     name: str
     config: ServerConfig | None
     context: TransportContext
     connection: SessionConnection
-    discover_seconds: float
-    discover_failure: DiscoverFailure | None
 
     def stream_ended(self) -> None:
         """End the session, because its message stream has ended."""

@@ -23,7 +23,7 @@ from casual_mcp_nb.errors import ServerError, ToolCallError, shown
 from casual_mcp_nb.servers._errors import Redactor, clean, is_answer, root_cause
 from casual_mcp_nb.servers.deadlines import CallLimits
 from casual_mcp_nb.servers.logs import logger
-from casual_mcp_nb.servers.questions import ServerQuestions
+from casual_mcp_nb.servers.server_requests import ServerRequests
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ElicitRequest
@@ -215,7 +215,7 @@ class ServerTasks:
         server: str,
         lifecycle: Lifecycle,
         limits: CallLimits,
-        questions: ServerQuestions,
+        server_requests: ServerRequests,
         redact: Redactor,
         secrets: Any,
         convert: Callable[[CallToolResult, Any], Awaitable[ToolResult]],
@@ -223,7 +223,7 @@ class ServerTasks:
         self._server = server
         self._lifecycle = lifecycle
         self._limits = limits
-        self._questions = questions
+        self._server_requests = server_requests
         self._redact = redact
         self._secrets = secrets
         self._convert = convert
@@ -538,7 +538,7 @@ class ServerTasks:
 
         from casual_mcp_nb.servers._task_messages import UpdateParams, UpdateTask
 
-        answer = await self._questions.elicit_for_task(question.params)
+        answer = await self._server_requests.elicit_for_task(question.params)
         response = answer.model_dump(mode="json", by_alias=True, exclude_none=True)
         update = UpdateTask(params=UpdateParams(task_id=task.id, input_responses={key: response}))
         try:
@@ -567,7 +567,7 @@ class ServerTasks:
                 question.cancel()
 
     def _give_up(self, task: FollowedTask, why: str) -> None:
-        self._questions.warn(f"Task {task.number} was cancelled, because {why}.")
+        self._server_requests.warn(f"Task {task.number} was cancelled, because {why}.")
         self._spawn_cancel(task)
         task.end("failed", error=f"The task was cancelled, because {why}.")
 

@@ -16,7 +16,7 @@ from mcp_types.version import LATEST_MODERN_VERSION
 
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.errors import ConnectError
-from casual_mcp_nb.servers import mcp_session
+from casual_mcp_nb.servers import negotiation
 from casual_mcp_nb.servers.connection import Connection
 
 Opened = Callable[..., Any]
@@ -25,7 +25,7 @@ Opened = Callable[..., Any]
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The handshake is tried after a short time, not shortly before the limit."""
-    monkeypatch.setattr(mcp_session, "HTTP_DISCOVER_SHARE", 0.05)
+    monkeypatch.setattr(negotiation, "HTTP_DISCOVER_SHARE", 0.05)
 
 
 HINTS = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
@@ -122,6 +122,20 @@ async def test_a_server_that_never_answers_the_question_is_used_by_the_handshake
         await connection.connect()
         assert (connection.status.state, connection.status.agreed) == ("ready", "handshake")
         assert "servers.slow.protocol" in connection.status.notes[0]
+        assert _methods(server).count("initialize") == 1
+
+
+@pytest.mark.usefixtures("soon")
+async def test_a_late_answer_that_is_not_valid_leaves_the_handshake_that_was_begun(
+    opened: Opened,
+) -> None:
+    with Waking(modern=False, waits_for="initialize") as server:
+        late = {"jsonrpc": "2.0", "id": 1, "result": {"supportedVersions": 7}}
+        server.script("server/discover", Reply(body=late))
+        server.script("initialize", Reply(delay=0.3))
+        connection = _connection(opened, server, init_timeout=8)
+        await connection.connect()
+        assert (connection.status.state, connection.status.agreed) == ("ready", "handshake")
         assert _methods(server).count("initialize") == 1
 
 

@@ -54,7 +54,7 @@ class _Unanswered(Exception):
     """A request was not answered in time."""
 
 
-class ServerQuestions:
+class ServerRequests:
     """Answers one server by a session's handlers. Its texts are redacted before anybody sees them.
 
     Args:
@@ -81,8 +81,9 @@ class ServerQuestions:
     def callbacks(self) -> dict[str, Any]:
         """The callbacks for the SDK's session.
 
-        A missing one means that nobody answers. Other programs' clients may have what the config
-        does not allow or name; the session declares what holds.
+        What nobody answers has none. Sampling and roots have theirs even if the config does not
+        allow the one and does not name the others, because another program's client may have them:
+        what is declared to the server, `TolerantSession` decides.
         """
         callbacks: dict[str, Any] = {
             "logging_callback": self.log,
