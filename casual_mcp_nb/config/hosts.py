@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,19 @@ from casual_mcp_nb.config.environment import Input
 from casual_mcp_nb.config.host_servers import AdaptedConfig, adapt_server, servers_in, switches_of
 from casual_mcp_nb.config.host_table import host_of
 from casual_mcp_nb.config.legacy import is_legacy
-from casual_mcp_nb.config.registry_entry import servers_of
+from casual_mcp_nb.config.registry_entry import FoundServer, servers_of
 from casual_mcp_nb.errors import closest, did_you_mean, shown
 
 MAX_DEPTH = 64
 _MAX_IN_A_NOTE = 8
 _SPELLINGS = frozenset({"mcpservers", "contextservers"})
+"""Keys of sections with servers, in small letters: `mcpServers`, `mcp_servers`, `amp.mcpServers`."""
 _WAYS = frozenset({"command", "url", "serverUrl", "httpUrl"})
+"""Keys that say how a server is reached: `{"time": {"command": "uvx"}}`."""
 _OF_SETTINGS = frozenset({"servers", "mcpServers", "inputs", "allowed", "excluded"})
+"""Keys of `mcp` that are no server's name: `"mcp": {"servers": {}, "inputs": []}`."""
 _FILE_KEYS = frozenset({"$schema", "namespace_tools"})
-
-
+"""Keys of a file that have nothing to do with its servers."""
 _OUR_SECTIONS = frozenset({"clients", "models", "tool_sets", "tool_discovery"})
 _APPLIED = frozenset(
     {
@@ -41,11 +43,15 @@ _APPLIED = frozenset(
         "excludeMCPServers",
         "permission",
         "permissions",
+        "projects",
+        "tools",
     }
-    | {"projects", "tools"}
 )
-"""Keys that `switches_of` and `_of_projects` read."""
+"""Keys that `switches_of` and `_project_in` read."""
 _MAY_BE_MEANT = re.compile(r"mcp|server|tool", re.IGNORECASE)
+
+Section = tuple[KeyPath, Any]
+"""A section with servers, with its key path in the file."""
 
 
 def has_our_sections(data: Mapping[str, Any]) -> bool:
@@ -61,13 +67,14 @@ def is_of_host(data: Mapping[str, Any], file: Path) -> bool:
 
     A file with a section that only we have is ours, wherever its servers are.
     """
-    if has_our_sections(data):
+    if has_our_sections(data) or is_too_deep(dict(data), MAX_DEPTH):
         return False
-    return (
-        _is_named_as_hosts(file)
-        or isinstance(data.get("inputs"), list)
-        or adapt(data, file).of_host
-    )
+    if _is_named_as_hosts(file) or isinstance(data.get("inputs"), list):
+        return True
+    copied = _copied(data)
+    if _ways_of_registry(copied) is not None:
+        return True
+    return bool(_sections_in(copied) or _servers_by_project(copied))
 
 
 def _is_named_as_hosts(file: Path | None) -> bool:
@@ -76,34 +83,54 @@ def _is_named_as_hosts(file: Path | None) -> bool:
     )
 
 
-def adapt(source: Mapping[str, Any], file: Path | None = None) -> AdaptedConfig:
+def adapt(source: Mapping[str, Any], file: Path | None = None, *, folder: Path) -> AdaptedConfig:
     """Collect the servers from wherever a host keeps them, rename its keys to ours, and drop keys
     that only hosts use.
+
+    Args:
+        source: The file's contents, which stay as they are.
+        file: The file.
+        folder: The project whose servers are used, if the file keeps some for each project.
     """
     if is_too_deep(dict(source), MAX_DEPTH):
         return AdaptedConfig(
             {}, problems=[ConfigProblem((), f"nested more than {MAX_DEPTH} levels deep")]
         )
-    data: dict[str, Any] = {str(key): _copied(value) for key, value in source.items()}
-    adapted = AdaptedConfig(data)
+    adapted = AdaptedConfig(_copied(source))
+    data = adapted.data
     if is_legacy(data):
-        named = shlex.quote(str(file)) if file else "FILE"
-        command = f"casual-mcp-nb migrate-config {named}"
-        text = (
-            "each must name a client. casual-mcp before 1.0 had the provider here. To convert the"
-            " file: "
-        )
-        adapted.problem(("models",), text + command)
+        _report_legacy(adapted, file)
         del data["models"]
-    of_known_host = _is_named_as_hosts(file) and not has_our_sections(data)
-    adapted.of_host = of_known_host
-    of_project = _of_projects(adapted)
+
+    # What there is, as the host wrote it.
+    is_ours = has_our_sections(data)
+    of_known_host = _is_named_as_hosts(file) and not is_ours
+    here = str(folder)
+    project = _project_in(data, here)
+    elsewhere = {name: each for name, each in _servers_by_project(data).items() if name != here}
     switches = switches_of(data)
-    _take_inputs(adapted, data)
-    data.pop("inputs", None)
-    _take_registry_entry(adapted)
-    sections = _sections(adapted, of_project)
+    adapted.inputs += _inputs_in(data)
+    if elsewhere:
+        adapted.notes.append(
+            f"{_servers_of_projects(elsewhere)} Start in a project's folder to use its servers."
+        )
+    ways = _ways_of_registry(data)
+    if ways is not None:
+        sections = [_registered(adapted, ways, data.get("status"))]
+        data.clear()
+    else:
+        sections = _sections_in(data)
+        adapted.notes += _ignored_settings(object_in(data, "mcp"))
+    if project is not None:
+        sections = _preceded(sections, ("projects", here, "mcpServers"), project.get("mcpServers"))
+        switches.off.update(map(str, list_in(project, "disabledMcpServers")))
+    adapted.of_host = bool(of_known_host or sections or (elsewhere and not is_ours))
+
+    # Only that is left, in our own format.
+    _remove(data, sections)
     _ignore_file_keys(adapted, of_known_host)
+    if not sections and isinstance(data.get("servers"), list):
+        sections = [(("servers",), data.pop("servers"))]
     _merge(adapted, sections)
     if data.get("tool_discovery", ...) is None:
         del data["tool_discovery"]
@@ -111,6 +138,17 @@ def adapt(source: Mapping[str, Any], file: Path | None = None) -> AdaptedConfig:
         adapt_server(adapted, name, server)
         switches.apply(name, server)
     return adapted
+
+
+def _report_legacy(adapted: AdaptedConfig, file: Path | None) -> None:
+    named = "FILE"
+    if file:
+        named = shlex.quote(str(file))
+    text = (
+        "each must name a client. casual-mcp before 1.0 had the provider here. To convert the file:"
+        f" casual-mcp-nb migrate-config {named}"
+    )
+    adapted.problem(("models",), text)
 
 
 def _copied(value: Any) -> Any:
@@ -121,32 +159,32 @@ def _copied(value: Any) -> Any:
     return value
 
 
-def _take_inputs(adapted: AdaptedConfig, section: Mapping[str, Any]) -> None:
-    inputs = list_in(section, "inputs")
-    adapted.inputs += [Input.of(each) for each in inputs if isinstance(each, dict)]
+def _inputs_in(data: Mapping[str, Any]) -> list[Input]:
+    """Read the inputs, of the file itself and below `mcp`, as in VS Code's settings."""
+    entries = [*list_in(data, "inputs"), *list_in(object_in(data, "mcp"), "inputs")]
+    return [Input.of(entry) for entry in entries if isinstance(entry, dict)]
 
 
-def _take_registry_entry(adapted: AdaptedConfig) -> None:
-    """Replace a `server.json` by the server it describes."""
-    data = adapted.data
+def _ways_of_registry(data: Mapping[str, Any]) -> list[FoundServer] | None:
+    """List the ways to reach the server that a `server.json` describes, or return None for another
+    file.
+    """
     listed = list_in(data, "packages") or list_in(data, "remotes")
     if not isinstance(data.get("name"), str) or not listed:
-        return
+        return None
     # The file is on this computer, so that it may name an address here.
-    ways = list(servers_of(data, "", None, local=True))
+    return list(servers_of(data, "", None, local=True))
+
+
+def _registered(adapted: AdaptedConfig, ways: Sequence[FoundServer], status: Any) -> Section:
+    """Choose the first usable way to reach a server of a `server.json`."""
+    path: KeyPath = ("mcpServers",)
     usable = [way for way in ways if not way.problem]
-    status = data.get("status")
-    data.clear()
-    adapted.of_host = True
-    data["mcpServers"] = {}
     if not usable:
-        reasons = "; ".join(dict.fromkeys(way.problem for way in ways))
-        adapted.problem(
-            (), f"none of its packages or remotes can be used here: {reasons or 'it lists none'}"
-        )
-        return
+        reasons = "; ".join(dict.fromkeys(way.problem for way in ways)) or "it lists none"
+        adapted.problem((), f"none of its packages or remotes can be used here: {reasons}")
+        return path, {}
     server = usable[0]
-    data["mcpServers"][server.short_name] = dict(server.entry)
     adapted.inputs += server.inputs
     adapted.notes += server.notes
     if server.optional:
@@ -159,43 +197,39 @@ def _take_registry_entry(adapted: AdaptedConfig) -> None:
         )
     if status == "deprecated":
         adapted.notes.append(f"{server.short_name} is deprecated.")
+    return path, {server.short_name: dict(server.entry)}
 
 
-def _of_projects(adapted: AdaptedConfig) -> list[tuple[KeyPath, Any]]:
-    """Find the servers that Claude Code keeps for the project in the working directory.
-
-    They precede its other ones.
+def _servers_by_project(data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Find the servers that Claude Code keeps for projects, by folder:
+    `"projects": {"/home/ada/shop": {"mcpServers": {}}}`.
     """
-    data = adapted.data
-    folder = str(Path.cwd())
-    found = object_in(data, "projects")
-    projects = {name: each for name, each in found.items() if isinstance(each, dict)}
-    with_servers = {
-        name: each["mcpServers"]
-        for name, each in projects.items()
-        if isinstance(each.get("mcpServers"), dict)
+    servers = {
+        folder: object_in(project, "mcpServers")
+        for folder, project in object_in(data, "projects").items()
+        if isinstance(project, dict)
     }
-    if "mcpServers" not in data and not any(with_servers.values()):
-        return []
-    adapted.of_host = adapted.of_host or not has_our_sections(data)
-    elsewhere = {
-        name: servers for name, servers in with_servers.items() if servers and name != folder
-    }
-    if elsewhere:
-        adapted.notes.append(
-            f"{_servers_of_projects(elsewhere)} Start in a project's folder to use its servers."
-        )
-    if folder not in projects:
-        return []
-    project, others = projects[folder], data.get("mcpServers")
-    servers = project.get("mcpServers")
-    if isinstance(servers, dict) and isinstance(others, dict):
-        data["mcpServers"] = {
-            name: server for name, server in others.items() if name not in servers
-        }
-    both = [*list_in(data, "disabledMcpServers"), *list_in(project, "disabledMcpServers")]
-    data["disabledMcpServers"] = both
-    return [(("projects", folder, "mcpServers"), servers)]
+    return {folder: each for folder, each in servers.items() if each}
+
+
+def _project_in(data: Mapping[str, Any], folder: str) -> dict[str, Any] | None:
+    """Find what Claude Code keeps for the project in a folder, or None if it keeps no servers."""
+    project = object_in(data, "projects").get(folder)
+    if not isinstance(project, dict):
+        return None
+    if "mcpServers" in data or _servers_by_project(data):
+        return project
+    return None
+
+
+def _preceded(sections: Sequence[Section], path: KeyPath, servers: Any) -> list[Section]:
+    """Put a project's servers before the others. They replace those of the same name."""
+    preceded: list[Section] = [(path, servers)]
+    for other, section in sections:
+        if other == ("mcpServers",) and isinstance(servers, dict) and isinstance(section, dict):
+            section = {name: entry for name, entry in section.items() if name not in servers}
+        preceded.append((other, section))
+    return preceded
 
 
 def _servers_of_projects(projects: Mapping[str, Mapping[str, Any]]) -> str:
@@ -210,43 +244,60 @@ def _servers_of_projects(projects: Mapping[str, Mapping[str, Any]]) -> str:
     return f"The servers of other projects are not used: {', '.join(texts)}{more}."
 
 
-def _sections(
-    adapted: AdaptedConfig, of_project: list[tuple[KeyPath, Any]]
-) -> list[tuple[KeyPath, Any]]:
-    """Remove and return every server section under another host's key, with its key path."""
-    data = adapted.data
-    sections: list[tuple[KeyPath, Any]] = [*of_project]
-    for key in list(data):
+def _sections_in(data: Mapping[str, Any]) -> list[Section]:
+    """Find every section with servers under another host's key."""
+    sections: list[Section] = []
+    for key in data:
         spelling = re.sub(r"[^a-z]", "", key.rpartition(".")[2].casefold())
         if spelling in _SPELLINGS or key == "mcp.servers":
-            sections.append(((key,), data.pop(key)))
+            sections.append(((key,), data[key]))
     if _is_of_goose(object_in(data, "extensions")):
-        sections.append((("extensions",), data.pop("extensions")))
-    if isinstance(data.get("mcp"), dict):
-        sections += _in_settings(adapted, data.pop("mcp"))
-    if not sections and "servers" not in data and _is_all_servers(data):
-        sections = [((), {name: data.pop(name) for name in list(data) if name not in _FILE_KEYS})]
-    adapted.of_host = adapted.of_host or bool(sections)
-    return sections
-
-
-def _in_settings(adapted: AdaptedConfig, mcp: dict[str, Any]) -> list[tuple[KeyPath, Any]]:
-    """Find the servers below `mcp`: in a section (VS Code, marimo, opencode 2), or by name
-    (opencode).
-    """
-    _take_inputs(adapted, mcp)
-    sections: list[tuple[KeyPath, Any]] = [
-        (("mcp", key), mcp[key]) for key in ("servers", "mcpServers") if key in mcp
-    ]
-    named = {
-        name: entry for name, entry in mcp.items() if name not in _OF_SETTINGS and _is_server(entry)
-    }
-    ignored = [name for name in mcp if name not in _OF_SETTINGS and name not in named]
-    if ignored:
-        adapted.notes.append(f"mcp: {', '.join(dotted((name,)) for name in ignored)} ignored.")
+        sections.append((("extensions",), data["extensions"]))
+    mcp = object_in(data, "mcp")
+    sections += [(("mcp", key), mcp[key]) for key in ("servers", "mcpServers") if key in mcp]
+    named = _named_in_settings(mcp)
     if named:
         sections.append((("mcp",), named))
+    if sections or "servers" in data:
+        return sections
+    rest = {key: value for key, value in data.items() if key not in {*_FILE_KEYS, "inputs"}}
+    if isinstance(rest.get("mcp"), dict):
+        del rest["mcp"]
+    if _is_all_servers(rest):
+        sections.append(((), rest))
     return sections
+
+
+def _named_in_settings(mcp: Mapping[str, Any]) -> dict[str, Any]:
+    """Find the servers by name below `mcp`, as opencode has them.
+
+    VS Code, marimo and opencode 2 have them in a section there.
+    """
+    return {
+        name: entry for name, entry in mcp.items() if name not in _OF_SETTINGS and _is_server(entry)
+    }
+
+
+def _ignored_settings(mcp: Mapping[str, Any]) -> list[str]:
+    named = _named_in_settings(mcp)
+    ignored = [name for name in mcp if name not in _OF_SETTINGS and name not in named]
+    if not ignored:
+        return []
+    return [f"mcp: {', '.join(dotted((name,)) for name in ignored)} ignored."]
+
+
+def _remove(data: dict[str, Any], sections: Sequence[Section]) -> None:
+    """Remove the sections, and what else of `mcp` and `inputs` was read."""
+    data.pop("inputs", None)
+    if isinstance(data.get("mcp"), dict):
+        del data["mcp"]
+    for path, section in sections:
+        if not path:
+            for name in section:
+                del data[name]
+        elif path[0] != "projects":
+            # `projects` is dropped with the other keys of its host.
+            data.pop(str(path[0]), None)
 
 
 def _is_of_goose(extensions: Mapping[str, Any]) -> bool:
@@ -259,10 +310,9 @@ def _is_server(entry: Any) -> bool:
 
 
 def _is_all_servers(data: Mapping[str, Any]) -> bool:
-    """Check whether a file contains only servers by name, as fastmcp accepts it."""
-    entries = [value for key, value in data.items() if key not in _FILE_KEYS]
-    return bool(entries) and all(
-        isinstance(entry, dict) and _WAYS & entry.keys() for entry in entries
+    """Check whether there are only servers by name, as fastmcp accepts it."""
+    return bool(data) and all(
+        isinstance(entry, dict) and _WAYS & entry.keys() for entry in data.values()
     )
 
 
@@ -302,12 +352,9 @@ def _word(key: str, keys: Iterable[str]) -> str:
     return f"{word} ({did_you_mean(near, near)})" if near else word
 
 
-def _merge(adapted: AdaptedConfig, sections: list[tuple[KeyPath, Any]]) -> None:
+def _merge(adapted: AdaptedConfig, sections: Sequence[Section]) -> None:
     if not sections:
-        if isinstance(adapted.data.get("servers"), list):
-            sections = [(("servers",), adapted.data.pop("servers"))]
-        else:
-            return
+        return
     ours = adapted.data.setdefault("servers", {})
     for path, theirs in sections:
         entries = _by_name(theirs)

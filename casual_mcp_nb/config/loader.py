@@ -180,7 +180,7 @@ def _by_entry(document: Document, variables: Environment, *, ask: bool = True) -
 
     A ConfigError if something else is wrong.
     """
-    adapted = adapt(document.data, document.path)
+    adapted = adapt(document.data, document.path, folder=Path.cwd())
     names = object_in(adapted.data, "servers")
     places = {adapted.as_written(("servers", name)): name for name in names}
     defined = adapted.inputs
@@ -265,7 +265,9 @@ def _path(source: str | Path) -> Path:
 def _checked(
     document: Document, variables: Environment, *, ask: bool, source: Document | None = None
 ) -> Config:
-    inputs = Inputs(adapt(document.data, document.path).inputs, variables, ask=ask)
+    inputs = Inputs(
+        adapt(document.data, document.path, folder=Path.cwd()).inputs, variables, ask=ask
+    )
     config, problems, failure = _attempt(document, variables, inputs)
     # Raised only after everything that was read is gone: library errors and their frames hold on to
     # it.
@@ -287,7 +289,7 @@ def _attempt(
 
     Nothing is raised here, where local variables hold the values.
     """
-    adapted = adapt(document.data, document.path)
+    adapted = adapt(document.data, document.path, folder=Path.cwd())
     left_out = {adapted.as_written(("servers", name)): name for name in without}
     adapted.problems = [
         each for each in (*document.problems, *adapted.problems) if _owner(each, left_out) is None

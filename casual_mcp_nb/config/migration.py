@@ -104,7 +104,7 @@ def migrated(path: Path, folder: Path) -> MigratedConfig:
     """
     path = path.resolve()
     document = _read(path)
-    adapted = adapt(migrate_legacy_config(document.data) or document.data, path)
+    adapted = adapt(migrate_legacy_config(document.data) or document.data, path, folder=Path.cwd())
     notes = [*adapted.notes, *_lost_fields(document.data)]
     if is_of_host(document.data, path):
         notes += _leave_out_unusable(adapted, document)
