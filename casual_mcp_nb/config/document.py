@@ -95,7 +95,12 @@ def dotted(path: KeyPath) -> str:
     """Format a key path, such as `servers.time.args[0]`, with unusual characters escaped and long
     names cut.
     """
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{_name(part)}" for part in path)
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += f".{_name(part)}"
     return text.removeprefix(".")
 
 
@@ -391,8 +396,9 @@ def _not_a_file(path: Path, error: type[ConfigError]) -> ConfigError:
         return error("this is not a regular file.", path=str(path))
     near = closest(path.name, [other.name for other in path.parent.glob(f"*{path.suffix}")])
     hint = did_you_mean(near, near) if near else ""
-    missing = MissingFileError if error is ConfigError else error
-    return missing("there is no such file.", path=str(path), hint=hint)
+    if error is ConfigError:
+        error = MissingFileError
+    return error("there is no such file.", path=str(path), hint=hint)
 
 
 def _parsed_json(text: str, path: Path) -> Any:

@@ -622,8 +622,12 @@ def _seconds(given: str) -> Any:
         return _INVALID
     if not math.isfinite(seconds):
         return _INVALID
-    return seconds if seconds > 0 else None
+    if seconds > 0:
+        return seconds
+    return None
 
 
 def _count(given: str) -> Any:
-    return int(given) if re.fullmatch("0*[1-9][0-9]{0,8}", given) else _INVALID
+    if re.fullmatch("0*[1-9][0-9]{0,8}", given):
+        return int(given)
+    return _INVALID

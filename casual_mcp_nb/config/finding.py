@@ -232,7 +232,9 @@ async def _of_catalog(target: str, source: str, entries: list[Any], local: bool)
 
 def _type_of(entry: Mapping[str, Any]) -> Any:
     kind = entry.get("type", entry.get("mediaType"))
-    return kind.partition(";")[0].strip().lower() if isinstance(kind, str) else kind
+    if isinstance(kind, str):
+        return kind.partition(";")[0].strip().lower()
+    return kind
 
 
 async def _of_card(entry: Mapping[str, Any], catalog: str, local: bool) -> list[FoundServer]:
@@ -380,14 +382,13 @@ class FoundTrust:
         except ConfigError:
             if not missing:
                 raise
-            hint = (
-                f"Set the environment {'variable' if len(missing) == 1 else 'variables'}"
-                f" {', '.join(missing)}."
-            )
+            variables = "variable"
+            if len(missing) > 1:
+                variables = "variables"
             raise ConfigError(
                 f"{self.server.name} needs {', '.join(missing)}.",
                 key=f"servers.{self.name}",
-                hint=hint,
+                hint=f"Set the environment {variables} {', '.join(missing)}.",
             ) from None
 
     def report(self) -> Trust:

@@ -367,10 +367,7 @@ def _choose_tools(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -
         adapted.written[(*at, "include_tools")] = (*adapted.as_written(at), "tools")
     included = server.get("include_tools")
     if isinstance(included, list):
-        # Gemini CLI also accepts `name(argument)`.
-        server["include_tools"] = [
-            each.partition("(")[0] if isinstance(each, str) else each for each in included
-        ]
+        server["include_tools"] = [_without_argument(each) for each in included]
         if "*" in server["include_tools"]:
             del server["include_tools"]
     lists = [isinstance(server.get(key), list) for key in ("include_tools", "exclude_tools")]
@@ -490,10 +487,19 @@ def _split_command(adapted: AdaptedConfig, name: str, server: dict[str, Any]) ->
         )
 
 
+def _without_argument(tool: Any) -> Any:
+    """Take the name from `name(argument)`, which Gemini CLI also accepts."""
+    if isinstance(tool, str):
+        return tool.partition("(")[0]
+    return tool
+
+
 def _remark(adapted: AdaptedConfig, at: KeyPath, text: str) -> None:
     name = str(at[1])
     before = adapted.remarks.get(name)
-    adapted.remarks[name] = f"{before}, {text}" if before else text
+    if before:
+        text = f"{before}, {text}"
+    adapted.remarks[name] = text
 
 
 def _ignore_rest(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> None:

@@ -145,4 +145,6 @@ def host_of(file: Path) -> Host | None:
         for pattern in host.files
         if fnmatchcase(path, f"*/{pattern}")
     ]
-    return max(matching, key=lambda match: match[0])[1] if matching else None
+    if not matching:
+        return None
+    return max(matching, key=lambda match: match[0])[1]

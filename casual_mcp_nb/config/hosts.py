@@ -349,7 +349,9 @@ def _ignore_file_keys(adapted: AdaptedConfig, of_known_host: bool) -> None:
 def _word(key: str, keys: Iterable[str]) -> str:
     near = closest(key, keys, 1, cutoff=0.85)
     word = dotted((key,))
-    return f"{word} ({did_you_mean(near, near)})" if near else word
+    if near:
+        return f"{word} ({did_you_mean(near, near)})"
+    return word
 
 
 def _merge(adapted: AdaptedConfig, sections: Sequence[Section]) -> None:

@@ -140,7 +140,10 @@ def load_config(
     """
     if isinstance(path, Config):
         return resolve_api_keys(path, read_environment(path.folder, environ))
-    document = Document(dict(path)) if isinstance(path, Mapping) else read_document(_path(path))
+    if isinstance(path, Mapping):
+        document = Document(dict(path))
+    else:
+        document = read_document(_path(path))
     # A traceback with local variables, here or in functions called from here, shows no config
     # values.
     del path
@@ -222,8 +225,12 @@ def _without_unusable(
 
 def _reason(problem: ConfigProblem, owner: KeyPath) -> str:
     key = dotted(problem.path[len(owner) :])
-    text = f"{key}: {problem.text}" if key else problem.text
-    return f"{text}. {problem.hint}".removesuffix(".") if problem.hint else text
+    text = problem.text
+    if key:
+        text = f"{key}: {text}"
+    if problem.hint:
+        text = f"{text}. {problem.hint}".removesuffix(".")
+    return text
 
 
 def _owner(problem: ConfigProblem, places: Collection[KeyPath]) -> KeyPath | None:
@@ -405,7 +412,9 @@ def _in_full(problem: ConfigProblem, adapted: AdaptedConfig) -> str:
     if problem.path[:1] != ("servers",) or len(problem.path) != 2:
         return problem.text
     remark = adapted.remarks.get(str(problem.path[1]))
-    return f"{problem.text}. Ignored: {remark}" if remark else problem.text
+    if remark:
+        return f"{problem.text}. Ignored: {remark}"
+    return problem.text
 
 
 def _remember(config: Config, written: Mapping[KeyPath, str | None]) -> None:

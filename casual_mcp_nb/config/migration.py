@@ -279,12 +279,13 @@ def _hide_in_address(entry: dict[str, Any], key: str, at: KeyPath, variables: _V
 def _without(
     texts: list[str], secrets: set[str], at: KeyPath, name: str, variables: _Variables
 ) -> list[str]:
+    texts = list(texts)
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
-        if "${" not in secret and any(_holds(text, secret) for text in texts):
-            reference = variables.reference(secret, at, name)
-            texts = [
-                text.replace(secret, reference) if _holds(text, secret) else text for text in texts
-            ]
+        if "${" in secret:
+            continue
+        for index, text in enumerate(texts):
+            if _holds(text, secret):
+                texts[index] = text.replace(secret, variables.reference(secret, at, name))
     return texts
 
 
@@ -293,7 +294,9 @@ def _holds(text: str, secret: str) -> bool:
 
     A short one could be part of any word, so it must be the whole text.
     """
-    return secret in text if can_be_masked(secret) else text == secret
+    if can_be_masked(secret):
+        return secret in text
+    return text == secret
 
 
 def _moved(adapted: AdaptedConfig, old: Path, new: Path) -> list[str]:

@@ -175,7 +175,9 @@ def _words(text: str) -> list[str]:
     except ValueError as error:
         raise UsageError(f"The command line cannot be read: {str(error).lower()}.") from None
     # Only there a backslash belongs to a path, and then the quotes stay.
-    return [word.strip("\"'") for word in words] if windows else words
+    if windows:
+        return [word.strip("\"'") for word in words]
+    return words
 
 
 def checked_name(name: str | None) -> str:

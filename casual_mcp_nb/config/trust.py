@@ -92,21 +92,29 @@ def title_of(entry: TrustEntry) -> str:
 
 def lines_of(entry: TrustEntry) -> str:
     """Format an entry's facts, one per line. Changes are marked with `*`."""
-    return "\n".join(
-        f"{'*' if label in entry.changed else ' '} {label:12} {text}" for label, text in entry.facts
-    )
+    lines = []
+    for label, text in entry.facts:
+        mark = " "
+        if label in entry.changed:
+            mark = "*"
+        lines.append(f"{mark} {label:12} {text}")
+    return "\n".join(lines)
 
 
 def exact(text: str) -> str:
     """Format a text so that it cannot be mistaken for another one: as it is if it is plain ASCII on
     one line, else as JSON.
     """
-    return text if _PLAIN.fullmatch(text) and text == text.strip() else json.dumps(text)
+    if _PLAIN.fullmatch(text) and text == text.strip():
+        return text
+    return json.dumps(text)
 
 
 def exact_word(text: str) -> str:
     """Format a command's word so that it is clear where it ends, see `exact`."""
-    return text if " " not in text and exact(text) == text else json.dumps(text)
+    if " " not in text and exact(text) == text:
+        return text
+    return json.dumps(text)
 
 
 VERSION = 1
@@ -203,7 +211,9 @@ class TrustStore:
             record = json.loads(read_private(self._file(path), MAX_BYTES, secret=False))
         except (OSError, ValueError, RecursionError):
             return None
-        return record if isinstance(record, dict) and record.get("version") == VERSION else None
+        if isinstance(record, dict) and record.get("version") == VERSION:
+            return record
+        return None
 
     def _write(self, path: Path | str, record: dict[str, Any]) -> None:
         file = self._file(path)
@@ -384,7 +394,9 @@ def _of_server(server: ServerConfig, variables: tuple[str, ...]) -> tuple[Facts,
         texts["sampling"] = "yes, it may ask for your model's answers"
     if server.apps is not None:
         facts["apps"] = server.apps
-        texts["apps"] = "yes, its pages are shown" if server.apps else "no, its pages are not shown"
+        texts["apps"] = "no, its pages are not shown"
+        if server.apps:
+            texts["apps"] = "yes, its pages are shown"
     return facts, texts
 
 
