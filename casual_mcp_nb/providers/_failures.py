@@ -50,7 +50,10 @@ class FailedRequest(Protocol):
     found_tools: Sequence[Mapping[str, Any]] | None
     streamed: list[str]
     attempts: int
-    lacked: tuple[str, ...]
+
+    @property
+    def lacked(self) -> tuple[str, ...]:
+        """The options that were left out because the server may lack them."""
 
     @property
     def definitions(self) -> list[Mapping[str, Any]]:

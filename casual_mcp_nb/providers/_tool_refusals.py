@@ -99,7 +99,7 @@ def tool_refusal(
 
 
 @dataclass
-class ToolSearch:
+class Bisection:
     """The search for refused tools in one request, with requests that offer only some of them.
 
     Args:
