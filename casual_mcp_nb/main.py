@@ -87,7 +87,8 @@ async def served() -> AsyncIterator[ASGIApp]:
     from casual_mcp_nb.engine.chat import McpToolChat
     from casual_mcp_nb.engine.consent import checked_overrides
     from casual_mcp_nb.notebook.log import show_log
-    from casual_mcp_nb.notebook.starting import line_of, warm_up, warmed_up
+    from casual_mcp_nb.notebook.start_display import line_of
+    from casual_mcp_nb.notebook.warming import warm_up, warmed_up
     from casual_mcp_nb.serve.serving import served_api, settled_heap
     from casual_mcp_nb.serve.turns import ServedTurns
 

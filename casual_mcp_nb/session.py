@@ -229,7 +229,7 @@ class Session(Checked, Displayable):
             model: See `quick`, or None for the offline planner: no key, no network.
         """
         from casual_mcp_nb.config.quick import model_sections
-        from casual_mcp_nb.notebook.starting import demo_config
+        from casual_mcp_nb.notebook.demo import demo_config
 
         return cls({**demo_config(), **model_sections(model)})
 

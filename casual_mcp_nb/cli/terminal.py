@@ -381,14 +381,14 @@ def demo_config_of(model: str | None) -> Config:
     """Build the demo's config."""
     from casual_mcp_nb.config.loader import load_config
     from casual_mcp_nb.config.quick import model_sections
-    from casual_mcp_nb.notebook.starting import demo_config
+    from casual_mcp_nb.notebook.demo import demo_config
 
     return load_config({**demo_config(), **model_sections(model)})
 
 
 def connect(session: Session) -> None:
     """Start a session's servers, and show that on a terminal."""
-    from casual_mcp_nb.notebook.starting import announcement_of
+    from casual_mcp_nb.notebook.start_display import announcement_of
 
     with waiting(announcement_of(session.servers)):
         session.connect(quiet=True)
@@ -396,7 +396,7 @@ def connect(session: Session) -> None:
 
 def tell_failures(session: Session) -> None:
     """Report the failed servers, one line each."""
-    from casual_mcp_nb.notebook.starting import line_of
+    from casual_mcp_nb.notebook.start_display import line_of
 
     for status in session.servers.values():
         if status.state == "failed" or status.error is not None:

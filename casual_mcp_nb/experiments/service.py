@@ -74,7 +74,7 @@ from casual_mcp_nb.notebook.live import LiveDisplay, ShownInCell
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.parts import SessionParts
 from casual_mcp_nb.notebook.questions import Channel
-from casual_mcp_nb.notebook.starting import warm_up, warmed_up
+from casual_mcp_nb.notebook.warming import warm_up, warmed_up
 
 if TYPE_CHECKING:
     from casual_llm import Model

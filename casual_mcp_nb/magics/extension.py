@@ -271,7 +271,7 @@ class McpMagics(Magics):
 
         `hint` returns a note for the status.
         """
-        from casual_mcp_nb.notebook.starting import StartDisplay
+        from casual_mcp_nb.notebook.start_display import StartDisplay
 
         self._check_variable()
         display, session, status = StartDisplay(announcement), None, None

@@ -45,8 +45,9 @@ from casual_mcp_nb.notebook.open_questions import Questions
 from casual_mcp_nb.notebook.questions import Channel
 from casual_mcp_nb.notebook.resource_service import ResourceService
 from casual_mcp_nb.notebook.saving import save
-from casual_mcp_nb.notebook.starting import ServerStarter, warm_up, warmed_up
+from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.notebook.tools import SessionTools
+from casual_mcp_nb.notebook.warming import warm_up, warmed_up
 
 if TYPE_CHECKING:
     from casual_llm import Model

@@ -34,9 +34,10 @@ from casual_mcp_nb.notebook.blocking import awaited, blocking
 from casual_mcp_nb.notebook.caller import shell
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.program_text import read_program
-from casual_mcp_nb.notebook.starting import ServerStarter, warm_up, warmed_up
+from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.notebook.tools import ProgramCalls, SessionTools
 from casual_mcp_nb.notebook.turn_service import TurnService
+from casual_mcp_nb.notebook.warming import warm_up, warmed_up
 from casual_mcp_nb.providers.builtin.offline import OfflineClient
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from casual_mcp_nb.engine.tool_client import tool_options
 from casual_mcp_nb.errors import MissingDependencyError, install
 from casual_mcp_nb.notebook.blocking import awaited, blocking, on_engine
 from casual_mcp_nb.notebook.parts import SessionParts
-from casual_mcp_nb.notebook.starting import warm_up, warmed_up
+from casual_mcp_nb.notebook.warming import warm_up, warmed_up
 from casual_mcp_nb.serve.endpoint import Endpoint
 
 if TYPE_CHECKING:

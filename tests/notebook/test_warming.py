@@ -34,10 +34,10 @@ ENDS_AT_ONCE = """
 import atexit
 
 # What is registered first runs last.
-atexit.register(lambda: print("still importing" if starting._thread.is_alive() else "ended"))
-from casual_mcp_nb.notebook import starting
+atexit.register(lambda: print("still importing" if warming._thread.is_alive() else "ended"))
+from casual_mcp_nb.notebook import warming
 
-starting.warm_up()
+warming.warm_up()
 """
 
 

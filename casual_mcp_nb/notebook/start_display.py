@@ -1,0 +1,161 @@
+"""Show how servers start, in a cell or on a terminal."""
+
+from __future__ import annotations
+
+import contextvars
+import html
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.base.displayable import display
+from casual_mcp_nb.notebook.caller import notebook_shell
+from casual_mcp_nb.notebook.log import is_set
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.base.status import Servers, ServerStatus
+
+
+QUIET_VARIABLE = "MCP_QUIET"
+"""The environment variable that turns this off. Empty, `0` and `false` count as not set."""
+
+_SECONDS_BETWEEN_LOOKS = 0.1
+_MAX_NAMES = 12
+_MAX_REASON = 200
+
+
+class StartDisplay:
+    """Shows how servers start, from its creation on, at most ten updates a second, or nothing if it
+    is quiet.
+
+    Create it on the cell's thread. It shows something before it imports anything slow.
+    """
+
+    def __init__(self, announcement: str, *, quiet: bool = False, handle: Any = None) -> None:
+        visible = (
+            not quiet
+            and not is_set(QUIET_VARIABLE)
+            and threading.current_thread() is threading.main_thread()
+        )
+        self._context = contextvars.copy_context()
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._reported: set[str] = set()
+        self._handle: Any = handle if visible else None
+        self._owned = handle is None
+        self._on_terminal = False
+        if visible and handle is None:
+            if notebook_shell() is not None:
+                from IPython.display import DisplayHandle
+
+                self._handle = DisplayHandle()  # type: ignore[no-untyped-call]
+                self._handle.display(_bundle(announcement), raw=True)
+            else:
+                self._on_terminal = sys.stderr is not None and sys.stderr.isatty()
+
+    @property
+    def in_notebook(self) -> bool:
+        """Whether it is shown in a cell."""
+        return self._handle is not None
+
+    def follow(self, servers: Callable[[], Servers]) -> None:
+        """Show these servers until the end. They are read on a separate thread."""
+        if self._handle is None and not self._on_terminal:
+            return
+        self._thread = threading.Thread(
+            target=self._context.run,
+            args=(self._watch, servers),
+            name="casual-mcp-start",
+            daemon=True,
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop updating, and leave the display to others.
+
+        Does not wait for a drawing in progress.
+        """
+        with self._lock:
+            self._ended.set()
+
+    def finish(self, servers: Servers | None, final: Any = None) -> None:
+        """End the display with a line for the servers, if there are any, and the cell's final
+        output, if it has one.
+        """
+        self.stop()
+        if self._thread is not None:
+            self._thread.join()
+        if self._on_terminal and servers is not None:
+            self._report(servers)
+        if self._handle is not None and self._owned:
+            self._handle.update(_bundle("" if final is None else final), raw=True)
+
+    def _watch(self, servers: Callable[[], Servers]) -> None:
+        drawn: object = None
+        while not self._ended.is_set():
+            now = servers()
+            states = [(status.name, status.state) for status in now.values()]
+            if states != drawn:
+                drawn = states
+                self._draw(now)
+            self._ended.wait(_SECONDS_BETWEEN_LOOKS)
+
+    def _draw(self, servers: Servers) -> None:
+        if self._on_terminal:
+            self._report(servers)
+            return
+        bundle = _bundle(servers)
+        with self._lock:
+            if not self._ended.is_set():
+                self._handle.update(bundle, raw=True)
+
+    def _report(self, servers: Servers) -> None:
+        """Write a line for each server that has become ready or failed since the last call."""
+        for status in servers.values():
+            if (
+                status.state in ("ready", "unlisted", "failed")
+                and status.name not in self._reported
+            ):
+                self._reported.add(status.name)
+                sys.stderr.write(f"{line_of(status)}\n")
+        sys.stderr.flush()
+
+
+def announcement_of(names: Iterable[str]) -> str:
+    """Format the text that is shown first: which servers start."""
+    names = list(names)
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return f"Starting {', '.join(names[:_MAX_NAMES])}{more} …"
+
+
+def line_of(status: ServerStatus) -> str:
+    """Format a line about a server that is ready or has failed."""
+    took = f" ({status.seconds:.1f} s)" if status.seconds is not None else ""
+    if status.state == "ready" and status.error is None:
+        return f"{status.name}: ready, {status.tools} tool{'' if status.tools == 1 else 's'}{took}"
+    reason = " ".join((status.error or "no reason was given").split())[:_MAX_REASON]
+    return (
+        f"{status.name}: {'connected' if status.state == 'unlisted' else status.state}{took}:"
+        f" {reason}"
+    )
+
+
+def summary_of(servers: Servers) -> str:
+    """Format a line about servers that have started."""
+    ready = [name for name, status in servers.items() if status.state == "ready"]
+    failed = [name for name, status in servers.items() if status.state == "failed"]
+    unlisted = [name for name, status in servers.items() if status.state == "unlisted"]
+    more = f"; failed: {', '.join(failed)}" if failed else ""
+    more += f"; tools not listed: {', '.join(unlisted)}" if unlisted else ""
+    return f"{len(ready)} of {len(servers)} servers ready{more}"
+
+
+def _bundle(value: Any) -> dict[str, str]:
+    if isinstance(value, str):
+        return {
+            "text/plain": value,
+            "text/html": f"<small>{html.escape(value)}</small>" if value else "",
+        }
+    return display().mimebundle(value)
