@@ -128,7 +128,7 @@ from casual_mcp_nb.experiments.evaluate import evaluate as evaluate
 from casual_mcp_nb.experiments.exercises import ExerciseResult as ExerciseResult
 from casual_mcp_nb.experiments.exercises import check_exercise as check_exercise
 from casual_mcp_nb.experiments.exercises import exercise as exercise
-from casual_mcp_nb.experiments.records import RunResults as RunResults
+from casual_mcp_nb.experiments.results import RunResults as RunResults
 from casual_mcp_nb.notebook.nested import enable_nested_asyncio as enable_nested_asyncio
 from casual_mcp_nb.notebook.parts import audit_host as audit_host
 from casual_mcp_nb.own_tools.context import ToolContext as ToolContext

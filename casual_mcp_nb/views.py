@@ -38,7 +38,7 @@ from casual_mcp_nb.errors import MissingDependencyError
 from casual_mcp_nb.experiments import views as experiments_views
 from casual_mcp_nb.experiments import workshop_views
 from casual_mcp_nb.experiments.plots import arms_plot
-from casual_mcp_nb.experiments.records import RunResults
+from casual_mcp_nb.experiments.results import RunResults
 from casual_mcp_nb.notebook import views as notebook_views
 from casual_mcp_nb.serve import views as serve_views
 from casual_mcp_nb.servers import views as servers_views

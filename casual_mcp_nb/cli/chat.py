@@ -30,7 +30,7 @@ from casual_mcp_nb.errors import CasualMcpError, UnknownNameError, UsageError
 if TYPE_CHECKING:
     from casual_mcp_nb.base.config import Config
     from casual_mcp_nb.cli.transcript import TurnWriter
-    from casual_mcp_nb.experiments.records import RunResults
+    from casual_mcp_nb.experiments.results import RunResults
     from casual_mcp_nb.session import Session
 
 Names = Annotated[tuple[str, ...], Parameter(negative=())]

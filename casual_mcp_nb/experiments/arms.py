@@ -15,6 +15,7 @@ from casual_mcp_nb.base.model_options import DeliverySetting
 from casual_mcp_nb.errors import UsageError, brief
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.matchers import Matcher
+from casual_mcp_nb.experiments.one_or_several import as_tuple
 
 if TYPE_CHECKING:
     from casual_llm import Model
@@ -37,6 +38,9 @@ Descriptions = Mapping[str, "Described"]
 OtherServers = Mapping[str, Any]
 """Other servers, by name: an entry as in the config, an in-process server, or None to leave it out.
 """
+
+
+_DISCOVERY_WORDS = {True: "discovery on", False: "discovery off", "auto": "discovery auto"}
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,9 @@ def options_of(chat: McpToolChat, factors: Factors, options: TurnOptions) -> dic
         "strategy": list(dict.fromkeys(factors.strategies)),
         "delivery": list(dict.fromkeys(factors.deliveries)),
     }
-    all_tools = "all tools" if selection.tool_set is None else "the session's toolset"
+    unnamed_set = None
+    if factors.tool_sets:
+        unnamed_set = "all tools" if selection.tool_set is None else "the session's toolset"
     result: dict[Arm, TurnOptions] = {}
     for combination in product(*(each or [None] for each in values.values())):
         given: dict[str, Any] = dict(zip(values, combination, strict=True))
@@ -146,14 +152,8 @@ def options_of(chat: McpToolChat, factors: Factors, options: TurnOptions) -> dic
             given |= {"strategy": None, "delivery": None}
         words = {
             **given,
-            "tool_set": given["tool_set"] or (all_tools if factors.tool_sets else None),
-            "discovery": (
-                {
-                    True: "discovery on",
-                    False: "discovery off",
-                    "auto": "discovery auto",
-                }.get(given["discovery"])
-            ),
+            "tool_set": given["tool_set"] or unnamed_set,
+            "discovery": _DISCOVERY_WORDS.get(given["discovery"]),
         }
         words = {name: word for name, word in words.items() if word is not None}
         differing = [word for name, word in words.items() if len(values[name]) > 1]
@@ -171,7 +171,9 @@ def _unique(names: Iterable[str]) -> list[str]:
     result = []
     for name in names:
         counts[name] = counts.get(name, 0) + 1
-        result.append(name if counts[name] == 1 else f"{name} ({counts[name]})")
+        if counts[name] > 1:
+            name = f"{name} ({counts[name]})"
+        result.append(name)
     return result
 
 
@@ -190,7 +192,7 @@ def arms_of(
             together.
         servers: Other servers by name.
     """
-    left_out = [(each,) if isinstance(each, str) else tuple(each) for each in without]
+    left_out: list[tuple[str, ...]] = [as_tuple(each) for each in without]
     servers = servers or {}
     setups = []
     for arm, given in options.items():
@@ -208,8 +210,12 @@ def arms_of(
             named = replace(
                 arm, name=" · ".join(words), descriptions=described, without=missing, servers=served
             )
-            texts = descriptions[described] if described else {}
-            setups.append(ArmSetup(named, given, texts, servers[served] if served else {}))
+            setup = ArmSetup(named, given)
+            if described:
+                setup = replace(setup, descriptions=descriptions[described])
+            if served:
+                setup = replace(setup, servers=servers[served])
+            setups.append(setup)
     return setups
 
 
@@ -225,9 +231,7 @@ def cases_of_prompts(
     Raises:
         UsageError: A prompt is not a text, or a check is not one.
     """
-    prompts: tuple[Any, ...] = (prompt,)
-    if isinstance(prompt, Iterable) and not isinstance(prompt, str):
-        prompts = tuple(prompt)
+    prompts: tuple[Any, ...] = as_tuple(prompt)
     for each in prompts:
         if not isinstance(each, str) or not each.strip():
             raise UsageError(
@@ -236,7 +240,7 @@ def cases_of_prompts(
     if not prompts:
         raise UsageError("There is no prompt to compare.")
     prompts = tuple(dict.fromkeys(prompts))
-    checks: Sequence[Any] = [check] * len(prompts) if not isinstance(check, list | tuple) else check
+    checks: Sequence[Any] = check if isinstance(check, list | tuple) else [check] * len(prompts)
     if len(checks) != len(prompts):
         raise UsageError(
             f"There are {len(checks):,} checks for {len(prompts):,} prompts.",

@@ -49,10 +49,9 @@ def setup_key(
     )
     tools = (*view.loaded, *view.deferred)
     configs = {tool.server: chat.server_manager.config_of(tool.server) for tool in tools}
-    servers = {
-        name: _server(config, mask) if config else ["in-process", others]
-        for name, config in configs.items()
-    }
+    servers: dict[str, Any] = {}
+    for name, config in configs.items():
+        servers[name] = _server(config, mask) if config else ["in-process", others]
     return hash_of(
         {
             "provider": model.provider,

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.tokens import TokenUsage, estimate_tokens
 from casual_mcp_nb.conversation.event import Request
 from casual_mcp_nb.errors import (
@@ -52,9 +53,7 @@ class Ledger:
         write: Appends an entry to the file.
     """
 
-    def __init__(
-        self, write: Callable[[str, str, Amount], None] = lambda kind, call, amount: None
-    ) -> None:
+    def __init__(self, write: Callable[[str, str, Amount], None] = ignore) -> None:
         self.write = write
         self._spent = NOTHING
         self._open: dict[str, Amount] = {}
@@ -102,15 +101,21 @@ class Budget:
                     f"{name} cannot be {brief(value)}.",
                     hint="It must be more than 0, or None for no limit.",
                 )
-        self.limits: Amount = (
-            math.inf if tokens is None else float(tokens),
-            math.inf if cost is None else float(cost),
-        )
+        self.limits: Amount = (float(tokens or math.inf), float(cost or math.inf))
         self.spent = NOTHING
         self.ledger = Ledger()
         self._reserved: dict[int, tuple[str, Amount]] = {}
         self._freed = asyncio.Event()
         self._answers = self._longest = 0
+
+    @classmethod
+    def of(cls, left: Amount) -> Budget:
+        """Create a limit from a share of what another budget has left."""
+        tokens, cost = left
+        return cls(
+            tokens if tokens < math.inf else None,
+            cost if cost < math.inf else None,
+        )
 
     @property
     def limited(self) -> bool:
@@ -185,7 +190,8 @@ class Budget:
             refused: Whether the provider refused the call, and so asks nothing for it.
         """
         if run in self._reserved:
-            self._end(run, NOTHING if refused else self._reserved[run][1])
+            _, amount = self._reserved[run]
+            self._end(run, NOTHING if refused else amount)
 
     def take(self, amount: Amount, *, recorded: bool) -> None:
         """Add what another process has spent, and record it unless that process did."""
@@ -214,10 +220,9 @@ def is_refusal(error: BaseException | None) -> bool:
 
 
 def _amount(usage: TokenUsage, price: Price | None) -> Amount:
+    tokens = float((usage.prompt_tokens or 0) + (usage.completion_tokens or 0))
     cost = price.of(usage) if price is not None else None
-    return float((usage.prompt_tokens or 0) + (usage.completion_tokens or 0)), (
-        cost.amount if cost else 0.0
-    )
+    return tokens, cost.amount if cost else 0.0
 
 
 def _sum(*amounts: Amount) -> Amount:

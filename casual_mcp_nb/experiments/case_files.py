@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from casual_mcp_nb.base.callbacks import unchanged
 from casual_mcp_nb.base.displayable import count
 from casual_mcp_nb.base.files import write_text
 from casual_mcp_nb.base.yaml_text import YamlError, read_yaml, write_yaml
@@ -518,7 +519,7 @@ def save_tool_cases(
     path: str | Path,
     *,
     overwrite: bool = False,
-    mask: Callable[[str], str] = lambda text: text,
+    mask: Callable[[str], str] = unchanged,
 ) -> Path:
     """Write cases to a file: `.yaml`, or JSON lines with any other extension.
 

@@ -26,6 +26,7 @@ from casual_mcp_nb.base.patterns import check_pattern
 from casual_mcp_nb.base.tool import ToolName, wire_name
 from casual_mcp_nb.errors import UsageError, brief
 from casual_mcp_nb.experiments.matchers import Graded, Matcher, Regex, Satisfies, plain_expectation
+from casual_mcp_nb.experiments.one_or_several import as_tuple, shortest
 
 Order = Literal["any", "in_order", "exact"]
 """`any` order; `in_order`, with other calls between them; or `exact`: these calls and no others."""
@@ -80,7 +81,7 @@ class ExpectedCall:
     @property
     def tools(self) -> tuple[str, ...]:
         """The tools, any of which may be called."""
-        return (self.tool,) if isinstance(self.tool, str) else tuple(self.tool)
+        return as_tuple(self.tool)
 
     def names(self, tool: ToolName) -> bool:
         """Check whether it means a tool."""
@@ -88,19 +89,16 @@ class ExpectedCall:
 
     def plain(self) -> dict[str, Any]:
         """Convert it to its form in files."""
-        tool = self.tools[0] if len(self.tools) == 1 else list(self.tools)
         options = {
             "match": self.match,
             "turn": self.turn,
             "may_fail": self.may_fail or None,
             "query": self.query,
         }
-        given = {"arguments": plain_expectation(self.arguments)} if self.arguments else {}
-        return {
-            "tool": tool,
-            **given,
-            **{name: value for name, value in options.items() if value is not None},
-        }
+        plain: dict[str, Any] = {"tool": shortest(list(self.tools))}
+        if self.arguments:
+            plain["arguments"] = plain_expectation(self.arguments)
+        return plain | {name: value for name, value in options.items() if value is not None}
 
 
 def names_of(tool: ToolName) -> tuple[str, ...]:
@@ -212,7 +210,7 @@ class ToolUseCase:
     @property
     def messages(self) -> tuple[str, ...]:
         """The person's messages, in order."""
-        return (self.message,) if isinstance(self.message, str) else tuple(self.message)
+        return as_tuple(self.message)
 
     @property
     def query(self) -> str:
@@ -230,11 +228,9 @@ class ToolUseCase:
     @property
     def acceptable(self) -> tuple[tuple[ExpectedCall, ...], ...]:
         """The lists of calls, any of which is acceptable."""
-        lists = (
-            (self.calls, *self.alternatives)
-            if self.calls or not self.alternatives
-            else self.alternatives
-        )
+        lists = self.alternatives
+        if self.calls or not self.alternatives:
+            lists = (self.calls, *self.alternatives)
         return tuple(tuple(calls) for calls in lists)
 
     @property
@@ -257,23 +253,19 @@ class ToolUseCase:
         """A hash of its messages and expectations, with its functions by name: their code may
         change.
         """
-        fields = {
-            name: value
-            for name, value in self.plain().items()
-            if name not in ("id", "metadata", "cluster", "tags")
-        }
+        fields = self.plain()
+        for unseen in ("id", "metadata", "cluster", "tags"):
+            fields.pop(unseen, None)
         return hashlib.sha256(
             json.dumps(fields, sort_keys=True, default=str).encode("utf-8", "replace")
         ).hexdigest()
 
     def plain(self) -> dict[str, Any]:
         """Convert it to a row in a file."""
-        messages = self.messages[0] if len(self.messages) == 1 else list(self.messages)
-        checks = [_plain_check(check) for check in self.checks]
-        row: dict[str, Any] = {"id": self.id, "message": messages}
+        row: dict[str, Any] = {"id": self.id, "message": shortest(list(self.messages))}
         row["calls"] = [call.plain() for call in self.calls]
         row["alternatives"] = [[call.plain() for call in calls] for calls in self.alternatives]
-        row["answer"] = checks[0] if len(checks) == 1 else checks
+        row["answer"] = shortest([_plain_check(check) for check in self.checks])
         row |= {"forbidden": list(self.forbidden), "metadata": plain_expectation(self.metadata)}
         row |= {"order": self.order, "extra_calls": self.extra_calls, "arguments": self.arguments}
         row |= {"no_call": self.no_call, "any_call": self.any_call, "judged": self.judged}
@@ -284,7 +276,9 @@ class ToolUseCase:
 
 def _check_check(check: Any) -> None:
     if isinstance(check, str | re.Pattern):
-        check_pattern(contains(check) if isinstance(check, str) else check)
+        if isinstance(check, str):
+            check = contains(check)
+        check_pattern(check)
     elif isinstance(check, Matcher):
         if not isinstance(check, Graded):
             Graded.refuse_in(check)
@@ -308,7 +302,8 @@ _FLAGS = {"a": re.ASCII, "i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, 
 def _plain_check(check: AnswerCheck) -> Any:
     if isinstance(check, re.Pattern):
         letters = "".join(letter for letter, flag in _FLAGS.items() if check.flags & flag)
-        return {Regex.key: f"(?{letters}){check.pattern}" if letters else check.pattern}
+        flags = f"(?{letters})" if letters else ""
+        return {Regex.key: flags + check.pattern}
     if isinstance(check, str):
         return check
     if isinstance(check, Matcher):
@@ -348,7 +343,7 @@ def _call(value: Any) -> ExpectedCall:
     )
 
 
-def _alternative_tools(names: Iterable[Any]) -> str | list[str]:
+def _alternative_tools(names: Iterable[Any]) -> str | Sequence[str]:
     """List the tools of a need: texts, tool names, or pairs of server and tool."""
     texts = []
     for name in names:
@@ -359,7 +354,7 @@ def _alternative_tools(names: Iterable[Any]) -> str | list[str]:
         else:
             texts.append(name)
     texts.sort(key=str)
-    return texts[0] if len(texts) == 1 else texts
+    return shortest(texts)
 
 
 def _check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:

@@ -128,9 +128,9 @@ def of_size(cases: int, clusters: int, repeats: int, *, candidates: int = 1, loo
         " less often"
     )
     sentence = f"{found}, if {_assumed(smallest)}."
-    return (
-        f"{sentence} {_proposal(repeats, candidates, looks)}" if smallest > PROPOSED else sentence
-    )
+    if smallest > PROPOSED:
+        sentence = f"{sentence} {_proposal(repeats, candidates, looks)}"
+    return sentence
 
 
 def of_looks(looks: int, planned: int = 1) -> str:
@@ -141,11 +141,9 @@ def of_looks(looks: int, planned: int = 1) -> str:
         planned: How many looks were planned before the first.
     """
     if looks <= planned:
-        return (
-            ""
-            if planned == 1
-            else f"Look {looks:,} of {planned:,}: each is judged at {_share(RISK / planned)}."
-        )
+        if planned == 1:
+            return ""
+        return f"Look {looks:,} of {planned:,}: each is judged at {_share(RISK / planned)}."
     alarms = _share(false_alarms(looks, planned))
     return (
         f"Look {looks:,}, and {planned:,} planned: over all of them a difference that does not"

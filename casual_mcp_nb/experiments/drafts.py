@@ -12,6 +12,7 @@ from casual_mcp_nb.conversation.event import SYNTHETIC, UNKNOWN, ToolsSearched
 from casual_mcp_nb.conversation.step import calls_of_model, named_call
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.experiments.cases import ExpectedCall, ToolUseCase
+from casual_mcp_nb.experiments.one_or_several import shortest
 
 MAX_QUERY = 300
 """How many characters of a search are kept."""
@@ -65,11 +66,9 @@ def cases_of_cassette(cassette: Cassette) -> list[ToolUseCase]:
 
     See `cases_of_turns`.
     """
-    names = {
-        tool.wire_name: str(tool.tool_name)
-        for entry in cassette.servers.values()
-        for tool in entry.tools
-    }
+    names: dict[str, str] = {}
+    for entry in cassette.servers.values():
+        names.update((tool.wire_name, str(tool.tool_name)) for tool in entry.tools)
     cases: dict[tuple[str, ...], ToolUseCase] = {}
     for each in cassette.interactions:
         if each.kind != "model" or each.error is not None or each.response["message"].get("calls"):
@@ -79,7 +78,7 @@ def cases_of_cassette(cassette: Cassette) -> list[ToolUseCase]:
         calls = list(_recorded(messages, names, several=len(texts) > 1))
         if calls and all(text.strip() for text in texts):
             answer = {"answer": text_in(each.response["message"])}
-            case = ToolUseCase(texts[0] if len(texts) == 1 else texts, calls, metadata=answer)
+            case = ToolUseCase(shortest(texts), calls, metadata=answer)
             cases.setdefault(texts, case)
     return list(cases.values())
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Protocol
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import DiscoveryConfig
 from casual_mcp_nb.base.search import Explanation, SearchHit
 from casual_mcp_nb.base.tokens import estimate_tokens
@@ -65,17 +66,20 @@ def searches_of(cases: Iterable[ToolUseCase]) -> tuple[ToolUseCase, ...]:
     for case in cases:
         calls = case.acceptable[0]
         if not any(call.query for call in calls):
-            searches += [case] if calls else []
+            if calls:
+                searches.append(case)
             continue
         for call in calls:
             query = call.query or case.query
             if query not in needs:
                 searches.append(query)
             needs.setdefault(query, {})[frozenset(call.tools)] = None
-    return tuple(
-        ToolUseCase(each, tuple(needs[each])) if isinstance(each, str) else each
-        for each in searches
-    )
+    cases = []
+    for each in searches:
+        if isinstance(each, str):
+            each = ToolUseCase(each, tuple(needs[each]))
+        cases.append(each)
+    return tuple(cases)
 
 
 Needs = tuple[frozenset[ToolName], ...]
@@ -119,7 +123,7 @@ def judge(
     tools: Sequence[ToolSpec],
     cases: Iterable[ToolUseCase],
     k: int,
-    advance: Callable[[int], Any] = lambda number: None,
+    advance: Callable[[int], Any] = ignore,
 ) -> list[CaseResult]:
     """Search for each case.
 
@@ -192,9 +196,9 @@ def _miss(
 ) -> Miss:
     candidates = [by_name[name] for name in sorted(unmet[0]) if name in by_name]
     explain: Callable[..., Explanation] | None = getattr(searcher, "explain", None)
-    explanations = (
-        [explain(case.query, tool, k) for tool in candidates[:_EXPLAINED]] if explain else []
-    )
+    explanations = []
+    if explain:
+        explanations = [explain(case.query, tool, k) for tool in candidates[:_EXPLAINED]]
     nearest = min(explanations, key=lambda explanation: -explanation.score, default=None)
     return Miss(case, unmet, ranked, nearest, bool(candidates))
 
@@ -253,7 +257,8 @@ def evaluate(
         )
     if k < 1:
         raise UsageError(f"k must be 1 or more, not {k}.")
-    strategies = {"search": ToolSearchIndex} if strategies is None else strategies
+    if strategies is None:
+        strategies = {"search": ToolSearchIndex}
     with _bar(len(cases) * len(strategies), progress) as advance:
         if executor is None:
             outcomes = {
@@ -263,11 +268,9 @@ def evaluate(
         else:
             outcomes = _elsewhere(strategies, tools, cases, k, executor, advance)
     definitions = sum(tool.tokens for tool in tools)
-    most = (
-        DiscoveryConfig().manifest_max_tokens
-        if manifest_max_tokens is None
-        else manifest_max_tokens
-    )
+    most = manifest_max_tokens
+    if most is None:
+        most = DiscoveryConfig().manifest_max_tokens
     return Evaluation(
         scores=tuple(_score(name, outcomes[name], tools) for name in strategies),
         k=k,

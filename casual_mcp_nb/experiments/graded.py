@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from casual_mcp_nb.base.config_base import RequestOptions
+from casual_mcp_nb.base.displayable import count
 from casual_mcp_nb.base.patterns import MAX_TEXT
 from casual_mcp_nb.base.tokens import TokenUsage, estimate_tokens
 from casual_mcp_nb.conversation.step import text_of
@@ -139,17 +140,18 @@ class Judge:
             return replace(verdict, reason=reason, asked=False)
         finally:
             budget.release(call)
-        price = model.price.of(usage) if model.price is not None else None
         label, reason = read_verdict(text, graded.labels)
-        return replace(
+        verdict = replace(
             verdict,
             label=label,
             reason=reason,
             input_tokens=usage.prompt_tokens or 0,
             output_tokens=usage.completion_tokens or 0,
-            cost=price.amount if price is not None else None,
-            currency=price.currency if price is not None else None,
         )
+        cost = model.price.of(usage) if model.price is not None else None
+        if cost is None:
+            return verdict
+        return replace(verdict, cost=cost.amount, currency=cost.currency)
 
     def gave(self, verdict: Verdict) -> bool:
         """Check whether a verdict is this judge's, so that it need not be asked again."""
@@ -199,13 +201,8 @@ def read_verdict(text: str, labels: Sequence[str]) -> tuple[str | None, str]:
     except (ValueError, RecursionError):
         return None, f"the judge's reply is not a JSON object: {shown(text.strip(), 200)}"
     if not isinstance(reply, dict) or not reply.keys() <= {"label", "reason"}:
-        return (
-            None,
-            (
-                "the judge's reply is not an object with a label and a reason:"
-                f" {shown(text.strip(), 200)}"
-            ),
-        )
+        reply = shown(text.strip(), 200)
+        return None, f"the judge's reply is not an object with a label and a reason: {reply}"
     label = reply.get("label")
     if not isinstance(label, str) or label not in labels:
         return None, f"the judge's label is {brief(label)}, and not one of {', '.join(labels)}"
@@ -248,16 +245,14 @@ class Agreement:
     def __str__(self) -> str:
         if not self.n:
             return "No answer has both a label and a verdict."
-        kappa = (
-            "not defined, since only one label occurs"
-            if self.kappa is None
-            else f"{self.kappa:.2f}"
-        )
+        kappa = "not defined, since only one label occurs"
+        if self.kappa is not None:
+            kappa = f"{self.kappa:.2f}"
         same = sum(label == given for label, given in self.labels)
-        answers = "answer" if self.n == 1 else "answers"
+        answers = count(self.n, "answer")
         return (
-            f"The judge agrees with a person's label on {same:,} of {self.n:,} {answers} (Cohen's"
-            f" kappa {kappa})."
+            f"The judge agrees with a person's label on {same:,} of {answers} (Cohen's kappa"
+            f" {kappa})."
         )
 
     @property

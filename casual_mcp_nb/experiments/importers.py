@@ -17,6 +17,7 @@ from casual_mcp_nb.experiments.cases import ArgumentMode, ExpectedCall, Order, T
 from casual_mcp_nb.experiments.checks import Functions
 from casual_mcp_nb.experiments.drafts import text_in
 from casual_mcp_nb.experiments.matchers import IfGiven, OneOf, Regex, read_expectation
+from casual_mcp_nb.experiments.one_or_several import shortest
 
 
 @dataclass(frozen=True)
@@ -236,7 +237,7 @@ def _of_bfcl(row: Mapping[str, Any], context: Context) -> ToolUseCase:
     metadata = {"tools": [each["name"] for each in functions]}
     answers = context.answers or {}
     fields: dict[str, Any] = {
-        "message": messages[0] if len(messages) == 1 else messages,
+        "message": shortest(messages),
         "id": name,
         "metadata": metadata,
     }
@@ -280,8 +281,12 @@ def _acceptable(values: Any) -> Any:
         elif value != "":
             options.append(value)
     if len(options) == 1:
-        return IfGiven(options[0]) if may_be_missing else options[0]
-    return IfGiven(OneOf([*options, ""])) if may_be_missing else OneOf(options)
+        value = options[0]
+    elif may_be_missing:
+        value = OneOf([*options, ""])
+    else:
+        value = OneOf(options)
+    return IfGiven(value) if may_be_missing else value
 
 
 def _python_call(text: str, turn: int) -> ExpectedCall:

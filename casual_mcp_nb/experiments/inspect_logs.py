@@ -6,18 +6,63 @@ import asyncio
 import datetime
 import hashlib
 import importlib
+import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
+from casual_mcp_nb.base.files import write_text
 from casual_mcp_nb.conversation.step import read_call, text_of
 from casual_mcp_nb.conversation.turn import Turn
-from casual_mcp_nb.errors import CasualMcpError, MissingDependencyError, install
+from casual_mcp_nb.errors import (
+    CasualMcpError,
+    MissingDependencyError,
+    UsageError,
+    install,
+    shown,
+)
+from casual_mcp_nb.experiments.arm_results import ArmResults
 from casual_mcp_nb.experiments.cases import ToolUseCase
 
+_STATUSES = {"done": "success", "running": "started", "failing": "error"}
+"""inspect-ai's names for the statuses of results. Others are `cancelled`."""
 
-def inspect_log(results: Any, arm: str) -> dict[str, Any]:
+
+def write_logs(
+    logs: Mapping[str, Mapping[str, Any]], path: str | Path, *, overwrite: bool
+) -> tuple[Path, ...]:
+    """Write logs by arm, see `RunResults.to_inspect`."""
+    path = Path(path).expanduser()
+    is_file = path.suffix.casefold() == ".json"
+    if is_file and len(logs) > 1:
+        raise UsageError(
+            "A file holds only one arm's log.",
+            hint=f"Name a folder, or one arm: {', '.join(logs)}.",
+        )
+    files = []
+    for name, log in logs.items():
+        file = path if is_file else path / _file_name(log, name)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{shown(file.parent)} cannot be created: {error.strerror}.") from None
+        text = json.dumps(log, ensure_ascii=False, indent=1)
+        write_text(file, text, overwrite=overwrite, hint="To replace it: overwrite=True.")
+        files.append(file)
+    return tuple(files)
+
+
+def _file_name(log: Mapping[str, Any], arm: str) -> str:
+    """Name an arm's file so that the viewer reads time, task and id from it."""
+    slug = re.sub(r"[^A-Za-z0-9]+", "-", arm).strip("-")[:60] or "arm"
+    stamp = log["eval"]["created"].replace(":", "-")
+    return f"{stamp}_{slug}_{log['eval']['task_id']}.json"
+
+
+def inspect_log(arm: ArmResults, *, status: str, seconds: float, repeats: int) -> dict[str, Any]:
     """Convert an arm's runs to an inspect-ai log, version 2, without that package.
 
     Each run is a sample: the case is its id, and the repeat its epoch. The score `tool_use` is C or
@@ -25,22 +70,25 @@ def inspect_log(results: Any, arm: str) -> dict[str, Any]:
     and one that is not judged has no score.
 
     Args:
-        results: The `RunResults`.
-        arm: The arm's name.
+        arm: The arm's runs.
+        status: The status of the results.
+        seconds: How long the experiment took.
+        repeats: How often each case is run.
     """
-    records = results[arm].records
-    started = []
+    name, records = arm.arm.name, arm.records
+    started: list[float] = []
     for record in records:
-        started += [turn.started.began for turn in record.turns[:1] if turn.started]
-    begin, end = min(started, default=0.0), max(started, default=0.0) + results.seconds
+        first = next(iter(record.turns), None)
+        if first is not None and first.started is not None and first.started.began is not None:
+            started.append(first.started.began)
+    begin, end = min(started, default=0.0), max(started, default=0.0) + seconds
 
     def stamp(seconds: float) -> str:
         return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")
 
     def identity(part: str) -> str:
-        return hashlib.sha256(
-            f"{part} {arm} {[record.key for record in records]}".encode()
-        ).hexdigest()[:22]
+        text = f"{part} {name} {[record.key for record in records]}"
+        return hashlib.sha256(text.encode()).hexdigest()[:22]
 
     usage: dict[str, dict[str, int]] = {}
     for record in records:
@@ -48,23 +96,19 @@ def inspect_log(results: Any, arm: str) -> dict[str, Any]:
         each["input_tokens"] += record.input_tokens or 0
         each["output_tokens"] += record.output_tokens or 0
         each["total_tokens"] = each["input_tokens"] + each["output_tokens"]
-    right, cases = results[arm].right, list(dict.fromkeys(record.case for record in records))
+    right, cases = arm.right, list(dict.fromkeys(record.case for record in records))
     figures = {"accuracy": right.value, "low": right.low, "high": right.high} if right else {}
     metrics = {name: {"name": name, "value": value} for name, value in figures.items()}
     completed = sum(record.made for record in records)
     # In the reader's order: it stops after the header.
     return {
         "version": 2,
-        "status": (
-            {"done": "success", "running": "started", "failing": "error"}.get(
-                results.status, "cancelled"
-            )
-        ),
+        "status": _STATUSES.get(status, "cancelled"),
         "eval": {
             "eval_id": identity("eval"),
             "run_id": identity("run"),
             "created": stamp(begin),
-            "task": arm,
+            "task": name,
             "task_id": identity("task"),
             "dataset": {
                 "name": "cases",
@@ -73,7 +117,7 @@ def inspect_log(results: Any, arm: str) -> dict[str, Any]:
                 "shuffled": False,
             },
             "model": next(iter(usage), "none"),
-            "config": {"epochs": results.repeats},
+            "config": {"epochs": repeats},
         },
         "plan": {"name": "casual_mcp_nb", "steps": [], "config": {}},
         "results": {
@@ -135,11 +179,9 @@ def inspect_messages(turn: Turn) -> list[dict[str, Any]]:
                 calls = []
                 for each in message.tool_calls or ():
                     called = read_call(each.function.name, each.function.arguments)
-                    arguments = (
-                        called.arguments
-                        if isinstance(called.arguments, dict)
-                        else {"": called.arguments}
-                    )
+                    arguments = called.arguments
+                    if not isinstance(arguments, dict):
+                        arguments = {"": arguments}
                     calls.append(
                         {
                             "id": each.id,
@@ -148,8 +190,10 @@ def inspect_messages(turn: Turn) -> list[dict[str, Any]]:
                             "type": "function",
                         }
                     )
-                plain = {"role": "assistant", "content": text}
-                messages.append({**plain, "tool_calls": calls} if calls else plain)
+                plain: dict[str, Any] = {"role": "assistant", "content": text}
+                if calls:
+                    plain |= {"tool_calls": calls}
+                messages.append(plain)
             case "tool":
                 messages.append(
                     {

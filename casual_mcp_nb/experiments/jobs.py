@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.experiments.budget import Amount
+from casual_mcp_nb.experiments.plan import Plan
 from casual_mcp_nb.experiments.results_file import FilePart
 from casual_mcp_nb.experiments.run_record import RunRecord
 from casual_mcp_nb.notebook.cassettes import opened_cassette
@@ -116,11 +117,7 @@ class SessionRecipe:
         Raises:
             UsageError: It has a config, servers, tools or a cassette that only this process has.
         """
-        source, current, manager = (
-            parts.cassettes.source,
-            parts.cassettes.current,
-            parts.chat.server_manager,
-        )
+        source, current = parts.cassettes.source, parts.cassettes.current
         settings = (
             parts.chat.selection.model_dump(),
             parts.turn_service.model,
@@ -129,13 +126,16 @@ class SessionRecipe:
         )
         if source is not None and current is not None:
             return cls(current.path, *settings, tuple(sorted(source.match_on)))
-        own = next((name for name in manager.names if parts.config.servers.get(name) is None), None)
+        servers = parts.chat.server_manager.names
+        own = next((name for name in servers if parts.config.servers.get(name) is None), None)
         if own is None and current is None and parts.config.path is not None:
             return cls(parts.config.path, *settings)
-        what = (
-            "a config without a file" if parts.config.path is None else "a cassette that is in use"
-        )
-        what = f"server {shown(own)}" if own is not None else what
+        if own is not None:
+            what = f"server {shown(own)}"
+        elif parts.config.path is None:
+            what = "a config without a file"
+        else:
+            what = "a cassette that is in use"
         hint = "Give recipe=…, a function of a module that opens such a session there."
         raise UsageError(f"Another process does not have {what}.", hint=hint)
 
@@ -160,7 +160,7 @@ class Job:
 
     Args:
         recipe: Opens the session.
-        plan: Arguments for `session.experiments.run`.
+        plan: The experiment that they belong to.
         wanted: The runs.
         left: Its share of the budget.
         file: The results file. A process that can reach it appends each run as it ends, so that
@@ -168,7 +168,7 @@ class Job:
     """
 
     recipe: Recipe
-    plan: Mapping[str, Any]
+    plan: Plan
     wanted: Sequence[Wanted]
     left: Amount
     file: FilePart | None = None

@@ -225,8 +225,8 @@ def _with_cases(
     by_id = {case.id: case for case in cases}
     for record in records:
         # The first format has only the last message.
-        case = by_messages.get((record.messages, record.place)) or (
-            None if record.setup else by_id.get(record.case)
-        )
+        case = by_messages.get((record.messages, record.place))
+        if case is None and not record.setup:
+            case = by_id.get(record.case)
         if case is not None:
             yield record, case, setups.get(record.setup, Setup())

@@ -117,10 +117,9 @@ def _taken_elsewhere(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
         elif effect == "left out" and places[0] not in _HOSTS:
             yield "provider", f"{where}: it is left out, because {reason}."
         else:
-            yield (
-                "host",
-                f"{where}: {'it is left out, because ' if effect == 'left out' else ''}{reason}.",
-            )
+            if effect == "left out":
+                reason = f"it is left out, because {reason}"
+            yield "host", f"{where}: {reason}."
 
 
 _HOSTS = {host.title for host in HOSTS}

@@ -16,7 +16,7 @@ from casual_mcp_nb.experiments.pricing import (
     cheapest_of,
     prices_of,
 )
-from casual_mcp_nb.experiments.records import RunResults
+from casual_mcp_nb.experiments.results import RunResults
 from casual_mcp_nb.experiments.run_record import CacheState
 
 
@@ -58,8 +58,9 @@ def _absent(results: RunResults) -> Iterator[str]:
         for server in servers:
             by_server.setdefault(server, []).append(arm)
     for server, arms in by_server.items():
-        who = "No arm" if len(arms) == len(results) else f"{words.listed(arms, 3)}"
-        had = "had the tools of" if len(arms) == len(results) else "ran without the tools of"
+        who, had = words.listed(arms, 3), "ran without the tools of"
+        if len(arms) == len(results):
+            who, had = "No arm", "had the tools of"
         yield f"{who} {had} server {server}: {absent[arms[0]][server]}"
 
 
@@ -130,10 +131,8 @@ def _cheapest(arms: Sequence[ArmResults], prices: dict[str, ArmPrice]) -> str:
     ]
     who = _capital(name)
     if cheaper:
-        who = (
-            f"Of the arms that {'are right most' if chosen.judged else 'fail least'} often in these"
-            f" runs, {name}"
-        )
+        often = "are right most" if chosen.judged else "fail least"
+        who = f"Of the arms that {often} often in these runs, {name}"
     text = f"{who} costs least: {_compared(chosen, prices, 'cold')}"
     if any(each.cold != each.warm for each in prices.values()):
         text += f"; with a warm prompt cache {_compared(chosen, prices, 'warm')}"

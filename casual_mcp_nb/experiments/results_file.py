@@ -18,31 +18,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from casual_mcp_nb.base.callbacks import unchanged
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.experiments.arms import Arm
 from casual_mcp_nb.experiments.budget import Amount, Ledger
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.graded import Verdict
-from casual_mcp_nb.experiments.records import RunResults
+from casual_mcp_nb.experiments.results import RunResults
 from casual_mcp_nb.experiments.run_record import RunRecord, Setup
 
 FORMAT = "casual_mcp_nb runs"
 VERSION = 2
 VERDICT = (
-    *(
-        "case",
-        "cluster",
-        "tags",
-        "right",
-        "failure",
-        "detail",
-        "tool",
-        "parameters",
-        "matched",
-        "expected",
-        "extra",
-    ),
-    *("needed", "deferred", "judged_by", "reference", "grades"),
+    "case",
+    "cluster",
+    "tags",
+    "right",
+    "failure",
+    "detail",
+    "tool",
+    "parameters",
+    "matched",
+    "expected",
+    "extra",
+    "needed",
+    "deferred",
+    "judged_by",
+    "reference",
+    "grades",
 )
 """The fields of a record that depend on what its case expects."""
 _FIELDS = tuple(each.name for each in dataclasses.fields(RunRecord))
@@ -97,7 +100,7 @@ class ResultsFile:
     def __init__(
         self,
         path: str | Path,
-        mask: Callable[[str], str] = lambda line: line,
+        mask: Callable[[str], str] = unchanged,
         *,
         only_append: bool = False,
     ) -> None:
@@ -164,9 +167,9 @@ class ResultsFile:
     def _take(self, row: dict[str, Any], number: int) -> None:
         """Read a line."""
         if number == 1:
-            self.version, self.id = (
-                (row["version"], row["id"]) if row.get("format") == FORMAT else (1, "")
-            )
+            self.version, self.id = 1, ""
+            if row.get("format") == FORMAT:
+                self.version, self.id = row["version"], row["id"]
         if "definition" in row:
             self._definitions[row["tool"]] = row["definition"]
         elif "transcript" in row and "asked" in row:
@@ -255,26 +258,15 @@ class ResultsFile:
         rows: list[dict[str, Any]] = []
         for record in records:
             fields = {name: getattr(record, name) for name in _ASKED}
-            asked = {name: value for name, value in fields.items() if value not in (None, "", ())}
+            asked = _without_empty(fields)
             earlier = self._asked.get(record.key)
             if earlier is None or earlier.get("attempts", 1) != record.attempts:
                 rows += self._transcript_rows(record, asked)
                 self._asked[record.key] = {**fields, "transcript": record.transcript}
             verdict = {name: getattr(record, name) for name in VERDICT}
             verdict["grades"] = tuple(dataclasses.asdict(each) for each in record.grades)
-            verdict = {
-                name: value for name, value in verdict.items() if value not in (None, "", ())
-            }
-            rows.append(
-                {
-                    "verdict": {
-                        "key": record.key,
-                        "arm": record.arm,
-                        "repeat": record.repeat,
-                        **verdict,
-                    }
-                }
-            )
+            run = {"key": record.key, "arm": record.arm, "repeat": record.repeat}
+            rows.append({"verdict": run | _without_empty(verdict)})
             self._set(record)
         self._append(rows)
 
@@ -285,9 +277,8 @@ class ResultsFile:
         if record.transcript:
             document = json.loads(record.transcript)
             for number, definition in enumerate(document["tools"]):
-                digest = hashlib.sha256(
-                    json.dumps(definition, sort_keys=True).encode()
-                ).hexdigest()[:16]
+                text = json.dumps(definition, sort_keys=True)
+                digest = hashlib.sha256(text.encode()).hexdigest()[:16]
                 if digest not in self._definitions:
                     self._definitions[digest] = definition
                     yield {"tool": digest, "definition": definition}
@@ -388,13 +379,17 @@ def _write(descriptor: int, lines: bytes) -> None:
         lines = lines[os.write(descriptor, lines) :]
 
 
+def _without_empty(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value not in (None, "", ())}
+
+
 def _read(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """Read a dataclass's fields. Those that it does not have are from a later version."""
-    return {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in row.items()
-        if name in names
-    }
+    fields = {name: row[name] for name in names if name in row}
+    for name, value in fields.items():
+        if isinstance(value, list):
+            fields[name] = tuple(value)
+    return fields
 
 
 def load_runs(path: str | Path) -> RunResults:

@@ -237,7 +237,7 @@ class RunRecord(Displayable):
         ]
         names += ["tokens_in_full", "grade", "judge_tokens", "judge_cost"]
         fields = {name: getattr(self, name) for name in names}
-        return {
-            name: ", ".join(value) if isinstance(value, tuple) else value
-            for name, value in fields.items()
-        }
+        for name, value in fields.items():
+            if isinstance(value, tuple):
+                fields[name] = ", ".join(value)
+        return fields

@@ -16,6 +16,7 @@ from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
+from casual_mcp_nb.base.callbacks import ignore, unchanged
 from casual_mcp_nb.base.tool import Catalog, ToolName
 from casual_mcp_nb.conversation.event import Event, Request, StepFinished, StepStarted
 from casual_mcp_nb.conversation.step import text_of
@@ -39,7 +40,7 @@ from casual_mcp_nb.experiments.judging import (
 )
 from casual_mcp_nb.experiments.matching import LIMITS
 from casual_mcp_nb.experiments.measuring import measured
-from casual_mcp_nb.experiments.records import ResultsStatus, RunResults
+from casual_mcp_nb.experiments.results import ResultsStatus, RunResults
 from casual_mcp_nb.experiments.results_file import ResultsFile, masked_json
 from casual_mcp_nb.experiments.run_record import RunRecord, Setup
 from casual_mcp_nb.providers.chat_model import ChatModel
@@ -124,8 +125,8 @@ class Evaluating:
         budget: Budget | None = None,
         concurrency: int = 4,
         max_runs: int = MAX_RUNS,
-        mask: Callable[[str], str] = lambda text: text,
-        notify: Callable[[Turn, Event], object] = lambda _turn, _event: None,
+        mask: Callable[[str], str] = unchanged,
+        notify: Callable[[Turn, Event], object] = ignore,
         judge: Judge | None = None,
     ) -> None:
         for name, value in {
@@ -135,17 +136,13 @@ class Evaluating:
         }.items():
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise UsageError(f"{name} cannot be {brief(value)}.", hint="It must be 1 or more.")
-        self.on_change: Callable[[], None] = lambda: None
+        self.on_change: Callable[[], None] = ignore
         self.prepared = False
         self.budget = budget or Budget()
         self._chat, self._arms, self._cases = chat.apart(), tuple(arms), tuple(cases)
         self._notify, self._mask, self._judge = notify, mask, judge
-        self._repeats, self._file, self._concurrency, self._max_runs = (
-            repeats,
-            file,
-            concurrency,
-            max_runs,
-        )
+        self._repeats, self._max_runs, self._concurrency = repeats, max_runs, concurrency
+        self._file = file
         self._prepared: dict[str, _Prepared] = {}
         self._failed: dict[str, str] = {}
         self._chats: list[McpToolChat] = []
@@ -166,28 +163,32 @@ class Evaluating:
     @property
     def results(self) -> RunResults:
         """The results so far. Thread-safe."""
-        seconds = time.monotonic() - self._began if self._seconds is None else self._seconds
+        seconds = self._seconds
+        if seconds is None:
+            seconds = time.monotonic() - self._began
         records = tuple(self._records)
         if self._status != "running":
             cases = {case.id: index for index, case in enumerate(self._cases)}
             arms = {each.arm.name: index for index, each in enumerate(self._arms)}
-            records = tuple(
-                sorted(records, key=lambda each: (each.repeat, cases[each.case], arms[each.arm]))
-            )
+
+            def place(each: RunRecord) -> tuple[int, int, int]:
+                return each.repeat, cases[each.case], arms[each.arm]
+
+            records = tuple(sorted(records, key=place))
         return RunResults(
-            records,
-            tuple(each.arm for each in self._arms if each.arm.name not in self._failed),
-            tuple(case.id for case in self._cases),
-            self._repeats,
-            self._status,
-            self.total,
-            self._reused,
-            seconds,
-            self._problem,
-            len({case.cluster or case.id for case in self._cases}),
-            frozenset(self._active),
-            {prepared.digest: prepared.setup for prepared in tuple(self._prepared.values())},
-            dict(self._failed),
+            records=records,
+            arms=tuple(each.arm for each in self._arms if each.arm.name not in self._failed),
+            cases=tuple(case.id for case in self._cases),
+            repeats=self._repeats,
+            status=self._status,
+            planned=self.total,
+            reused=self._reused,
+            seconds=seconds,
+            problem=self._problem,
+            clusters=len({case.cluster or case.id for case in self._cases}),
+            active=frozenset(self._active),
+            setups={each.digest: each.setup for each in tuple(self._prepared.values())},
+            failed_arms=dict(self._failed),
             looks=max(1, self._file.looks) if self._file is not None else 1,
             spent=self.budget.spent,
         )
@@ -261,7 +262,8 @@ class Evaluating:
             )
         if self.budget.limits[1] < math.inf:
             models = [each.model for each in self._prepared.values()]
-            models += [cast("ChatModel", self._judge.model)] if self._judge is not None else []
+            if self._judge is not None:
+                models.append(cast("ChatModel", self._judge.model))
             unpriced = [model.name for model in models if model.price is None]
             if unpriced:
                 raise UsageError(
@@ -318,20 +320,13 @@ class Evaluating:
         async def judge(run: _Earlier) -> None:
             async with few:
                 earlier, case = run.record, run.case
-                if (
-                    earlier is not None
-                    and earlier.judged_by == case.digest
-                    and not may_change(case)
-                ):
-                    record = replace(
-                        earlier,
-                        case=case.id,
-                        cluster=case.cluster or case.id,
-                        tags=tuple(case.tags),
-                    )
+                is_judged = earlier is not None and earlier.judged_by == case.digest
+                if earlier is not None and is_judged and not may_change(case):
+                    cluster = case.cluster or case.id
+                    record = replace(earlier, case=case.id, cluster=cluster, tags=tuple(case.tags))
                 else:
                     grades = earlier.grades if earlier is not None else ()
-                    turns = await asyncio.to_thread(lambda: run.asked.turns)
+                    turns = await asyncio.to_thread(_turns_of, run.asked)
                     record = await self._judged(
                         replace(run.asked, grades=grades), case, turns, run.prepared
                     )
@@ -354,7 +349,7 @@ class Evaluating:
         stored = self._without_secrets(record)
         if stored.transcript != record.transcript:
             # As they are judged again later; and a judge must not read what a tool or a model told.
-            turns = await asyncio.to_thread(lambda: stored.turns)
+            turns = await asyncio.to_thread(_turns_of, stored)
         try:
             return await judged_and_graded(
                 record,
@@ -400,7 +395,9 @@ class Evaluating:
                 finally:
                     self._active -= Counter([pair])
                 self.add(record)
-                failing = 0 if record.made else failing + 1
+                failing += 1
+                if record.made:
+                    failing = 0
                 if failing >= MAX_FAILING and not any(each.made for each in self._records):
                     self._stop(
                         "failing",
@@ -488,12 +485,10 @@ class Evaluating:
             self._file.read()
             known = {(record.arm, record.key) for record in self._records}
             wanted = {each.wanted.place for each in self._pending}
-            found = [
-                each
-                for name, each in self._file.records.items()
-                if name in wanted - known and each.made
-            ]
-            self.add(*found, written=True)
+            missing = wanted - known
+            for place, record in self._file.records.items():
+                if place in missing and record.made:
+                    self.add(record, written=True)
         kept = f"{sum(record.made for record in self._records):,} of {self.total:,} runs are kept"
         if self._file is not None:
             hint = f"The same call makes only the others: {kept} in {shown(self._file.path)}."
@@ -551,12 +546,8 @@ class Evaluating:
             and len(self._prepared) > 1
         ):
             # An arm that is added is one more candidate, and no look at those that were there.
-            self._file.add_look(
-                max(
-                    Counter(record.arm for record in self._records if record.made).values(),
-                    default=0,
-                )
-            )
+            runs = Counter(record.arm for record in self._records if record.made)
+            self._file.add_look(max(runs.values(), default=0))
         self.on_change()
 
     def _stop(self, status: ResultsStatus, problem: str) -> None:
@@ -684,6 +675,11 @@ class Evaluating:
                     return
         finally:
             self.budget.release(run, refused=refused)
+
+
+def _turns_of(record: RunRecord) -> tuple[Turn, ...]:
+    """Read a record's turns, which takes a while."""
+    return record.turns
 
 
 def _is_broken_off(turn: Turn) -> bool:

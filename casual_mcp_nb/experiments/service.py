@@ -7,37 +7,32 @@ several arms. Each run is a separate conversation.
 from __future__ import annotations
 
 import asyncio
-import math
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-from casual_mcp_nb.base.config import ServerConfig
-from casual_mcp_nb.base.displayable import Namespace, display
+from casual_mcp_nb.base.callbacks import ignore
+from casual_mcp_nb.base.displayable import Namespace
 from casual_mcp_nb.base.model_options import ModelOptions
 from casual_mcp_nb.base.secret import redacted
 from casual_mcp_nb.config.environment import read_environment
-from casual_mcp_nb.config.quick import is_in_process, read_server
+from casual_mcp_nb.conversation.event import Event
 from casual_mcp_nb.conversation.turn import Turn
-from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.turn_fields import spelled_out
-from casual_mcp_nb.errors import UsageError, brief, shown
+from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.experiments.arms import (
-    ArmSetup,
     Check,
     Descriptions,
     Factors,
     OtherServers,
-    arms_of,
     cases_of_prompts,
-    options_of,
 )
 from casual_mcp_nb.experiments.budget import Budget
 from casual_mcp_nb.experiments.case_files import CaseSource, load_tool_cases, save_tool_cases
@@ -59,9 +54,16 @@ from casual_mcp_nb.experiments.jobs import (
 )
 from casual_mcp_nb.experiments.judging import graded_again
 from casual_mcp_nb.experiments.lint import lint
+from casual_mcp_nb.experiments.live import (
+    LiveExperiment,
+    RunsWidget,
+    ShownResults,
+    progress_bar,
+)
+from casual_mcp_nb.experiments.one_or_several import as_tuple
+from casual_mcp_nb.experiments.plan import Plan, as_judge, read_servers
 from casual_mcp_nb.experiments.proposing import ask_for_texts
-from casual_mcp_nb.experiments.records import RunResults
-from casual_mcp_nb.experiments.results import Experiments
+from casual_mcp_nb.experiments.results import Experiments, RunResults
 from casual_mcp_nb.experiments.results_file import ResultsFile, load_runs
 from casual_mcp_nb.experiments.run_record import RunRecord
 from casual_mcp_nb.experiments.runs import Evaluating
@@ -70,8 +72,6 @@ from casual_mcp_nb.experiments.workshop import Workshop
 from casual_mcp_nb.experiments.worth import Worth, plan_joint, targets_of, worth_of
 from casual_mcp_nb.notebook.blocking import awaited, blocking, on_engine
 from casual_mcp_nb.notebook.caller import notebook_shell
-from casual_mcp_nb.notebook.live import LiveDisplay, ShownInCell
-from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.parts import SessionParts
 from casual_mcp_nb.notebook.questions import Channel
 from casual_mcp_nb.notebook.warming import warm_up, warmed_up
@@ -181,18 +181,21 @@ class SessionExperiments(Namespace):
             ConnectError: No server could be connected.
         """
         stops = self._turns.runner.stops
-        plan = {
-            "factors": Factors(
-                *map(_several, (discovery, models, tool_sets, strategies, deliveries))
+        plan = Plan(
+            cases=cases_of_prompts(prompt, check),
+            factors=Factors(
+                as_tuple(discovery),
+                as_tuple(models),
+                as_tuple(tool_sets),
+                as_tuple(strategies),
+                as_tuple(deliveries),
             ),
-            "options": options,
-            "judge": _judge(judge),
-            "repeats": repeats,
-            "concurrency": 1,
-        }
-        cases = cases_of_prompts(prompt, check)
+            options=options,
+            judge=as_judge(judge),
+            repeats=repeats,
+        )
         return await self._measured(
-            cases, plan, max_runs=max_runs, progress=progress, stops=stops, explored=False
+            plan, max_runs=max_runs, progress=progress, stops=stops, explored=False
         )
 
     compare_async = awaited(compare)
@@ -286,28 +289,27 @@ class SessionExperiments(Namespace):
             ConnectError: No server could be connected.
         """
         stops = self._turns.runner.stops
-        given = {"system": system, "max_steps": max_steps, "mock": mock, **options}
-        plan = {
-            "factors": Factors(
-                *map(_several, (discovery, models, tool_sets, strategies, deliveries))
+        plan = Plan(
+            cases=load_tool_cases(cases, functions=functions),
+            factors=Factors(
+                as_tuple(discovery),
+                as_tuple(models),
+                as_tuple(tool_sets),
+                as_tuple(strategies),
+                as_tuple(deliveries),
             ),
-            "options": {name: value for name, value in given.items() if value is not None},
-            "descriptions": descriptions or {},
-            "without": tuple(without),
-            "servers": _configs(servers or {}, read_environment(self._parts.config.folder)),
-            "judge": _judge(judge),
-            "repeats": repeats,
-            "concurrency": concurrency,
-        }
-        loaded, budget = (
-            load_tool_cases(cases, functions=functions),
-            Budget(max_total_tokens, max_cost),
+            options={"system": system, "max_steps": max_steps, "mock": mock, **options},
+            descriptions=descriptions or {},
+            without=tuple(without),
+            servers=read_servers(servers or {}, read_environment(self._parts.config.folder)),
+            judge=as_judge(judge),
+            repeats=repeats,
+            concurrency=concurrency,
         )
         return await self._measured(
-            loaded,
             plan,
             results=results,
-            budget=budget,
+            budget=Budget(max_total_tokens, max_cost),
             max_runs=max_runs,
             progress=progress,
             executor=executor,
@@ -374,25 +376,26 @@ class SessionExperiments(Namespace):
         loaded = load_tool_cases(cases, functions=functions)
         view = await self._starter.run_shown(self._chat.view())
         tools = (*view.loaded, *view.deferred)
-        given = {"mock": mock, **options}
-        without: list[str | Sequence[str]] = list(
-            targets_of(loaded, tools) if targets is None else targets
+        if targets is None:
+            targets = targets_of(loaded, tools)
+        plan = Plan(
+            cases=loaded,
+            factors=Factors() if model is None else Factors(models=(model,)),
+            options={"mock": mock, **options},
+            without=tuple(targets),
+            judge=as_judge(judge),
+            repeats=repeats,
+            concurrency=concurrency,
         )
-        plan = {
-            "factors": Factors(models=() if model is None else (model,)),
-            "options": {name: value for name, value in given.items() if value is not None},
-            "judge": _judge(judge),
-            "repeats": repeats,
-            "concurrency": concurrency,
-        }
         with tempfile.TemporaryDirectory(prefix="worth-") as folder:
             # Each further arm is compared with the same runs.
-            file = Path(folder, "runs.jsonl") if results is None else results
+            file = results
+            if file is None:
+                file = Path(folder, "runs.jsonl")
             left = max_runs
             while True:
                 measured = await self._measured(
-                    loaded,
-                    {**plan, "without": tuple(without)},
+                    plan,
                     results=file,
                     # The file carries on what was spent.
                     budget=Budget(max_total_tokens, max_cost),
@@ -402,13 +405,10 @@ class SessionExperiments(Namespace):
                 )
                 left -= len(measured.records) - measured.reused
                 together = await on_engine(partial(_in_a_thread, plan_joint, measured, tools))
-                if (
-                    not together.missing
-                    or measured.status != "done"
-                    or left < len(loaded) * repeats
-                ):
+                ended_early = measured.status != "done" or left < len(loaded) * repeats
+                if ended_early or not together.missing:
                     break
-                without.append(together.missing)
+                plan = replace(plan, without=(*plan.without, together.missing))
         worths = await on_engine(partial(_in_a_thread, worth_of, measured, tools, together))
         servers = tuple(dict.fromkeys(tool.server for tool in tools))
         return Worth(worths, measured, servers, together, self._apply)
@@ -442,12 +442,15 @@ class SessionExperiments(Namespace):
             UsageError: A model or the file does not exist, or a case is wrong.
         """
         loaded = load_tool_cases(cases, functions=functions)
-        keep: Callable[[RunRecord], None] = _nothing
+        keep: Callable[[RunRecord], None] = ignore
         if isinstance(results, str | Path):
             file = ResultsFile(results, partial(redacted, secrets=self._secrets()))
             file.check_format()
             keep, results = file.add, load_runs(results)
-        return await on_engine(partial(self._judged_again, results, loaded, _judge(judge), keep))
+        if not isinstance(judge, Judge):
+            judge = Judge(judge)
+        again = partial(self._judged_again, results, loaded, judge, keep)
+        return await on_engine(again)
 
     judge_async = awaited(judge)
 
@@ -492,8 +495,9 @@ class SessionExperiments(Namespace):
 
             work.on_change = on_both
             return explorer
-        loaded = load_runs(results) if isinstance(results, str | Path) else results
-        return self._explorer(lambda: loaded)
+        if isinstance(results, str | Path):
+            results = load_runs(results)
+        return self._explorer(lambda: results)
 
     def _explorer(self, source: Callable[[], RunResults]) -> RunsWidget:
         if self._widget is None:
@@ -512,8 +516,7 @@ class SessionExperiments(Namespace):
 
     async def _measured(
         self,
-        cases: tuple[ToolUseCase, ...],
-        plan: Mapping[str, Any],
+        plan: Plan,
         *,
         results: str | Path | None = None,
         budget: Budget | None = None,
@@ -529,37 +532,32 @@ class SessionExperiments(Namespace):
         For `stops`, see `ConversationRunner.apart`.
         """
         self._turns.check_open()
-        check_judge(cases, plan["judge"])
+        check_judge(plan.cases, plan.judge)
         mask = self._mask(plan)
-        evaluating = Evaluating(
-            self._chat,
-            self._arms(plan),
-            cases,
-            repeats=plan["repeats"],
-            file=ResultsFile(results, mask) if results is not None else None,
+        evaluating = self._evaluating(
+            plan,
+            mask,
+            file=None if results is None else ResultsFile(results, mask),
             budget=budget,
-            concurrency=plan["concurrency"],
             max_runs=max_runs,
-            mask=mask,
             notify=self._parts.observers.served.notify,
-            judge=plan["judge"],
         )
         make = evaluating.run
         if executor is not None:
-            make = partial(
-                evaluating.run_elsewhere,
-                executor,
-                partial(Job, recipe or self._recipe(), {**plan, "cases": cases}),
-            )
+            job = partial(Job, recipe or self._recipe(), plan)
+            make = partial(evaluating.run_elsewhere, executor, job)
         self._work = evaluating
         refused = False
         with self._shown(evaluating, progress, explored):
             try:
-                await on_engine(
-                    lambda blocks: self._apart(
-                        blocks, make, evaluating.prepare, stops, evaluating.close
-                    )
+                work = partial(
+                    self._apart,
+                    make=make,
+                    prepare=evaluating.prepare,
+                    stops=stops,
+                    close=evaluating.close,
                 )
+                await on_engine(work)
             except UsageError:
                 refused = not evaluating.prepared
                 raise
@@ -568,8 +566,9 @@ class SessionExperiments(Namespace):
                 made = evaluating.results
                 if not refused:
                     self._results = made
-        shell = notebook_shell() if progress else None
-        return ShownResults.of(made, shell) if shell else made
+        if progress and (shell := notebook_shell()):
+            made = ShownResults.of(made, shell)
+        return made
 
     @blocking
     async def workshop(
@@ -596,9 +595,9 @@ class SessionExperiments(Namespace):
                 f"A workshop takes no {min(wrong)}.",
                 hint="It compares the texts as listed with the edited ones.",
             )
-        loaded = (
-            load_tool_cases(cases, functions=options.get("functions")) if cases is not None else ()
-        )
+        loaded: tuple[ToolUseCase, ...] = ()
+        if cases is not None:
+            loaded = load_tool_cases(cases, functions=options.get("functions"))
         view = await self._starter.run_shown(self._starter.view())
         name = view.catalog.resolve(tool).tool_name
         listed = self._chat.catalog.resolve(name)
@@ -626,7 +625,7 @@ class SessionExperiments(Namespace):
             max_total_tokens,
             answers.append,
         )
-        await on_engine(lambda blocks: self._apart(blocks, ask, stops=stops))
+        await on_engine(partial(self._apart, make=ask, stops=stops))
         if not answers:
             raise UsageError("It was stopped before the model had answered.")
         return answers[0]
@@ -646,39 +645,41 @@ class SessionExperiments(Namespace):
         """
         return solver_of(self.run_async, options)
 
-    def _arms(self, plan: Mapping[str, Any]) -> list[ArmSetup]:
-        shared = TurnOptions(model=self._turns.model, **plan["options"])
-        options = options_of(self._chat, plan["factors"], shared)
-        return arms_of(
-            options, plan.get("descriptions", {}), plan.get("without", ()), plan.get("servers")
-        )
-
-    def _mask(self, plan: Mapping[str, Any]) -> Callable[[str], str]:
+    def _mask(self, plan: Plan) -> Callable[[str], str]:
         """Build what removes secrets from results, also those of the arms' own servers."""
-        secrets = list(self._secrets())
-        for servers in plan.get("servers", {}).values():
-            for entry in servers.values():
-                if isinstance(entry, ServerConfig):
-                    secrets += entry.secrets()
-        return partial(redacted, secrets=secrets)
+        return partial(redacted, secrets=[*self._secrets(), *plan.secrets()])
+
+    def _evaluating(
+        self,
+        plan: Plan,
+        mask: Callable[[str], str],
+        *,
+        file: ResultsFile | None,
+        budget: Budget | None,
+        max_runs: int,
+        notify: Callable[[Turn, Event], object] = ignore,
+    ) -> Evaluating:
+        return Evaluating(
+            self._chat,
+            plan.arms(self._chat, self._turns.model),
+            plan.cases,
+            repeats=plan.repeats,
+            file=file,
+            budget=budget,
+            concurrency=plan.concurrency,
+            max_runs=max_runs,
+            mask=mask,
+            notify=notify,
+            judge=plan.judge,
+        )
 
     def _run_job(self, job: Job) -> JobResult:
         """Make a job's runs in this process, which another one started."""
-        plan = job.plan
-        budget = Budget(*(None if amount == math.inf else amount for amount in job.left))
-        mask = self._mask(plan)
+        budget = Budget.of(job.left)
+        mask = self._mask(job.plan)
         file = job.file.opened(mask) if job.file is not None else None
-        evaluating = Evaluating(
-            self._chat,
-            self._arms(plan),
-            plan["cases"],
-            repeats=plan["repeats"],
-            file=file,
-            budget=budget,
-            concurrency=plan["concurrency"],
-            max_runs=sys.maxsize,
-            mask=mask,
-            judge=plan["judge"],
+        evaluating = self._evaluating(
+            job.plan, mask, file=file, budget=budget, max_runs=sys.maxsize
         )
         run, prepare = partial(evaluating.run, JOB_SECONDS), partial(evaluating.prepare, job.wanted)
         self._engine.run(self._apart(True, run, prepare, close=evaluating.close))
@@ -837,7 +838,7 @@ class SessionExperiments(Namespace):
             handle = live.handle if isinstance(live, LiveExperiment) else None
             with self._starter.shown(quiet=not progress, handle=handle) as display:
                 if live is None:
-                    with _bar(work, shown=progress):
+                    with progress_bar(work, shown=progress):
                         yield
                     return
 
@@ -853,56 +854,6 @@ class SessionExperiments(Namespace):
                 live.finish()
 
 
-class ShownResults(ShownInCell, RunResults):
-    """Results that were shown live in their cell."""
-
-
-class RunsWidget(Protocol):
-    """A widget that shows runs, as far as it is needed here."""
-
-    def draw(self) -> None:
-        """Draw it soon, from any thread."""
-
-    def finish(self) -> None:
-        """Draw how it ended."""
-
-    def _ipython_display_(self) -> None: ...
-
-
-class LiveExperiment(LiveDisplay):
-    """Shows runs in progress."""
-
-    def __init__(self, engine: EngineThread, work: Evaluating) -> None:
-        self._work = work
-        super().__init__(engine, lambda: work.running)
-
-    def draw(self) -> None:
-        """Draw it soon, from any thread."""
-        self._throttle()
-
-    def _live(self) -> dict[str, str]:
-        return display().mimebundle(self._work.results)
-
-    _final = _live
-
-
-@contextmanager
-def _bar(work: Evaluating, *, shown: bool) -> Iterator[None]:
-    """Show a bar on stderr if that is a terminal."""
-    from tqdm import tqdm
-
-    with tqdm(
-        total=work.total, unit="run", leave=False, delay=1.0, disable=None if shown else True
-    ) as bar:
-
-        def on_change() -> None:
-            bar.set_description(next((arm for _, arm in work.results.active), ""), refresh=False)
-            bar.update(work.ended - bar.n)
-
-        work.on_change = on_change
-        yield
-
-
 class OpenedSession:
     """A session that makes runs for another process."""
 
@@ -916,47 +867,9 @@ class OpenedSession:
             self._parts.engine.run(self._parts.close())
 
 
-def _configs(
-    servers: Mapping[str, OtherServers], environ: Mapping[str, str]
-) -> dict[str, dict[str, Any]]:
-    """Read the entries of other servers.
-
-    Raises:
-        UsageError: One is neither an entry, nor a server, nor None.
-        ConfigError: An entry is wrong.
-    """
-    read: dict[str, dict[str, Any]] = {}
-    for arm, entries in servers.items():
-        if not isinstance(entries, Mapping):
-            raise UsageError(
-                f"The servers of arm {shown(arm)} cannot be {brief(entries)}.",
-                hint='Give {"server": {…}}.',
-            )
-        read[arm] = {}
-        for name, entry in entries.items():
-            if entry is not None and not is_in_process(entry):
-                _, entry = read_server(entry, name, environ=environ)
-            read[arm][name] = entry
-    return read
-
-
 async def _in_a_thread(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function that takes a while in a thread.
 
     The last argument, whether a cell blocks, is left out.
     """
     return await asyncio.to_thread(function, *arguments[:-1])
-
-
-def _nothing(_record: RunRecord) -> None:
-    """Keep no run, where there is no file."""
-
-
-def _judge(judge: Any) -> Any:
-    """Turn a judge's model into a judge."""
-    return judge if judge is None or isinstance(judge, Judge) else Judge(judge)
-
-
-def _several(value: Any) -> tuple[Any, ...]:
-    """Turn one value or several into a tuple."""
-    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)

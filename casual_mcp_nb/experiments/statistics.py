@@ -414,15 +414,19 @@ def _one_sided(mean: float, sums: Sequence[float], risk: float) -> tuple[float, 
     _, unseen = share_bounds(0, count, risk)
     change = abs(mean) * count / changed if changed else 1.0
     least = min(low * change, abs(mean) - unseen * change)
-    return (least, high * change) if not down else (-high * change, -least)
+    if down:
+        return -high * change, -least
+    return least, high * change
 
 
 def share_bounds(successes: int, total: int, risk: float = RISK) -> tuple[float, float]:
     """Compute the exact interval for a share of independent cases (Clopper and Pearson, 1934)."""
-    low = _beta_quantile(risk / 2, successes, total - successes + 1) if successes else 0.0
-    high = (
-        _beta_quantile(1 - risk / 2, successes + 1, total - successes) if successes < total else 1.0
-    )
+    low = 0.0
+    if successes:
+        low = _beta_quantile(risk / 2, successes, total - successes + 1)
+    high = 1.0
+    if successes < total:
+        high = _beta_quantile(1 - risk / 2, successes + 1, total - successes)
     return low, high
 
 
@@ -538,7 +542,10 @@ def cases_needed(
             return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if finds(middle) else (middle, high)
+        if finds(middle):
+            high = middle
+        else:
+            low = middle
     return high
 
 

@@ -25,15 +25,15 @@ from casual_mcp_nb.display.view import (
     fraction,
 )
 from casual_mcp_nb.experiments import conclusions as sentences
-from casual_mcp_nb.experiments.arm_results import ArmResults, MeasureName, Spread
+from casual_mcp_nb.experiments.arm_results import ArmComparison, ArmResults, MeasureName, Spread
 from casual_mcp_nb.experiments.findings import Lint, LintFinding
 from casual_mcp_nb.experiments.graded import Verdict
 from casual_mcp_nb.experiments.matching import FAILURE_GROUPS
 from casual_mcp_nb.experiments.price_conclusions import price_conclusions
-from casual_mcp_nb.experiments.records import ResultsStatus, RunResults, ToolUses
-from casual_mcp_nb.experiments.results import Experiments
+from casual_mcp_nb.experiments.results import Experiments, ResultsStatus, RunResults
 from casual_mcp_nb.experiments.run_record import RunRecord
 from casual_mcp_nb.experiments.search_scores import Evaluation, Miss, StrategyScore
+from casual_mcp_nb.experiments.tool_uses import ToolUses
 from casual_mcp_nb.experiments.worth import Worth
 
 _BLUE = 2
@@ -51,7 +51,7 @@ _NOTHING_COMPARED = (
 
 def experiments_view(experiments: Experiments, limits: DisplayLimits) -> View:
     """Show the last results, or the possible ones."""
-    if isinstance(experiments.results, RunResults):
+    if experiments.results is not None:
         return results_view(experiments.results, limits)
     return View("experiments", "Experiments", (TextBlock(_NOTHING_COMPARED),))
 
@@ -244,31 +244,24 @@ def _grading(results: RunResults) -> Iterator[str]:
 
 def _progress(results: RunResults) -> Line:
     ended, planned = len(results.records), max(results.planned, len(results.records))
-    figures = [
-        (
-            f"{ended:,} of {words.count(planned, 'run')}"
-            if ended < planned
-            else words.count(planned, "run")
-        )
-    ]
+    figures = [words.count(planned, "run")]
+    if ended < planned:
+        figures = [f"{ended:,} of {figures[0]}"]
     if results.status == "running":
         figures += [f"{arm}: {case}" for case, arm in sorted(results.active)[:1]]
-    figures.append(f"{results.reused:,} made before" if results.reused else "")
+    if results.reused:
+        figures.append(f"{results.reused:,} made before")
     models = {(record.model, record.provider) for record in results.records if record.model}
     if len(models) == 1:
         figures.append(model_words(*models.pop()))
     rankings = {arm.ranked_by for arm in results.values() if arm.ranked_by}
-    figures.append(f"searches by {rankings.pop()}" if len(rankings) == 1 else "")
-    figures += [
-        f"{len(results.not_made):,} failed" if results.not_made else "",
-        words.seconds(results.seconds),
-    ]
+    if len(rankings) == 1:
+        figures.append(f"searches by {rankings.pop()}")
+    if results.not_made:
+        figures.append(f"{len(results.not_made):,} failed")
+    figures.append(words.seconds(results.seconds))
     mark = _ENDED[results.status]
-    if (
-        results.status == "done"
-        and results.records
-        and not any(each.made for each in results.records)
-    ):
+    if results.status == "done" and results.records and len(results.not_made) == ended:
         mark = Status("✗ no run could be made", "bad")
     return Line(mark, tuple(filter(None, figures)), data=(("part", "figures"),))
 
@@ -279,9 +272,10 @@ def conclusions(results: RunResults) -> Iterator[str]:
     """
     if not results.judged and results.status != "running":
         return
-    comparisons = results.comparisons() if results.status != "running" else ()
+    comparisons: tuple[ArmComparison, ...] = ()
     clusters = results.clusters or len({record.cluster for record in results.records})
     if results.status != "running":
+        comparisons = results.comparisons()
         compared = {each.second for each in comparisons}
         first, *others = results
         for name in others:
@@ -315,14 +309,19 @@ def arms_table(results: RunResults, limits: DisplayLimits) -> Table:
     last = results.repeats if results.repeats > 1 else None
     heads = ["Arm", "Runs #"]
     if results.judged:
-        heads += ["Right", "95% interval", *([f"Right {last} of {last}"] if last else [])]
+        heads += ["Right", "95% interval"]
+        if last:
+            heads.append(f"Right {last} of {last}")
     ranked = len({arm.ranked_by for arm in arms if arm.ranked_by}) > 1
-    heads += ["Searches by"] if ranked else []
+    if ranked:
+        heads.append("Searches by")
     rows = []
     for number, arm in enumerate(arms):
         row: list[Cell] = [arm.arm.name, _runs(arm, results.repeats * len(results.cases))]
-        row += _right(arm, last) if results.judged else []
-        row += [arm.ranked_by or ""] if ranked else []
+        if results.judged:
+            row += _right(arm, last)
+        if ranked:
+            row.append(arm.ranked_by or "")
         row += [_bar(name, spreads[name][number], spreads[name], arm) for name in shown]
         rows.append(tuple(row))
     return Table(
@@ -331,21 +330,26 @@ def arms_table(results: RunResults, limits: DisplayLimits) -> Table:
 
 
 def _runs(arm: ArmResults, planned: int) -> Cell:
-    done = len(arm.done)
-    text = f"{done:,} of {planned:,}" if done < planned else words.number(done)
-    return Status(f"{text}, {arm.not_made:,} failed", "bad") if arm.not_made else text
+    text = words.number(len(arm.done))
+    if len(arm.done) < planned:
+        text = f"{text} of {planned:,}"
+    if arm.not_made:
+        return Status(f"{text}, {arm.not_made:,} failed", "bad")
+    return text
 
 
 def _right(arm: ArmResults, last: int | None) -> list[Cell]:
-    right, passed = arm.right, arm.pass_hat(last) if last else None
+    right = arm.right
     if right is None:
         return [words.UNKNOWN] * (3 if last else 2)
     share = Bar(words.percent(right.value), right.value, _BLUE, narrow=True)
     cells: list[Cell] = [share, f"{words.percent(right.low)} to {words.percent(right.high)}"]
     if last is not None:
-        short = arm.cases_short_of(last)
-        without = f" (without {words.count(short, 'case')} with fewer runs)" if short else ""
-        cells.append(words.UNKNOWN if passed is None else f"{words.percent(passed)}{without}")
+        passed, short = arm.pass_hat(last), arm.cases_short_of(last)
+        cell = words.UNKNOWN if passed is None else words.percent(passed)
+        if passed is not None and short:
+            cell += f" (without {words.count(short, 'case')} with fewer runs)"
+        cells.append(cell)
     return cells
 
 
@@ -388,17 +392,27 @@ def _spread(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
     for arm in arms:
         row: list[Cell] = [arm.arm.name]
         for name in names:
-            spread = arm.spread(name)
-            low, high = (
-                _number(name, value, arm)
-                for value in ((spread.low, spread.high) if spread else (None, None))
-            )
-            row.append(low if low == high else f"{low} to {high}")
+            row.append(_range(name, arm))
         rows.append(tuple(row))
     table = Table(
         columns("Arm", *(_MEANS[name] for name in names)), tuple(rows), len(results) - len(rows)
     )
     yield Section("Spread", (table,), fold="closed", note="lowest and highest of a run")
+
+
+def _range(name: MeasureName, arm: ArmResults) -> str:
+    spread = arm.spread(name)
+    if spread is None:
+        return words.UNKNOWN
+    low, high = _number(name, spread.low, arm), _number(name, spread.high, arm)
+    return low if low == high else f"{low} to {high}"
+
+
+def _rest(values: Sequence[object], limits: DisplayLimits) -> tuple[TextBlock, ...]:
+    """Count those that are not shown, if there are any."""
+    if len(values) <= limits.rows:
+        return ()
+    return (TextBlock(f"{len(values) - limits.rows:,} more"),)
 
 
 def _answers(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
@@ -408,12 +422,10 @@ def _answers(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
     if not answered or (results.judged and len(results.records) > limits.rows):
         return
     sections = tuple(_answer(record, results, limits) for record in answered[: limits.rows])
-    more = (
-        (TextBlock(f"{len(answered) - limits.rows:,} more"),) if len(answered) > limits.rows else ()
-    )
-    single = answered[0].message if len(results.cases) == 1 else ""
-    prompt = (TextBlock(single, label="Prompt"),) if single else ()
-    yield Section("Answers", (*prompt, *sections, *more))
+    prompt: tuple[Block, ...] = ()
+    if len(results.cases) == 1 and answered[0].message:
+        prompt = (TextBlock(answered[0].message, label="Prompt"),)
+    yield Section("Answers", (*prompt, *sections, *_rest(answered, limits)))
 
 
 def _answer(record: RunRecord, results: RunResults, limits: DisplayLimits) -> Section:
@@ -457,11 +469,8 @@ def failure_sections(results: RunResults, limits: DisplayLimits) -> Iterator[Blo
     # Few runs are all shown, with their answers.
     wrong = results.failures() if len(results.records) > limits.rows else ()
     sections = tuple(_wrong_run(record, limits) for record in wrong[: limits.rows])
-    more = (TextBlock(f"{len(wrong) - limits.rows:,} more"),) if len(wrong) > limits.rows else ()
-    yield Section(
-        "Failures",
-        (Table(columns("Group", *(f"{name} #" for name in names)), rows), *sections, *more),
-    )
+    table = Table(columns("Group", *(f"{name} #" for name in names)), rows)
+    yield Section("Failures", (table, *sections, *_rest(wrong, limits)))
 
 
 def _wrong_run(record: RunRecord, limits: DisplayLimits) -> Section:

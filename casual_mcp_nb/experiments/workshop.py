@@ -31,7 +31,7 @@ from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.experiments.arm_results import ArmComparison, ArmResults
 from casual_mcp_nb.experiments.cases import ToolUseCase
-from casual_mcp_nb.experiments.records import RunResults
+from casual_mcp_nb.experiments.results import RunResults
 
 if TYPE_CHECKING:
     from casual_llm import Model
@@ -524,21 +524,19 @@ class Workshop(Displayable):
             raise UsageError(
                 f"{shown(source)} is not plain JSON, so it is not changed.", hint=hint
             ) from None
-        sections = (
-            [data.get(key) for key in ("servers", "mcpServers")] if isinstance(data, dict) else []
-        )
-        servers = [
-            each[self.tool.server]
-            for each in sections
-            if isinstance(each, dict) and self.tool.server in each
-        ]
+        servers = []
+        for key in ("servers", "mcpServers"):
+            section = data.get(key) if isinstance(data, dict) else None
+            if isinstance(section, dict) and self.tool.server in section:
+                servers.append(section[self.tool.server])
         if len(servers) != 1 or not isinstance(servers[0], dict):
             raise UsageError(
                 f"{shown(source)} has no entry for server {shown(self.tool.server)}.", hint=hint
             )
         texts_by_tool = servers[0].setdefault("descriptions", {})
         earlier = texts_by_tool.get(self.tool.tool, {})
-        earlier = {"description": earlier} if isinstance(earlier, str) else earlier
+        if isinstance(earlier, str):
+            earlier = {"description": earlier}
         texts_by_tool[self.tool.tool] = {**earlier, **entry}
         if earlier.get("parameters") and "parameters" in entry:
             texts_by_tool[self.tool.tool]["parameters"] = {
@@ -546,10 +544,9 @@ class Workshop(Displayable):
                 **entry["parameters"],
             }
         ToolTexts.model_validate(texts_by_tool[self.tool.tool])
-        indent = re.search(r"\n([ \t]+)", text)
-        written = (
-            json.dumps(data, ensure_ascii=False, indent=indent.group(1) if indent else 2) + "\n"
-        )
+        found = re.search(r"\n([ \t]+)", text)
+        indent = found.group(1) if found else 2
+        written = json.dumps(data, ensure_ascii=False, indent=indent) + "\n"
         replace_text(source, text, written)
         return source
 
@@ -560,43 +557,22 @@ class Workshop(Displayable):
         from casual_mcp_nb.display.words import clean
 
         after = self.after
-        old, new = (
-            clean(
-                json.dumps(
-                    {
-                        "name": each.name,
-                        "description": each.description,
-                        "parameters": _parameters(each),
-                    },
-                    indent=2,
-                    ensure_ascii=False,
-                )
-            )
-            for each in (self._listed, after)
-        )
         diff = difflib.unified_diff(
-            old.splitlines(),
-            new.splitlines(),
+            _text_lines(self._listed),
+            _text_lines(after),
             f"{self.tool} (listed)",
             f"{self.tool} (edited)",
             lineterm="",
         )
-        texts = "".join(
-            f"\n    {name}: {' '.join(text.split())}"
-            for name, text in _parameters(after).items()
-            if text
-        )
-        docstring = clean(
-            after.description.strip().replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
-        )
-        arguments = (
-            clean(f"\n\nArgs:{texts}".replace("\\", "\\\\").replace('"""', '\\"\\"\\"'))
-            if texts
-            else ""
-        )
-        return Patch(
-            self.tool, "\n".join(diff), f'"""{docstring}{arguments}{chr(10) if texts else ""}"""'
-        )
+        docstring = after.description.strip()
+        arguments = ""
+        for name, text in _parameters(after).items():
+            if text:
+                arguments += f"\n    {name}: {' '.join(text.split())}"
+        if arguments:
+            docstring += f"\n\nArgs:{arguments}\n"
+        docstring = clean(docstring.replace("\\", "\\\\").replace('"""', '\\"\\"\\"'))
+        return Patch(self.tool, "\n".join(diff), f'"""{docstring}"""')
 
 
 def _described(tool: ToolSpec, text: Any) -> ToolSpec:
@@ -610,12 +586,23 @@ def _texts(edits: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in edits.items() if name != "name"}
 
 
-def _parameters(tool: ToolSpec) -> dict[str, str]:
-    properties = tool.input_schema.get("properties") or {}
-    return {
-        name: str(part.get("description", "")) if isinstance(part, Mapping) else ""
-        for name, part in properties.items()
+def _text_lines(tool: ToolSpec) -> list[str]:
+    """Write a tool's texts as lines of JSON."""
+    from casual_mcp_nb.display.words import clean
+
+    texts = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": _parameters(tool),
     }
+    return clean(json.dumps(texts, indent=2, ensure_ascii=False)).splitlines()
+
+
+def _parameters(tool: ToolSpec) -> dict[str, str]:
+    texts = {}
+    for name, part in (tool.input_schema.get("properties") or {}).items():
+        texts[name] = str(part.get("description", "")) if isinstance(part, Mapping) else ""
+    return texts
 
 
 def _first_sentence(tool: ToolSpec) -> str:

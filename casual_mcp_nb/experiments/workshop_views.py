@@ -19,7 +19,7 @@ from casual_mcp_nb.display.view import (
     columns,
 )
 from casual_mcp_nb.experiments.conclusions import of_difference
-from casual_mcp_nb.experiments.records import RunResults
+from casual_mcp_nb.experiments.results import RunResults
 from casual_mcp_nb.experiments.views import arms_table, conclusions, failure_sections
 from casual_mcp_nb.experiments.workshop import (
     Patch,
@@ -126,11 +126,10 @@ def _runs_of_edits(results: RunResults, limits: DisplayLimits) -> tuple[Block, .
 def verdict_view(verdict: Verdict, limits: DisplayLimits) -> View:
     """Show how the edits did on the held-out cases, and how often these were looked at."""
     each = verdict.comparison
-    text = (
-        [of_difference(each.first, each.second, each.right, candidates=max(1, verdict.edits))]
-        if each
-        else []
-    )
+    text = []
+    if each:
+        candidates = max(1, verdict.edits)
+        text = [of_difference(each.first, each.second, each.right, candidates=candidates)]
     text.append(_looks(verdict.looks))
     if verdict.edits > 1:
         text.append(

@@ -20,7 +20,7 @@ from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.experiments.arm_results import ArmResults, difference_between
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.prompt_cache import REUSED_WEIGHT
-from casual_mcp_nb.experiments.records import RunResults
+from casual_mcp_nb.experiments.results import RunResults
 from casual_mcp_nb.experiments.statistics import Interval, PairedDifference, share_interval
 
 Advice = Literal["load", "defer", "off"]
@@ -301,9 +301,8 @@ def worth_of(
         if not others and (each := _worth(name, base, arm, as_advised, tools, plan)) is not None:
             # A part of the runs, up to a limit or a stop, is certain of nothing.
             worths.append(replace(each, certain=each.certain and results.status == "done"))
-    return tuple(
-        sorted(worths, key=lambda worth: (not worth.is_server, -worth.right.mean, worth.tokens))
-    )
+    worths.sort(key=lambda worth: (not worth.is_server, -worth.right.mean, worth.tokens))
+    return tuple(worths)
 
 
 def advice_of(

@@ -14,7 +14,7 @@ from casual_mcp_nb.display.words import clean, first
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.experiments.arm_results import ArmResults
 from casual_mcp_nb.experiments.matching import FAILURE_GROUPS
-from casual_mcp_nb.experiments.records import RunResults
+from casual_mcp_nb.experiments.results import RunResults
 from casual_mcp_nb.experiments.run_record import RunRecord
 from casual_mcp_nb.views import transcript_html
 from casual_mcp_nb.widgets._rows import MAX_NAME

@@ -33,7 +33,7 @@ from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import ProviderError, UnknownNameError, UsageError
 from casual_mcp_nb.experiments.arms import Arm, ArmSetup, Factors, cases_of_prompts, options_of
 from casual_mcp_nb.experiments.measuring import measured as with_figures
-from casual_mcp_nb.experiments.records import RunResults
+from casual_mcp_nb.experiments.results import RunResults
 from casual_mcp_nb.experiments.run_record import RunRecord
 from casual_mcp_nb.experiments.runs import Evaluating
 from casual_mcp_nb.providers.scripted import call, scripted_model

@@ -25,7 +25,7 @@ from casual_mcp_nb.errors import MissingDependencyError, ProviderError, UnknownN
 from casual_mcp_nb.experiments.cases import ExpectedCall, ToolUseCase
 from casual_mcp_nb.experiments.inspect_logs import inspect_log
 from casual_mcp_nb.experiments.matching import judge_turns
-from casual_mcp_nb.experiments.records import RunResults
+from casual_mcp_nb.experiments.results import RunResults
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -264,5 +264,7 @@ print(json.dumps(told))
 
 def test_a_run_that_is_not_judged_has_no_score(session: Session) -> None:
     results = session.experiments.compare("Go", models=scripted_model("Gone"))
-    (sample,) = inspect_log(results, next(iter(results)))["samples"]
+    (sample,) = inspect_log(next(iter(results.values())), status="done", seconds=0.0, repeats=1)[
+        "samples"
+    ]
     assert not {"scores", "error"} & sample.keys()

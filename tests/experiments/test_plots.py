@@ -12,7 +12,7 @@ import pytest
 from casual_mcp_nb.errors import UnknownNameError
 from casual_mcp_nb.experiments import plots
 from casual_mcp_nb.experiments.arms import Arm
-from casual_mcp_nb.experiments.records import RunResults
+from casual_mcp_nb.experiments.results import RunResults
 from casual_mcp_nb.experiments.run_record import RunRecord
 from casual_mcp_nb.experiments.statistics import (
     SHARES,

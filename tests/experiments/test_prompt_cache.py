@@ -20,7 +20,7 @@ from casual_mcp_nb import Session
 from casual_mcp_nb.experiments.arms import Arm
 from casual_mcp_nb.experiments.price_conclusions import price_conclusions
 from casual_mcp_nb.experiments.prompt_cache import REUSED_WEIGHT, least_prefix
-from casual_mcp_nb.experiments.records import RunResults
+from casual_mcp_nb.experiments.results import RunResults
 from casual_mcp_nb.experiments.run_record import RunRecord
 
 pytestmark = pytest.mark.defect("P4")

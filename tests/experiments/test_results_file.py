@@ -19,7 +19,7 @@ from kit.weather import desk, weather
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import ProviderError, UsageError
 from casual_mcp_nb.experiments.cases import ExpectedCall, ToolUseCase
-from casual_mcp_nb.experiments.records import RunResults
+from casual_mcp_nb.experiments.results import RunResults
 from casual_mcp_nb.experiments.results_file import ResultsFile, load_runs
 from casual_mcp_nb.experiments.run_record import RunRecord
 from casual_mcp_nb.providers.chat_model import ChatModel

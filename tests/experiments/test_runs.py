@@ -37,7 +37,7 @@ from casual_mcp_nb.experiments import jobs
 from casual_mcp_nb.experiments.arms import Arm
 from casual_mcp_nb.experiments.budget import SAMPLE, Budget
 from casual_mcp_nb.experiments.cases import ExpectedCall, ToolUseCase
-from casual_mcp_nb.experiments.records import RunResults
+from casual_mcp_nb.experiments.results import RunResults
 from casual_mcp_nb.experiments.results_file import ResultsFile, load_runs
 from casual_mcp_nb.experiments.run_record import RunRecord
 from casual_mcp_nb.providers.chat_model import ChatModel

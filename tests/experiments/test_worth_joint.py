@@ -11,7 +11,7 @@ import pytest
 
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.experiments.arms import Arm
-from casual_mcp_nb.experiments.records import ResultsStatus, RunResults
+from casual_mcp_nb.experiments.results import ResultsStatus, RunResults
 from casual_mcp_nb.experiments.run_record import RunRecord
 from casual_mcp_nb.experiments.worth import JointPlan, plan_joint, worth_of
 

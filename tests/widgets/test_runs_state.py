@@ -18,7 +18,7 @@ from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.experiments.arms import Arm
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.matching import FAILURE_GROUPS
-from casual_mcp_nb.experiments.records import RunResults
+from casual_mcp_nb.experiments.results import RunResults
 from casual_mcp_nb.providers.scripted import call, scripted_model
 from casual_mcp_nb.widgets.base import merge_patch
 from casual_mcp_nb.widgets.runs import RunsExplorer

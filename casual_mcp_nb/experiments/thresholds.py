@@ -1,0 +1,116 @@
+"""Thresholds that results must reach, as CI checks them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from casual_mcp_nb.base.displayable import count
+from casual_mcp_nb.experiments.arm_results import ArmResults, by_case_of, compare_arms
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """What each arm must reach. `RunResults.problems` describes the thresholds; None is not
+    checked.
+
+    Args:
+        repeats: How often each case is run.
+        tests: How many arms share the risk of .05 that one of them only seems worse than before.
+        min_right: See `RunResults.problems`, for this and all below.
+        min_pass: See there.
+        max_cost: See there.
+        baseline: See there.
+        max_drop: See there.
+    """
+
+    repeats: int
+    tests: int
+    min_right: float | None
+    min_pass: float | None
+    max_cost: float | None
+    baseline: Mapping[str, ArmResults] | None
+    max_drop: float
+
+    def missed_by(self, arm: ArmResults) -> Iterator[str]:
+        """Write a sentence per threshold that an arm misses."""
+        yield from self._right_too_rarely(arm)
+        yield from self._passed_too_rarely(arm)
+        yield from self._too_expensive(arm)
+        if self.baseline is not None:
+            yield from self._worse_than(self.baseline, arm)
+
+    def _right_too_rarely(self, arm: ArmResults) -> Iterator[str]:
+        least, right = self.min_right, arm.right
+        if least is None:
+            return
+        if right is None:
+            yield f"{arm.arm.name}: none of the runs is judged, and {least:.1%} are required."
+        elif right.value < least:
+            share = f"{right.value:.1%} of the runs are right"
+            yield f"{arm.arm.name}: {share}, and {least:.1%} are required."
+
+    def _passed_too_rarely(self, arm: ArmResults) -> Iterator[str]:
+        least = self.min_pass
+        if least is None:
+            return
+        passed, short = arm.pass_hat(self.repeats), arm.cases_short_of(self.repeats)
+        if passed is None:
+            yield f"{arm.arm.name}: no case has all its runs, and {least:.1%} are required."
+        elif passed < least:
+            share = f"{passed:.1%} of the cases are right each time"
+            yield f"{arm.arm.name}: {share}, and {least:.1%} are required."
+        if short:
+            runs = count(self.repeats, "run")
+            cases = count(short, "case")
+            yield f"{arm.arm.name}: {cases} with fewer than {runs} cannot be checked."
+
+    def _too_expensive(self, arm: ArmResults) -> Iterator[str]:
+        most, cost = self.max_cost, arm.mean("cost")
+        if most is None:
+            return
+        name = arm.arm.name
+        if cost is None:
+            yield f"{name}: the cost of a run is unknown, and at most {most:.6f} is allowed."
+        elif cost.value > most:
+            yield f"{name}: a run costs {cost.value:.6f}, and at most {most:.6f} is allowed."
+
+    def _worse_than(self, baseline: Mapping[str, ArmResults], arm: ArmResults) -> Iterator[str]:
+        """Write how an arm is worse than in earlier results, or why the two cannot be compared."""
+        name = arm.arm.name
+        if name not in baseline:
+            yield f"{name}: the baseline has no such arm. It has {', '.join(baseline)}."
+            return
+        before, now = by_case_of(baseline[name].judged), by_case_of(arm.judged)
+        wanted = dict.fromkeys(
+            record.case
+            for record in baseline[name].records
+            if record.right is not None or not record.made
+        )
+        missing = [case for case in wanted if case not in now or case not in before]
+        if not before.keys() & now.keys():
+            yield f"{name}: no case was judged both here and in the baseline."
+            return
+        if missing:
+            cases = count(len(missing), "case")
+            yield f"{name}: {cases} of the baseline cannot be compared: {_some(missing)}."
+        comparison = compare_arms(baseline[name], arm, tests=self.tests)
+        if comparison is not None and comparison.right.high < -self.max_drop:
+            drop = comparison.right
+            interval = f"{-drop.high:.1%} to {-drop.low:.1%}"
+            yield f"{name}: {-drop.mean:.1%} ({interval}) fewer runs are right than in the baseline."
+
+
+def without_runs(arm: ArmResults, cases: Sequence[str]) -> Iterator[str]:
+    """Write which cases an arm has no run of."""
+    have = {record.case for record in arm.records}
+    without = [case for case in cases if case not in have]
+    if without:
+        number = count(len(without), "case")
+        yield f"{arm.arm.name}: {number} without a run: {_some(without)}."
+
+
+def _some(cases: Sequence[str]) -> str:
+    """List the first cases."""
+    more = " …" if len(cases) > 3 else ""
+    return ", ".join(cases[:3]) + more

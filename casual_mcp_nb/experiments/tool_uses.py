@@ -1,0 +1,76 @@
+"""How deferred tools fared in runs: how often each was needed, searched for, found and called."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from casual_mcp_nb.base.displayable import DisplayableList, count
+from casual_mcp_nb.experiments.arm_results import ArmResults
+
+
+@dataclass(frozen=True)
+class ToolUse:
+    """How a deferred tool fared in an arm, as run counts.
+
+    Args:
+        tool: The tool.
+        arm: The arm.
+        runs: Runs in which it was deferred.
+        needed: Runs whose case expects it.
+        searched: Of these, runs in which the model searched for tools.
+        found: Of these, runs in which a search returned it.
+        called: Of these, runs in which it was called.
+        unneeded_found: Other runs in which a search returned it.
+        unneeded_called: Other runs in which it was called.
+    """
+
+    tool: str
+    arm: str
+    runs: int
+    needed: int
+    searched: int
+    found: int
+    called: int
+    unneeded_found: int = 0
+    unneeded_called: int = 0
+
+
+@dataclass(frozen=True, repr=False)
+class ToolUses(DisplayableList[ToolUse], items="uses"):
+    """How the deferred tools fared: how often each was needed, searched for, found and called."""
+
+    uses: tuple[ToolUse, ...]
+
+    def __repr__(self) -> str:
+        return f"<ToolUses: {count(len(self), 'tool')}>"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Build a list of rows, one per tool and arm, for a DataFrame or a CSV file."""
+        return [dataclasses.asdict(use) for use in self.uses]
+
+
+def tool_uses_of(arms: Iterable[ArmResults]) -> ToolUses:
+    """Count the uses of each arm's deferred tools."""
+    uses = []
+    for arm in arms:
+        tools = sorted({tool for record in arm.done for tool in record.deferred})
+        for tool in tools:
+            needing = [record for record in arm.done if tool in record.needed]
+            others = [record for record in arm.done if tool not in record.needed]
+            uses.append(
+                ToolUse(
+                    tool,
+                    arm.arm.name,
+                    len(arm.done),
+                    needed=len(needing),
+                    searched=sum(record.searches > 0 for record in needing),
+                    found=sum(tool in record.found for record in needing),
+                    called=sum(tool in record.called for record in needing),
+                    unneeded_found=sum(tool in record.found for record in others),
+                    unneeded_called=sum(tool in record.called for record in others),
+                )
+            )
+    return ToolUses(tuple(uses))
