@@ -55,17 +55,14 @@ def export(
         raise UsageError(
             f"A player is an .html file, not {shown(path.suffix)}.", hint="For example: lesson.html"
         )
-    conversation = _masked(conversation, secrets)
+    form = _FORMATS[suffix]
     programs = [_masked_program(program, secrets) for program in programs]
-    if player:
-        text = player(conversation, TITLE, programs=programs)
+    if form is None:
+        text = _masked_text(conversation.to_json(programs), secrets)
+    elif player:
+        text = player(_masked(conversation, secrets), TITLE, programs=programs)
     else:
-        form = _FORMATS[suffix]
-        text = (
-            display().document(conversation, form, TITLE, programs)
-            if form
-            else conversation.to_json(programs)
-        )
+        text = display().document(_masked(conversation, secrets), form, TITLE, programs)
     path = path.expanduser()
     write_text(
         path,
@@ -77,13 +74,20 @@ def export(
 
 
 def _masked(conversation: Conversation, secrets: Iterable[str]) -> Conversation:
-    from casual_mcp_nb.cassettes.format import scrubbed
     from casual_mcp_nb.conversation.conversation import Conversation
 
     text = conversation.to_json()
-    before = json.loads(text)
-    after = scrubbed(before, secrets)
-    return conversation if after == before else Conversation.from_json(json.dumps(after))
+    masked = _masked_text(text, secrets)
+    return conversation if masked is text else Conversation.from_json(masked)
+
+
+def _masked_text(text: str, secrets: Iterable[str]) -> str:
+    """Mask secrets in a conversation's JSON. Without any it is the same text."""
+    from casual_mcp_nb.cassettes.format import scrubbed
+
+    document = json.loads(text)
+    masked = scrubbed(document, secrets)
+    return text if masked == document else json.dumps(masked, ensure_ascii=False, indent=1)
 
 
 def _masked_program(program: WrittenProgram, secrets: Iterable[str]) -> WrittenProgram:
