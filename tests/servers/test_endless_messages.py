@@ -32,11 +32,11 @@ async def test_a_line_without_an_end_ends_the_connection_and_the_next_call_works
         )
     )
     await connection.connect()
-    with pytest.raises(ToolCallError, match="a message without an end") as caught:
+    with pytest.raises(ToolCallError, match="without an end") as caught:
         await connection.call("talk", {})
     assert not isinstance(caught.value, ToolTimeoutError)
     assert connection.status.state == "failed"
-    assert "a message without an end" in (connection.status.error or "")
+    assert "without an end" in (connection.status.error or "")
     assert (await connection.call("fine", {})).content[0].text == "ok"
 
 
@@ -74,7 +74,7 @@ async def test_a_banner_without_an_end_fails_the_start_and_is_said(
         {"command": raw().command, "args": (str(script),), "init_timeout": 60}
     )
     connection = opened(Connection("flood", config))
-    with pytest.raises(ConnectError, match="a message without an end"):
+    with pytest.raises(ConnectError, match="without an end"):
         await connection.connect()
 
 
@@ -97,7 +97,7 @@ async def test_an_answer_over_http_without_an_end_costs_one_call(
             )
         else:
             server.script("tools/call", Reply(body=b"event: message\ndata: " + MEGABYTE * 6))
-        with pytest.raises(ToolCallError, match=r"too large|a message without an end") as caught:
+        with pytest.raises(ToolCallError, match=r"too large|without an end") as caught:
             await connection.call("a", {})
         assert not isinstance(caught.value, ToolTimeoutError)
         assert (await connection.call("a", {})).content[0].text == "ok"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,7 +135,7 @@ async def test_a_server_that_cannot_start_costs_the_others_nothing(
     await server_manager.connect()
     states = {name: status.state for name, status in server_manager.statuses.items()}
     assert states == {"gone": "failed", "one": "ready", "silent": "failed", "two": "ready"}
-    assert server_manager.statuses["gone"].error == "the command '/no/such/server' was not found"
+    assert "'/no/such/server'" in (server_manager.statuses["gone"].error or "")
     catalog = await server_manager.list_tools()
     assert [tool.wire_name for tool in catalog] == ["one__a", "two__a"]
     for tool in catalog:
@@ -152,12 +153,10 @@ async def test_when_all_servers_fail_each_has_its_reason_and_the_catalog_is_empt
     }
     server_manager = opened(ServerManager(servers))
     await server_manager.connect()
-    errors = [status.error for status in server_manager.statuses.values()]
-    assert errors == [
-        "the command '/no/such/server' was not found",
-        "the process exited during startup",
-        "no answer in 0.5 s (if it needs longer, raise servers.silent.init_timeout)",
-    ]
+    gone, leaver, silent = (status.error or "" for status in server_manager.statuses.values())
+    assert "'/no/such/server'" in gone
+    assert "exited" in leaver
+    assert re.search(r" 0\.5 s .*servers\.silent\.init_timeout", silent)
     assert server_manager.statuses["leaver"].stderr_tail == "out of licences"
     assert len(await server_manager.list_tools()) == 0
 

@@ -82,7 +82,7 @@ async def test_the_last_lines_of_a_process_that_ends_are_its_own(
     connection = opened(Connection("old", raw(stderr=stderr, exit=3)))
     with pytest.raises(ConnectError) as caught:
         await connection.connect()
-    assert "the licence has run out" in str(caught.value)
+    assert "licence" in str(caught.value)
     assert connection.status.stderr_tail.splitlines()[-1] == PROBE_LEFT_OUT
 
 

@@ -16,6 +16,7 @@ import pytest
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.secret import MASK
+from casual_mcp_nb.errors import ConnectError
 from casual_mcp_nb.servers.connection import Connection
 from casual_mcp_nb.servers.transport import KEPT_BYTES, launched
 
@@ -40,7 +41,7 @@ async def test_the_children_of_a_server_are_ended_after_its_failed_start(
     opened: Opened, raw: Raw, processes: Processes
 ) -> None:
     connection = opened(Connection("parent", raw(child="stubborn", exit=1)))
-    with pytest.raises(Exception, match="the process exited during startup"):
+    with pytest.raises(ConnectError, match="exited"):
         await connection.connect()
     assert processes() == []
 
@@ -111,7 +112,7 @@ async def test_a_server_gets_the_short_list_and_its_own_settings_and_nothing_els
     config = ServerConfig.model_validate(
         {"command": sys.executable, "args": ("-I", "-c", code), "env": {"OWN": "setting"}}
     )
-    with pytest.raises(Exception, match="the process exited during startup"):
+    with pytest.raises(ConnectError, match="exited"):
         await opened(Connection("nosy", config)).connect()
     environment = json.loads(seen.read_text())
     assert environment.pop("OWN") == "setting"

@@ -256,7 +256,7 @@ def test_skills_are_listed_when_they_are_needed_and_once(session: Session) -> No
     asks(session)
     asks(session)
     assert listings(session) == 1
-    assert "Ask for what is missing" in session.resources.skills.read("fill-forms").text
+    assert "what is missing" in session.resources.skills.read("fill-forms").text
     assert "fullName" in str(
         session.resources.skills.read("docs:fill-forms", file="forms/fields.md")
     )
@@ -280,7 +280,7 @@ def test_a_search_finds_a_skill_by_its_words_and_the_model_reads_it(session: Ses
     )
     result = turn.tool_calls[1]
     assert (result.status, result.skill) == ("ok", read)
-    assert "Ask for what is missing" in result.result
+    assert "what is missing" in result.result
     assert "forms/fields.md" in result.result
     assert turn.stats.skills == {"docs:fill-forms": 1}
     assert session.stats.skills == {"docs:fill-forms": 1}

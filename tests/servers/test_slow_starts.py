@@ -146,9 +146,7 @@ async def test_a_server_that_answers_too_late_for_its_limit_is_told_the_limit(
 ) -> None:
     with Waking(modern=True, waits_for=None) as server:
         connection = _connection(opened, server, init_timeout=1.5)
-        with pytest.raises(
-            ConnectError, match=r"no answer in 1\.5 s .*servers\.slow\.init_timeout"
-        ) as caught:
+        with pytest.raises(ConnectError, match=r" 1\.5 s .*servers\.slow\.init_timeout") as caught:
             await connection.connect()
         assert "legacy" not in str(caught.value)
 
