@@ -54,7 +54,8 @@ def test_models_name_what_exists() -> None:
             clients={"local": ClientConfig(provider="offline")},
             models={"m": ModelConfig(client="lokal", model="planner")},
         )
-    assert "models.m.client: there is no such client. Did you mean 'local'?" in str(caught.value)
+    assert "models.m.client: " in str(caught.value)
+    assert "mean 'local'?" in str(caught.value)
 
 
 def test_a_config_cannot_be_changed() -> None:

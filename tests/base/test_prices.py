@@ -74,7 +74,7 @@ def test_a_call_without_a_count_has_no_cost_and_is_missing_from_the_sum(
     assert turn(usage).cost is None
     mixed = turn(USAGE, usage)
     assert mixed.cost == Cost(2.2, "USD", unknown_calls=1)
-    assert "1 model call without a price or a token count" in shown(mixed.stats)
+    assert "1 model call without" in shown(mixed.stats)
 
 
 def test_a_model_without_a_price_has_no_cost_and_nothing_is_said_of_one() -> None:

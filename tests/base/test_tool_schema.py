@@ -52,9 +52,10 @@ def test_a_reference_leads_to_something_in_the_schema_or_is_named(
         "e f": {},
     }
     problem = unusable_part({"properties": {"x": {"$ref": reference}}, "$defs": definitions})
-    assert problem == (
-        None if found else f"its input schema refers to {reference!r}, which is not in it"
-    )
+    if found:
+        assert problem is None
+    else:
+        assert repr(reference) in (problem or "")
 
 
 @pytest.mark.fault(39)

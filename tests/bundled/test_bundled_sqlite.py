@@ -158,7 +158,7 @@ async def test_a_query_without_end_is_stopped(
         sql="WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT sum(i) FROM n",
     )
 
-    assert text == "The statement was stopped after 0.5 seconds."
+    assert "0.5 seconds" in text
 
 
 async def test_a_huge_result_is_cut(call, shop) -> None:
@@ -251,10 +251,7 @@ async def test_a_view_without_end_is_stopped(
     await call(shop, "execute", sql=f"CREATE VIEW endless AS {endless}")
     monkeypatch.setattr(_database, "SECONDS", 0.5)
     for tool in ("list_rows", "count_rows"):
-        assert (
-            await refused(shop, tool, table="endless")
-            == "The statement was stopped after 0.5 seconds."
-        )
+        assert "0.5 seconds" in await refused(shop, tool, table="endless")
 
 
 async def test_the_definitions_name_the_tables_and_change_with_them(shop) -> None:
@@ -351,7 +348,7 @@ async def test_a_single_operation_without_end_is_stopped(
     monkeypatch.setattr(_database, "SECONDS", 0.3)
     monkeypatch.setattr(_database, "_GRACE", 0.2)
     sql = f"SELECT sum({operation}) FROM orders, customers, products"
-    assert await refused(shop, "query", sql=sql) == "The statement was stopped after 0.3 seconds."
+    assert "0.3 seconds" in await refused(shop, "query", sql=sql)
     monkeypatch.undo()
     assert (await call(shop, "count_rows", table="orders"))["count"] == 40
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -38,7 +39,7 @@ def test_the_answer_is_on_stdout_and_the_steps_on_stderr(config: Path, run: Run)
 
 def test_a_step_has_the_summary_of_a_result_instead_of_its_json(run: Run) -> None:
     err = run("chat", "--demo", "What time is it in Tokyo when it is 14:30 in Oslo?")[2]
-    assert "time:convert_time → 14:30 in Europe/Oslo is 22:30 in Asia/Tokyo" in err
+    assert re.search(r"time:convert_time → [^{\n]*14:30[^{\n]*22:30", err)
 
 
 def test_a_message_from_stdin(config: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

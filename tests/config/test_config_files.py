@@ -242,7 +242,10 @@ def test_a_wrong_field_is_found_in_the_file(tmp_path: Path) -> None:
         '{\n  "servers": {\n    "a": {"command": "x",\n      "args": ["ok", "{\\"[", [5]]}\n  }\n}',
     )
     error = refusal(path)
-    assert str(error) == f"{path}:4:30: servers.a.args[2]: must be a string"
+    assert (error.path, error.line, error.column) == (str(path), 4, 30)
+    assert error.key == "servers.a.args[2]"
+    assert str(error).startswith(f"{path}:4:30: servers.a.args[2]: ")
+    assert "string" in str(error)
 
 
 @pytest.mark.fault(77)
@@ -251,7 +254,10 @@ def test_a_duplicate_server_is_reported_once_at_its_second_position(tmp_path: Pa
         tmp_path,
         '{"servers": {\n "a": {"command": "x", "args": []},\n "a": {"command": "y", "args": []}}}',
     )
-    assert str(refusal(path)) == f"{path}:3:2: servers.a: the same key twice in one object"
+    error = refusal(path)
+    assert (error.line, error.column, error.key) == (3, 2, "servers.a")
+    assert "twice" in str(error)
+    assert str(error).count("servers.a") == 1
 
 
 @pytest.mark.fault(77)

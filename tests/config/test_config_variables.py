@@ -48,9 +48,9 @@ def test_a_missing_variable_is_refused_with_its_name_and_place(
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(data, environ={})
-    assert str(caught.value).startswith(
-        f"{key}: the environment variable PLANTED_NAME is not set. "
-    )
+    assert caught.value.key == key
+    assert str(caught.value).startswith(f"{key}: ")
+    assert "PLANTED_NAME is not set" in str(caught.value)
     assert all(way in caught.value.hint for way in ("export PLANTED_NAME=", ".env", "os.environ"))
     assert "os.environ" not in caught.value.text_at("shell")
 
@@ -103,7 +103,7 @@ def test_a_variable_is_replaced_once(text: str, value: str) -> None:
 @pytest.mark.fault(78)
 @pytest.mark.parametrize("text", ["${}", "${A", "${A-B}", "${command:key}", "${A:-${B}}", "${ A }"])
 def test_invalid_variables_are_never_passed_on(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"servers\.s\.args\[0\]: this is not a variable"):
+    with pytest.raises(ConfigError, match=r"servers\.s\.args\[0\]: .*not a variable"):
         load_config(
             {"servers": {"s": {"command": "x", "args": [text]}}}, environ={"A": "1", "B": "2"}
         )

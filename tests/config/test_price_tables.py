@@ -13,7 +13,7 @@ import pytest
 from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.prices import Price
 from casual_mcp_nb.config.loader import load_config, read_prices
-from casual_mcp_nb.errors import ConfigError
+from casual_mcp_nb.errors import ConfigError, MissingFileError
 from casual_mcp_nb.providers.factory import ModelFactory
 
 TABLE = {"gpt": {"input": 2, "output": 8, "cached_input": 0.5, "currency": "EUR"}}
@@ -93,7 +93,7 @@ def test_a_broken_table_is_refused_with_its_location_and_a_remedy(
 
 
 def test_the_shape_of_a_table_and_the_key_that_was_meant_are_said(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"Did you mean 'output'\?.* per million tokens"):
+    with pytest.raises(ConfigError, match=r"mean 'output'\?.* per million"):
         read_prices({"m": {"input": 1, "ouput": 1}})
     with pytest.raises(ConfigError, match="per million tokens"):
         read_prices(3)  # type: ignore[arg-type]
@@ -106,13 +106,13 @@ def test_the_shape_of_a_table_and_the_key_that_was_meant_are_said(tmp_path: Path
 def test_an_unrelated_file_beside_the_config_is_ignored_if_the_config_says_so(
     tmp_path: Path,
 ) -> None:
-    with pytest.raises(ConfigError, match=r'put "prices": \{\} in the config'):
+    with pytest.raises(ConfigError, match=r'"prices": \{\}'):
         load(tmp_path, {}, prices={"apples": 3})
     assert load(tmp_path, {"prices": {}}, prices={"apples": 3}).prices == {}
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"mine\.json: there is no such file"):
+    with pytest.raises(MissingFileError, match=r"mine\.json"):
         load(tmp_path, {"prices": "mine.json"})
 
 

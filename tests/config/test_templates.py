@@ -96,8 +96,8 @@ def test_the_templates_of_the_package_render(
 def test_the_packages_templates_use_the_tools_descriptions(tmp_path: Path) -> None:
     templates = TemplateLibrary.for_config(tmp_path)
     careful = templates.render("careful", tools=TOOLS)
-    assert "use them freely: time__now." in careful
-    assert "change or delete something: files__delete." in careful
+    assert "freely: time__now." in careful
+    assert "delete something: files__delete." in careful
     assert "call search_tools with" in templates.render("discovery", tools=TOOLS)
 
 
@@ -143,7 +143,7 @@ def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path, form: str, suf
 @pytest.mark.fault(79)
 def test_only_templates_can_be_read(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text(SECRET)
-    assert "There is no template '.env'" in str(refusal(library(tmp_path), ".env"))
+    assert "no template '.env'" in str(refusal(library(tmp_path), ".env"))
 
 
 BROKEN = {
