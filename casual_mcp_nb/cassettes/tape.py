@@ -66,11 +66,15 @@ class Tape:
 
     - Other words in the result of a tool need nothing: the recorded text is sent (`texts_after`).
       Other words in the system prompt, in a message of the user's role or in the definition of a
-      server's tool are a mismatch. Definitions of this package's own tools are not compared.
+      server's tool are a mismatch, unless `match_on` leaves that part out. Definitions of this
+      package's own tools are never compared.
     - A call that is now made with other arguments than before asks first whether the cassette has
       it as it was (`was_called`).
     - What a turn asks from outside, or what depends on chance or the time, becomes a question here
-      and a `Kind`. Where an earlier cassette has no answer, the replay goes on as that release did.
+      and a `Kind`, with how it is read (`interaction.py`). Where an earlier cassette has no answer,
+      the replay goes on as that release did. An earlier release skips a kind that it does not know.
+    - A request that a session makes without the person, or may leave out, is none that a replay
+      must make again (`_NOT_COUNTED` of `replayer.py`).
     """
 
     replays: bool = False
