@@ -119,7 +119,8 @@ async def build_run(chat: Chat, setup: TurnSetup, emit: Callable[[Event], None])
     notices = _new_notices(chat, conversation, offer, prompt)
     for notice in notices:
         emit(notice)
-    offer.tools.remember(notices)
+    if notices:
+        offer.tools.remember(notices)
     if setup.recorded is not None:
         for event in setup.recorded.trace.since(1):
             emit(event)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from casual_mcp_nb.conversation.event import Request
@@ -45,14 +45,23 @@ class CutAnswers:
             f"The answer of step {step + 1} was cut at {self.where}. {_advice(request, response)}"
         )
 
-    def refusals(self, calls: Sequence[AssistantToolCall]) -> Mapping[str, str]:
+    def refusals(
+        self, calls: Sequence[AssistantToolCall], whole: Container[str]
+    ) -> Mapping[str, str]:
         """Refuse the last call in a response that was cut off: errors in place of calls, by their
         ids.
 
         Its arguments can be incomplete even where they are valid JSON: some providers add the
         closing brackets.
+
+        Args:
+            calls: The response's calls.
+            whole: The ids of calls that were whole before it was cut.
         """
-        if not self.where or not calls:
+        if not self.where:
+            return {}
+        calls = [call for call in calls if call.id not in whole]
+        if not calls:
             return {}
         self._in_a_row += 1
         last = calls[-1]

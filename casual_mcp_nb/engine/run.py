@@ -6,10 +6,10 @@
    context window holds, and the definitions that `TurnTools` collects.
 2. The options' `gate`, if the caller passed one, pauses here and may edit text that the model has
    not read yet.
-3. `_complete` calls the model. Its response becomes the conversation's next message. Without tool
-   calls, the turn is over.
-4. `Calls.run_calls` runs the calls concurrently, each through `Dispatcher.dispatch`. `_add_results` adds the
-   results to the conversation, and loads the tools that a search found.
+3. `_complete` calls the model. `ResponseMessages` makes of its response the conversation's next
+   message. Without tool calls, the turn is over.
+4. `Calls.run_calls` runs the calls concurrently, each through `Dispatcher.dispatch`. `_add_results`
+   adds the results to the conversation, and loads the tools that a search found.
 5. Before the next step, `TurnTools.refresh` applies any changes that servers have made.
 
 Every step emits events. Their trace is the turn's record.
@@ -18,7 +18,6 @@ Every step emits events. Their trace is the turn's record.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -46,7 +45,7 @@ from casual_mcp_nb.conversation.event import (
 )
 from casual_mcp_nb.conversation.step import EMPTY_RESULT, text_of
 from casual_mcp_nb.discovery.synthetic import HARMLESS_TOOLS
-from casual_mcp_nb.engine.answers import CALL_CHARACTERS, CallNames, TextPieces, too_long, within
+from casual_mcp_nb.engine.answers import CALL_CHARACTERS, TextPieces, too_long, within
 from casual_mcp_nb.engine.calls import Calls
 from casual_mcp_nb.engine.cut_answers import CutAnswers
 from casual_mcp_nb.engine.dispatch import Dispatcher
@@ -60,16 +59,17 @@ from casual_mcp_nb.engine.edits import (
 )
 from casual_mcp_nb.engine.large_results import LargeResults
 from casual_mcp_nb.engine.missed_search import missed_tool
+from casual_mcp_nb.engine.native_check import NativeCheck
 from casual_mcp_nb.engine.notices import SeenNotices, ServerLogs
 from casual_mcp_nb.engine.options import TurnLimits
 from casual_mcp_nb.engine.outcomes import FinishedCall
 from casual_mcp_nb.engine.prefix import PromptPrefix
+from casual_mcp_nb.engine.response_messages import ResponseMessages
 from casual_mcp_nb.engine.searches import as_presented, search_event
 from casual_mcp_nb.engine.setup import TurnSetup
 from casual_mcp_nb.engine.task_reports import due_reports, report_with
 from casual_mcp_nb.engine.turn_tools import TurnTools
 from casual_mcp_nb.engine.window import ContextWindow
-from casual_mcp_nb.engine.written_calls import WrittenCall, written_calls
 from casual_mcp_nb.errors import (
     ContextOverflowError,
     MaxIterationsError,
@@ -141,18 +141,21 @@ class Run:
             setup.tasks,
         )
         self._aid = self.dispatcher.aid
-        ids = []
-        for message in self.messages:
-            if message.role == "assistant":
-                for call in message.tool_calls or ():
-                    ids.append(call.id)
-        self._names = CallNames(ids, self.tools.wire_name)
+        emit, now = self.emit, self.now
+
+        def notify(text: str) -> None:
+            emit(Notice(text, at=now()))
+
+        # No method: others have it, and a turn makes no cycles (decision 0103).
+        self._notify = notify
+        self._responses = ResponseMessages(
+            self.model, self.tools, self._aid, self.messages, self.repair_calls, notify
+        )
+        self._native_check = NativeCheck(self.model, self.tools)
         self._answered, self._has_called = False, self._first_step > 0
         self._last_sent: Request | None = None
-        self._last_counted: tuple[Request, TokenUsage] | None = None
-        self._overflowed: tuple[ContextOverflowError, ...] = ()
+        self._overflows = 0
         self._questions = 0
-        self._written: set[str] = set()
 
     def waiting_for_person(
         self, kind: QuestionKind, server: str | None = None
@@ -215,12 +218,10 @@ class Run:
             ):
                 return
             calls = message.tool_calls
-            # A written call was whole before the answer was cut.
-            at_limit = [call for call in calls if call.id not in self._written]
-            refusals, taped = self._cut_answers.refusals(at_limit), self._taped_texts(calls)
-            self._add_results(
-                step, calls, await self._calls.run_calls(step, calls, refusals, taped)
-            )
+            refusals = self._cut_answers.refusals(calls, whole=self._responses.written)
+            taped = self._taped_texts(calls)
+            finished = await self._calls.run_calls(step, calls, refusals, taped)
+            self._add_results(step, calls, finished)
         problem = f"The model was still calling tools after {self._max_steps} steps."
         if useful := self._calls.repeats.last_useful:
             problem += f" The last result, of {useful}"
@@ -249,7 +250,7 @@ class Run:
         response = await self._complete(step, request, model)
         if request.delivery == "native" and model.tries_natively:
             try:
-                self._check_gateway(request, response)
+                self._native_check.check(request, response)
             except NativeDeferralError:
                 from casual_llm.messages import AssistantMessage
 
@@ -264,27 +265,17 @@ class Run:
                     )
                 )
                 raise
-        self._last_counted = None
-        self._overflowed = ()
+        self._overflows = 0
         truncated = response.truncated
+        self._native_check.remember(request, response.usage)
         if response.usage is not None:
-            self._last_counted = (request, response.usage)
             self._read_usage(request.tokens.total, response.usage)
         if (truncated or self._cut_answers.where) and (
             notice := self._cut_answers.notice(step, request, response)
         ):
             self._notify(notice)
         self.prefix.response_id = response.response_id
-        message = response.message
-        as_text = not message.tool_calls
-        if as_text:
-            message = self._with_written_calls(message, truncated)
-        elif self._aid.must_answer:
-            message = self._without_calls(message)
-        if message.tool_calls is not None:
-            message = self._names.clean(message)
-        if as_text:
-            self._written.update(call.id for call in message.tool_calls or ())
+        message = self._responses.read(response)
         self.messages.append(message)
         self.emit(self._ended(step, message, response, truncated))
         return message
@@ -352,6 +343,8 @@ class Run:
             return {}
         read = map(plain_message, (*self._last_sent.messages, self.messages[-1]))
         texts = self.dispatcher.tape.texts_after(read, self._last_sent.tools)
+        if not texts:
+            return {}
         return {call.id: text for call, text in zip(calls, texts, strict=False)}
 
     def _add_results(
@@ -436,8 +429,9 @@ class Run:
 
     def _leave_out_more(self, error: ContextOverflowError) -> bool:
         """Prepare to repeat a request that was too long. Return whether it will be shorter."""
-        sent, self._overflowed = self._last_sent, (*self._overflowed, error)
-        if sent is None or len(self._overflowed) > _MAX_OVERFLOWS:
+        sent = self._last_sent
+        self._overflows += 1
+        if sent is None or self._overflows > _MAX_OVERFLOWS:
             return False
         self.window.shrink(self.model, sent.tokens.total, error.tokens)
         other_tokens = (
@@ -453,94 +447,6 @@ class Run:
             " exchanges are left out."
         )
         return True
-
-    def _with_written_calls(self, message: AssistantMessage, truncated: bool) -> AssistantMessage:
-        """Turn calls that the model wrote as text into calls, if they are to run.
-
-        A notice reports it.
-        """
-        tools = self.tools
-        offers_tools = bool(tools.view.offered or tools.discovered)
-        text = text_of(message.content)
-        written, before = written_calls(
-            text, tools.is_known, schemas=tools.schema_of, cut=truncated, any_name=offers_tools
-        )
-        if not written:
-            return message
-        names = ", ".join(dict.fromkeys(shown(each.name) for each in written))
-        known = all(tools.is_known(each.name) for each in written)
-        said = f"The model wrote a call of {names} as text"
-        if not self.repair_calls or self._aid.must_answer:
-            offered = "" if known else " and it was offered no such tool,"
-            advice = "" if self.repair_calls else " The option repair_calls runs such calls."
-            self._notify(f"{said},{offered} so nothing was run.{advice}")
-            return message
-        if known:
-            self._notify(f"{said}: it is run like any other call (repair_calls).")
-        else:
-            self._notify(f"{said}: the model is told which tools there are.")
-        self._aid.read_written(written)
-        return self.model.with_real_names(self._as_calls(before, written))
-
-    def _as_calls(self, before: str, written: Sequence[WrittenCall]) -> AssistantMessage:
-        from casual_llm.messages import (
-            AssistantMessage,
-            AssistantToolCall,
-            AssistantToolCallFunction,
-        )
-
-        # Some models write the same call until they are cut.
-        arguments = dict.fromkeys((each.name, json.dumps(each.arguments)) for each in written)
-        calls = []
-        for number, (name, text) in enumerate(arguments):
-            function = AssistantToolCallFunction(name=name, arguments=text)
-            calls.append(AssistantToolCall(id=f"written_{number}", function=function))
-        return AssistantMessage(content=before, tool_calls=calls)
-
-    def _without_calls(self, message: AssistantMessage) -> AssistantMessage:
-        """Leave out the calls of a model that has to answer, since nothing would run them."""
-        names = ", ".join(
-            dict.fromkeys(shown(call.function.name) for call in message.tool_calls or ())
-        )
-        self._notify(
-            f"The model was asked to answer without tools, and called {names}: that was not run."
-        )
-        return message.model_copy(update={"tool_calls": None})
-
-    def _check_gateway(self, request: Request, response: ModelResponse) -> None:
-        """Learn from a response whether a gateway passes on the fields that load deferred tools.
-
-        A call to a found tool proves that it does. Without one, the reported tokens tell: the first
-        request that loads found tools is larger by their definitions.
-
-        Raises:
-            NativeDeferralError: The model did not get the found tools. The response is not used.
-        """
-        names = {str(tool["name"]) for tool in request.found}
-        if any(call.function.name in names for call in response.message.tool_calls or ()):
-            self.model.remember_native(True)
-            return
-        if self._last_counted is None or response.usage is None:
-            return
-        before, usage = self._last_counted
-        new = [tool for tool in request.found if tool not in before.found]
-        size = self.tools.tokens_of(new)
-        if (
-            size < _LEAST_GROWTH
-            or before.delivery != "native"
-            or before.left_out != request.left_out
-            or usage.prompt_tokens is None
-            or response.usage.prompt_tokens is None
-        ):
-            return
-        if response.usage.prompt_tokens - usage.prompt_tokens < size / 2:
-            raise NativeDeferralError(
-                f"Model {shown(self.model.name)} was not shown the tools that were found: its"
-                " gateway drops them.",
-                hint="Choose another delivery of search results.",
-                client=self.model.client_name,
-                model=self.model.model,
-            )
 
     def _give_up_native(self) -> None:
         self.model.remember_native(False)
@@ -598,9 +504,6 @@ class Run:
         self.window.forget(index)
         self.emit(TextEdited(step, edit.call_id, text, before, self.now()))
 
-    def _notify(self, text: str) -> None:
-        self.emit(Notice(text, at=self.now()))
-
     def _notify_once(self, text: str) -> None:
         for new in self.seen_notices.new([text]):
             self._notify(new)
@@ -624,11 +527,6 @@ class Run:
 
 
 _MAX_OVERFLOWS = 1
-_LEAST_GROWTH = 100
-"""Found tools with at least this many estimated tokens are missing from a request that did not grow
-by half of them.
-"""
-
 # A conversation sends the same system prompt in each turn.
 _prompt_tokens = lru_cache(maxsize=8)(estimate_tokens)
 

@@ -1,0 +1,130 @@
+"""What of a model's response joins the conversation: calls that it wrote as text become calls, and
+calls that nothing will run are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from casual_mcp_nb.conversation.step import text_of
+from casual_mcp_nb.engine.answers import CallNames
+from casual_mcp_nb.engine.offered_tools import OfferedTools
+from casual_mcp_nb.engine.small_models import SmallModelAid
+from casual_mcp_nb.engine.written_calls import WrittenCall, written_calls
+from casual_mcp_nb.errors import shown
+
+if TYPE_CHECKING:
+    from casual_llm.messages import AssistantMessage, ChatMessage
+
+    from casual_mcp_nb.conversation.step import ModelResponse
+    from casual_mcp_nb.providers.chat_model import ChatModel
+
+
+class ResponseMessages:
+    """Makes the messages of one turn's responses.
+
+    Args:
+        model: The model.
+        tools: The tools that calls can mean.
+        aid: Whether the model has to answer without tools.
+        messages: The conversation so far, whose calls have ids.
+        repair_calls: Whether calls that are written as text are run.
+        notify: Tells the person.
+
+    Attributes:
+        written: The ids of the calls that were written as text. They are whole even if the answer
+            was cut.
+    """
+
+    def __init__(
+        self,
+        model: ChatModel,
+        tools: OfferedTools,
+        aid: SmallModelAid,
+        messages: Sequence[ChatMessage],
+        repair_calls: bool,
+        notify: Callable[[str], None],
+    ) -> None:
+        self._model = model
+        self._tools = tools
+        self._aid = aid
+        self._repair_calls = repair_calls
+        self._notify = notify
+        ids = []
+        for message in messages:
+            if message.role == "assistant":
+                for call in message.tool_calls or ():
+                    ids.append(call.id)
+        self._names = CallNames(ids, tools.wire_name)
+        self.written: set[str] = set()
+
+    def read(self, response: ModelResponse) -> AssistantMessage:
+        """Make the message of a response, with names and ids that every provider accepts."""
+        message = response.message
+        as_text = not message.tool_calls
+        if as_text:
+            message = self._with_written_calls(message, response.truncated)
+        elif self._aid.must_answer:
+            message = self._without_calls(message)
+        if message.tool_calls is not None:
+            message = self._names.clean(message)
+        if as_text:
+            self.written.update(call.id for call in message.tool_calls or ())
+        return message
+
+    def _with_written_calls(self, message: AssistantMessage, truncated: bool) -> AssistantMessage:
+        """Turn calls that the model wrote as text into calls, if they are to run.
+
+        A notice reports it.
+        """
+        tools = self._tools
+        offers_tools = bool(tools.view.offered or tools.discovered)
+        text = text_of(message.content)
+        written, before = written_calls(
+            text, tools.is_known, schemas=tools.schema_of, cut=truncated, any_name=offers_tools
+        )
+        if not written:
+            return message
+        names = ", ".join(dict.fromkeys(shown(each.name) for each in written))
+        known = all(tools.is_known(each.name) for each in written)
+        said = f"The model wrote a call of {names} as text"
+        if not self._repair_calls or self._aid.must_answer:
+            offered = "" if known else " and it was offered no such tool,"
+            advice = "" if self._repair_calls else " The option repair_calls runs such calls."
+            self._notify(f"{said},{offered} so nothing was run.{advice}")
+            return message
+        if known:
+            self._notify(f"{said}: it is run like any other call (repair_calls).")
+        else:
+            self._notify(f"{said}: the model is told which tools there are.")
+        self._aid.read_written(written)
+        return self._model.with_real_names(_as_calls(before, written))
+
+    def _without_calls(self, message: AssistantMessage) -> AssistantMessage:
+        """Leave out the calls of a model that has to answer, since nothing would run them."""
+        names = ", ".join(
+            dict.fromkeys(shown(call.function.name) for call in message.tool_calls or ())
+        )
+        self._notify(
+            f"The model was asked to answer without tools, and called {names}: that was not run."
+        )
+        return message.model_copy(update={"tool_calls": None})
+
+
+def _as_calls(before: str, written: Sequence[WrittenCall]) -> AssistantMessage:
+    """Make a message of calls, and of the text before them."""
+    from casual_llm.messages import (
+        AssistantMessage,
+        AssistantToolCall,
+        AssistantToolCallFunction,
+    )
+
+    # Some models write the same call until they are cut.
+    arguments = dict.fromkeys((each.name, json.dumps(each.arguments)) for each in written)
+    calls = []
+    for number, (name, text) in enumerate(arguments):
+        function = AssistantToolCallFunction(name=name, arguments=text)
+        calls.append(AssistantToolCall(id=f"written_{number}", function=function))
+    return AssistantMessage(content=before, tool_calls=calls)
