@@ -179,11 +179,11 @@ class Questions(Sequence[Question]):
 
     @asynccontextmanager
     async def prompt_on(self, channel: Channel | None = None) -> AsyncIterator[None]:
-        """Ask the questions that come up in the body at `channel`; `input()` asks in the cell that
-        the body runs for.
+        """Ask the questions that come up in the body at a channel, or at the one that is usual if
+        it is None.
 
-        Prompts that are still open at its end are cancelled first: they would take the next line
-        typed.
+        With `input()`, they are asked in the cell for which the body runs. At the end of the body,
+        its open prompts are cancelled, because they would take the next line that is typed.
         """
         cell = _Cell(channel, contextvars.copy_context())
         self._cells.append(cell)

@@ -25,6 +25,7 @@ from casual_mcp_nb.errors import (
 )
 from casual_mcp_nb.providers import _reading as reading
 from casual_mcp_nb.providers._failures import explained
+from casual_mcp_nb.providers._offered import with_real_names
 from casual_mcp_nb.providers._options import chat_options
 from casual_mcp_nb.providers._reading import last_headers
 from casual_mcp_nb.providers._request_form import RequestForm
@@ -89,11 +90,11 @@ class ModelRequest:
                 on_event(RequestAdapted(notice))
 
         self._notify = notify
-        self._offer = ToolOffer(model, tools, found_tools, notify)
+        self._offer = ToolOffer(model, tools, found_tools, self._facts.tools, notify)
         self._form = RequestForm(
             model,
             self.messages,
-            stream=stream and on_event is not None,
+            stream=stream and on_event is not None and self._facts.streams,
             deferred=found_tools is not None,
             notify=notify,
         )
@@ -167,8 +168,10 @@ class ModelRequest:
         while answer is None:
             # This ends: there are at most `MAX_CHANGES` changes, see `_changes_after`.
             answer = await self._once()
-        self._form.note_success()
-        self._offer.notify_of_left_out()
+        if self._form.tried:
+            self._form.note_success()
+        if self._offer.left_out:
+            self._offer.notify_of_left_out()
         return answer
 
     async def _once(self) -> ModelResponse | None:
@@ -191,8 +194,12 @@ class ModelRequest:
             if charge is not None and self.model.limits is not None:
                 used = answer.usage.total_tokens if answer.usage else None
                 self.model.limits.settle(charge, used)
-            answer = self._offer.with_real_names(answer)
-            return self._with_request_id(answer, last_headers.get())
+            renamed, headers = self._offer.renamed, last_headers.get()
+            if renamed:
+                answer = replace(answer, message=with_real_names(answer.message, renamed))
+            if headers:
+                answer = self._with_request_id(answer, headers)
+            return answer
         except CasualMcpError:
             raise
         except Exception as error:
@@ -231,10 +238,8 @@ class ModelRequest:
             tokens = await asyncio.to_thread(request_tokens, self.messages, self.definitions)
         return await limits.turn(tokens, self._on_event or ignore)
 
-    def _with_request_id(
-        self, answer: ModelResponse, headers: Mapping[str, str] | None
-    ) -> ModelResponse:
-        if not headers or reading.request_id_in(headers) is None:
+    def _with_request_id(self, answer: ModelResponse, headers: Mapping[str, str]) -> ModelResponse:
+        if reading.request_id_in(headers) is None:
             return answer
         safe = reading.kept_headers(headers, reading.secrets_of(self.model))
         return replace(answer, request_id=reading.request_id_in(safe))
@@ -248,11 +253,13 @@ class ModelRequest:
         return await self._wire.ask(client, name, self.messages, options)
 
     async def _options(self) -> ChatOptions:
-        has_tools = not self._offer.is_empty or bool(self.model.hosted_tools)
+        offer = self._offer
+        has_tools = bool(offer.loaded.definitions or self.model.hosted_tools)
         sent = self._form.choose_options(tools=has_tools)
-        self._offer.check_forced(sent.tool_choice)
+        if offer.left_out:
+            offer.check_forced(sent.tool_choice)
         options = chat_options(
-            self._spec, self.model.default_options, sent, self._offer.arguments()
+            self._spec, self.model.default_options, sent, offer.arguments(offer.loaded, offer.found)
         )
         if self._spec.diagnose is not None:
             for name, value in self._diagnosis(self._spec.diagnose).items():

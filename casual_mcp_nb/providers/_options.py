@@ -1,16 +1,16 @@
 """Request options: translated for each provider, and adapted when a model refuses one.
 
-A rule here determines from a provider's refusal how to change the request, which is repeated in
-that form, as is every later one. The wordings are the live APIs' own, as other projects' issues
-quote them. Each rule applies once per model and client, so that a provider that refuses everything
-is not retried forever.
+A rule here reads in a provider's refusal what to change in the request. The request is repeated
+with that change, and all later requests to the model have it. The wordings are the live APIs' own,
+as other projects' issues quote them. A rule that has nothing new to change does not apply, and
+`ModelRequest` bounds how often one request is changed.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -329,14 +329,18 @@ def messages_for(
     return limited(sendable(messages, ids, wire, model), facts.most_images, facts.refused_images)
 
 
+Rule = Callable[[Learned, Refusal], str | None]
+"""Learns from a refusal, and returns a description of the change, or None if it does not apply."""
+
+
 def adapted(facts: Learned, refusal: Refusal) -> str | None:
     """Learn from a refusal. Return a description of the change for later requests, or None."""
     if refusal.status not in _REFUSALS:
         return None
-    rules = (_stand_ins, _ids, _order, _images)
+    rules: list[Rule] = [_stand_ins, _ids, _order, _images]
     if refusal.status in (400, 422):
-        learning = (_token_field, _most_tokens, _dropped)
-        rules = (_stand_ins, _ids, _order, *learning, _images, _fields)  # type: ignore[assignment]
+        rules[3:3] = [_token_field, _most_tokens, _dropped]
+        rules.append(_fields)
     for rule in rules:
         notice = rule(facts, refusal)
         if notice is not None:

@@ -42,13 +42,14 @@ class RequestForm:
     | a refusal that a rule knows | see `_options.adapted` | from now on |
 
     Args:
-        stream: Whether the answer is streamed if the provider can.
+        stream: Whether the answer is to be streamed, if the provider can do that with tools.
         deferred: Whether the provider loads deferred tools itself.
         notify: Tells the person how the request was changed.
 
     Attributes:
         sent: The options that were sent last.
         lacked: The options of "with fewer options".
+        tried: The changes that were made.
     """
 
     def __init__(
@@ -60,14 +61,14 @@ class RequestForm:
         deferred: bool,
         notify: Callable[[str], None],
     ) -> None:
-        self.streams = stream and model.wire.stream is not None and model.facts.streams
+        self.streams = stream and model.wire.stream is not None
         self.sent = NO_OPTIONS
         self.lacked: tuple[str, ...] = ()
         self._model = model
         self._messages = messages
         self._deferred = deferred
         self._notify = notify
-        self._tried: set[Change] = set()
+        self.tried: set[Change] = set()
         self._without: tuple[str, ...] = ()
         self._room: int | None = None
 
@@ -110,17 +111,17 @@ class RequestForm:
         if not self.streams or not empty:
             return False
         self.streams = False
-        self._tried.add("in one piece")
+        self.tried.add("in one piece")
         return True
 
     def _on_a_new_connection(self, error: Exception) -> bool:
         # A server that fails within a stream closes the connection that the next request was sent
         # on.
-        if "in one piece" not in self._tried or "on a new connection" in self._tried:
+        if "in one piece" not in self.tried or "on a new connection" in self.tried:
             return False
         if not reading.is_lost_connection(error):
             return False
-        self._tried.add("on a new connection")
+        self.tried.add("on a new connection")
         return True
 
     def _with_fewer_options(self, status: int | None) -> bool:
@@ -129,7 +130,7 @@ class RequestForm:
         Not at the provider's own address.
         """
         model = self._model
-        if status not in _SERVER_ERRORS or "with fewer options" in self._tried:
+        if status not in _SERVER_ERRORS or "with fewer options" in self.tried:
             return False
         if is_at_home(model.client, model.wire_spec.homes):
             return False
@@ -138,15 +139,15 @@ class RequestForm:
         if not lacked:
             return False
         self.lacked = self._without = lacked
-        self._tried.add("with fewer options")
+        self.tried.add("with fewer options")
         return True
 
     def _with_less_room(self, refusal: Refusal) -> bool:
         room = room_for_answer(refusal)
-        if room is None or "with less room" in self._tried:
+        if room is None or "with less room" in self.tried:
             return False
         self._room = room
-        self._tried.add("with less room")
+        self.tried.add("with less room")
         self._notify(
             f"The conversation leaves {room:,} tokens for an answer, so max_tokens is lowered to"
             " that for this request."
@@ -170,7 +171,7 @@ class RequestForm:
         A server can also have failed for another reason, so the first attempt proves nothing.
         """
         facts, model = self._model.facts, shown(self._model.model)
-        if "in one piece" in self._tried and facts.streams:
+        if "in one piece" in self.tried and facts.streams:
             facts.streams = False
             self._notify(
                 f"Model {model} streams nothing: its answers come in one piece from now on."

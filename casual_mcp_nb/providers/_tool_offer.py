@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.errors import BadRequestError, shown
 from casual_mcp_nb.providers import _reading as reading
 from casual_mcp_nb.providers._clients import (
@@ -22,7 +20,6 @@ from casual_mcp_nb.providers._offered import (
     Offered,
     RefusedTools,
     offered,
-    with_real_names,
 )
 from casual_mcp_nb.providers._tool_refusals import Bisection, ToolRefusal, tool_refusal
 
@@ -40,7 +37,14 @@ class ToolOffer:
     Args:
         tools: The definitions that are always loaded.
         found_tools: Those that searches have found, if the provider loads deferred tools itself.
+        refused: The tools that the provider has refused before.
         notify: Tells the person how the request was changed.
+
+    Attributes:
+        loaded: What is sent of `tools`.
+        found: What is sent of `found_tools`.
+        left_out: The definitions of both that are not sent, each with the reason.
+        renamed: For each tool whose properties are sent under other names, the real names by those.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class ToolOffer:
         model: BoundModel,
         tools: Sequence[Definition],
         found_tools: Sequence[Definition] | None,
+        refused: RefusedTools,
         notify: Callable[[str], None],
     ) -> None:
         self._model = model
@@ -55,33 +60,30 @@ class ToolOffer:
         self._found_tools = found_tools
         self._notify = notify
         self._bisection: Bisection | None = None
-        self._refused = model.facts.tools
-        self._loaded = NOTHING
-        self._found = NOTHING
+        self._refused = refused
+        self.loaded = NOTHING
+        self.found = NOTHING
+        self.left_out: tuple[tuple[Definition, str], ...] = ()
+        self.renamed: dict[str, Mapping[str, str]] = {}
 
     @property
     def definitions(self) -> list[Definition]:
         """The definitions before the door, with those that searches have found."""
         return [*self._tools, *(self._found_tools or ())]
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no definition is sent that is always loaded."""
-        return not self._loaded.definitions
-
     async def admit(self) -> None:
         """Have the definitions pass the door."""
-        if self._tools or self._found_tools:
-            dialect = self._model.dialect
-            self._loaded = await offered(self._tools, dialect, self._refused)
-            if self._found_tools:
-                self._found = await offered(self._found_tools, dialect, self._refused)
+        if not self._tools and not self._found_tools:
+            return
+        dialect = self._model.dialect
+        self.loaded = await offered(self._tools, dialect, self._refused)
+        if self._found_tools:
+            self.found = await offered(self._found_tools, dialect, self._refused)
+        self.left_out = (*self.loaded.left_out, *self.found.left_out)
+        self.renamed = {**self.loaded.renamed, **self.found.renamed}
 
-    def arguments(self) -> dict[str, Any]:
-        """Build the request's arguments for the tools that have passed."""
-        return self._arguments(self._loaded, self._found)
-
-    def _arguments(self, loaded: Offered, found: Offered) -> dict[str, Any]:
+    def arguments(self, loaded: Offered, found: Offered) -> dict[str, Any]:
+        """Build a request's arguments for these tools."""
         offer_found, hosted_tools = self._model.wire.offer_found, self._model.hosted_tools
         if self._found_tools is None or offer_found is None:
             offer = self._model.offer(loaded.definitions)
@@ -96,22 +98,11 @@ class ToolOffer:
         offer["tools"] = [*loaded_tools, *hosted_tools, *tools[len(loaded_tools) :]]
         return offer
 
-    @property
-    def _left_out(self) -> tuple[tuple[Definition, str], ...]:
-        return (*self._loaded.left_out, *self._found.left_out)
-
     def notify_of_left_out(self) -> None:
         """Tell the person which tools the model did not have."""
-        for definition, reason in self._left_out:
+        for definition, reason in self.left_out:
             name, model = shown(str(definition["name"])), shown(self._model.model)
             self._notify(f"Tool {name} is left out for model {model}: {reason.rstrip('.')}.")
-
-    def with_real_names(self, answer: ModelResponse) -> ModelResponse:
-        """Give the arguments of an answer's calls the names that the tools' servers know."""
-        renamed = {**self._loaded.renamed, **self._found.renamed}
-        if not renamed:
-            return answer
-        return replace(answer, message=with_real_names(answer.message, renamed))
 
     def check_forced(self, choice: str | None) -> None:
         """Check that the tool that the model has to call is not left out.
@@ -119,7 +110,7 @@ class ToolOffer:
         Raises:
             BadRequestError: It is.
         """
-        for definition, reason in self._left_out:
+        for definition, reason in self.left_out:
             if choice == definition["name"]:
                 raise BadRequestError(
                     f"Tool {shown(str(choice))}, which has to be called (tool_choice), is left out"
@@ -142,10 +133,10 @@ class ToolOffer:
         Returns:
             Whether there is a change.
         """
-        names = [*self._loaded.names, *self._found.names]
+        names = [*self.loaded.names, *self.found.names]
         if self._model.dialect is None or not names:
             return False
-        refusal = self._refusal_in(error, self._loaded, self._found)
+        refusal = self._refusal_in(error, self.loaded, self.found)
         if refusal is None:
             return False
         longest = refusal.longest_description
@@ -185,7 +176,7 @@ class ToolOffer:
         status, text = reading.status_of(error), reading.start_of_body(error)
         if self._found_tools is not None and refuses_deferral(status, text):
             return None
-        sent = [_name_in(tool) for tool in self._arguments(loaded, found).get("tools", ())]
+        sent = [_name_in(tool) for tool in self.arguments(loaded, found).get("tools", ())]
         sent += [name for name in found.names if name not in sent]
         sentence = reading.text_of(error, reading.secrets_of(self._model))
         return tool_refusal(status, text, sentence, sent)
@@ -201,7 +192,7 @@ class ToolOffer:
         some_found = [tool for tool in self._found_tools or () if tool["name"] in names]
         loaded = await offered(some, dialect, rules)
         found = await offered(some_found, dialect, rules)
-        error = await probe(self._arguments(loaded, found))
+        error = await probe(self.arguments(loaded, found))
         if error is None:
             return False
         if self._refusal_in(error, loaded, found) is not None:

@@ -20,6 +20,7 @@ from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import BadRequestError, OverloadedError
+from casual_mcp_nb.providers import _model_request
 from casual_mcp_nb.providers.factory import ModelFactory
 
 SERVERS = {"math": {"bundled": "math", "transport": "in-process"}}
@@ -382,3 +383,21 @@ async def test_a_server_that_fails_without_the_option_too_keeps_it_and_the_hint_
         with pytest.raises(OverloadedError, match="Try again later"):
             await plain.complete([UserMessage(content="Go")], [tool], stream=False)
         assert len(server.seen) == 1
+
+
+async def test_a_provider_that_refuses_every_form_is_asked_only_so_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_model_request, "MAX_CHANGES", 5)
+
+    def reply(request: Request) -> Reply:
+        sent = int(request.body["max_tokens"])
+        return Reply(400, {"error": {"message": f"max_tokens: {sent} > {sent - 1}"}})
+
+    with ScriptedHttp(reply) as server:
+        config = Provider.config(server, "openai", max_retries=0)  # type: ignore[arg-type]
+        config["models"]["small"]["max_tokens"] = 4_096
+        model = ModelFactory(Config.model_validate(config)).chat_model("small")
+        with pytest.raises(BadRequestError):
+            await model.complete([UserMessage(content="Go")])
+    assert [request.body["max_tokens"] for request in server.seen] == list(range(4_096, 4_090, -1))
