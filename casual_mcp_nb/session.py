@@ -286,7 +286,7 @@ class Session(Checked, Displayable):
         child, which leaves the parent's servers alone.
         """
         if not self._engine.inherited:
-            await on_engine(lambda _: self.parts.close())
+            await on_engine(self.parts.close())
 
     close_async = awaited(close)
 
@@ -665,9 +665,7 @@ class Session(Checked, Displayable):
 
         messages = with_images(prompt, images)
         return await on_engine(
-            lambda _: extract(
-                self.parts.turn_service, messages, schema, model, conversation, options
-            )
+            extract(self.parts.turn_service, messages, schema, model, conversation, options)
         )
 
     extract_async = awaited(extract)

@@ -105,6 +105,11 @@ class Factors:
     strategies: Sequence[Strategy] = ()
     deliveries: Sequence[DeliverySetting] = ()
 
+    @classmethod
+    def of(cls, *values: Any) -> Factors:
+        """Create them from one value or several for each, in the order of the fields."""
+        return cls(*map(as_tuple, values))
+
 
 def options_of(chat: McpToolChat, factors: Factors, options: TurnOptions) -> dict[Arm, TurnOptions]:
     """Build a turn's options for each arm: all combinations, in order.

@@ -60,7 +60,6 @@ from casual_mcp_nb.experiments.live import (
     ShownResults,
     progress_bar,
 )
-from casual_mcp_nb.experiments.one_or_several import as_tuple
 from casual_mcp_nb.experiments.plan import Plan, as_judge, read_servers
 from casual_mcp_nb.experiments.proposing import ask_for_texts
 from casual_mcp_nb.experiments.results import Experiments, RunResults
@@ -70,7 +69,7 @@ from casual_mcp_nb.experiments.runs import Evaluating
 from casual_mcp_nb.experiments.search_scores import Evaluation
 from casual_mcp_nb.experiments.workshop import Workshop
 from casual_mcp_nb.experiments.worth import Worth, plan_joint, targets_of, worth_of
-from casual_mcp_nb.notebook.blocking import awaited, blocking, on_engine
+from casual_mcp_nb.notebook.blocking import awaited, blocking, on_engine, on_engine_told
 from casual_mcp_nb.notebook.caller import notebook_shell
 from casual_mcp_nb.notebook.parts import SessionParts
 from casual_mcp_nb.notebook.questions import Channel
@@ -183,13 +182,7 @@ class SessionExperiments(Namespace):
         stops = self._turns.runner.stops
         plan = Plan(
             cases=cases_of_prompts(prompt, check),
-            factors=Factors(
-                as_tuple(discovery),
-                as_tuple(models),
-                as_tuple(tool_sets),
-                as_tuple(strategies),
-                as_tuple(deliveries),
-            ),
+            factors=Factors.of(discovery, models, tool_sets, strategies, deliveries),
             options=options,
             judge=as_judge(judge),
             repeats=repeats,
@@ -291,13 +284,7 @@ class SessionExperiments(Namespace):
         stops = self._turns.runner.stops
         plan = Plan(
             cases=load_tool_cases(cases, functions=functions),
-            factors=Factors(
-                as_tuple(discovery),
-                as_tuple(models),
-                as_tuple(tool_sets),
-                as_tuple(strategies),
-                as_tuple(deliveries),
-            ),
+            factors=Factors.of(discovery, models, tool_sets, strategies, deliveries),
             options={"system": system, "max_steps": max_steps, "mock": mock, **options},
             descriptions=descriptions or {},
             without=tuple(without),
@@ -404,12 +391,12 @@ class SessionExperiments(Namespace):
                     stops=stops,
                 )
                 left -= len(measured.records) - measured.reused
-                together = await on_engine(partial(_in_a_thread, plan_joint, measured, tools))
+                together = await on_engine(asyncio.to_thread(plan_joint, measured, tools))
                 ended_early = measured.status != "done" or left < len(loaded) * repeats
                 if ended_early or not together.missing:
                     break
                 plan = replace(plan, without=(*plan.without, together.missing))
-        worths = await on_engine(partial(_in_a_thread, worth_of, measured, tools, together))
+        worths = await on_engine(asyncio.to_thread(worth_of, measured, tools, together))
         servers = tuple(dict.fromkeys(tool.server for tool in tools))
         return Worth(worths, measured, servers, together, self._apply)
 
@@ -449,8 +436,7 @@ class SessionExperiments(Namespace):
             keep, results = file.add, load_runs(results)
         if not isinstance(judge, Judge):
             judge = Judge(judge)
-        again = partial(self._judged_again, results, loaded, judge, keep)
-        return await on_engine(again)
+        return await on_engine(self._judged_again(results, loaded, judge, keep))
 
     judge_async = awaited(judge)
 
@@ -460,7 +446,6 @@ class SessionExperiments(Namespace):
         cases: Sequence[ToolUseCase],
         judge: Judge,
         keep: Callable[[RunRecord], None],
-        _blocks: bool,
     ) -> RunResults:
         ready = replace(judge, model=await self._chat.ready_model(judge.model))
         return results.with_verdicts(
@@ -557,7 +542,7 @@ class SessionExperiments(Namespace):
                     stops=stops,
                     close=evaluating.close,
                 )
-                await on_engine(work)
+                await on_engine_told(work)
             except UsageError:
                 refused = not evaluating.prepared
                 raise
@@ -625,7 +610,7 @@ class SessionExperiments(Namespace):
             max_total_tokens,
             answers.append,
         )
-        await on_engine(partial(self._apart, make=ask, stops=stops))
+        await on_engine_told(partial(self._apart, make=ask, stops=stops))
         if not answers:
             raise UsageError("It was stopped before the model had answered.")
         return answers[0]
@@ -865,11 +850,3 @@ class OpenedSession:
         """End its servers."""
         if not self._parts.engine.inherited:
             self._parts.engine.run(self._parts.close())
-
-
-async def _in_a_thread(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function that takes a while in a thread.
-
-    The last argument, whether a cell blocks, is left out.
-    """
-    return await asyncio.to_thread(function, *arguments[:-1])

@@ -392,13 +392,6 @@ def _drawn_signs(generator: np.random.Generator, rows: int, count: int) -> Any:
     return np.unpackbits(packed, axis=1, count=count)
 
 
-def sign_flip_p(sums: Sequence[float], seed: int = 0) -> float:
-    """Compute the two-sided p value of clusters of one size: how often flipped signs reach the
-    sum.
-    """
-    return sign_flips(tuple(sums), (1,) * len(sums), seed).p
-
-
 def _one_sided(mean: float, sums: Sequence[float], risk: float) -> tuple[float, float]:
     """Compute what cannot be ruled out if clusters changed in one direction only, or none did.
 

@@ -21,6 +21,7 @@ from typing import Any, Literal, Protocol
 
 import traitlets
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.content import ContentPart, ToolResult, media_type_of
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList, display, widget_of
 from casual_mcp_nb.base.limits import MAX_DEPTH, is_too_deep
@@ -182,7 +183,7 @@ class App(Displayable, traitlets.HasTraits):
         self.blocked: tuple[str, ...] = ()
         self._spec = tool
         self._service = service
-        self.turn: Callable[[], Turn | None] = lambda: None
+        self.turn: Callable[[], Turn | None] = ignore
         self.reopened = self.below_card = False
         self._messages: deque[AppMessage] = deque(maxlen=MAX_MESSAGES)
         self._dropped = 0

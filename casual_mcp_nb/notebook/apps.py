@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from casual_mcp_nb.base.callbacks import ignore, unchanged
 from casual_mcp_nb.base.content import ToolResult
 from casual_mcp_nb.base.displayable import DisplayableList
 from casual_mcp_nb.base.mcp import ResourceContents, SamplingRefused
@@ -62,7 +63,7 @@ class SessionApps:
     engine: EngineThread
     questions: Questions
     observers: Observers
-    owner: Callable[[], Any] = field(default=lambda: None, init=False)
+    owner: Callable[[], Any] = field(default=ignore, init=False)
     recorded: RecordedCalls = field(default_factory=RecordedCalls, init=False)
     _apps: dict[str, App] = field(default_factory=dict, init=False)
     _by_call: dict[str, App] = field(default_factory=dict, init=False)
@@ -230,9 +231,7 @@ class SessionApps:
                 raise
             async with self.questions.prompt_on("panel"):
                 consent = self.chat.consent
-                await call.allow(
-                    consent.permission(tool, arguments, lambda _: None, lambda _: None)
-                )
+                await call.allow(consent.permission(tool, arguments, ignore, ignore))
             async with self.questions.prompt_on("panel"):
                 result = await call.run(self.chat.server_manager.call(tool, arguments))
         finally:
@@ -306,7 +305,7 @@ class SessionApps:
         try:
             request = request_of(
                 CreateMessageRequestParams.model_validate(dict(params), by_name=False),
-                lambda text: text,
+                unchanged,
             )
             async with self.questions.prompt_on("panel"):
                 answer = await self.chat.sampling.answer(server, request)

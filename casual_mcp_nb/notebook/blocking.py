@@ -1,10 +1,18 @@
-"""Two methods from one coroutine function: one that blocks, and one, named
-`…_async`, that is awaited.
+"""Two methods from one coroutine function: one that blocks, and one, named `…_async`, that is
+awaited.
 
-The coroutine runs on the caller's thread, where it displays results, and passes work to the engine
-thread with `await on_engine(work)`. How the caller waits for that work is the only difference
-between the two. It awaits nothing else: under a blocking call no loop runs on the caller's thread,
-so the drivers refuse that in both forms.
+    the caller's thread                              the engine's thread
+
+    the coroutine begins
+    `await on_engine(work)` hands over  ─────────►   work runs
+        blocking: the thread waits                       …
+        awaited: its loop goes on                        …
+    the coroutine goes on, shows things  ◄─────────  and returns
+
+The two methods differ only in how they wait. Only a driver knows that, so the coroutine yields its
+work to the driver: `drive_blocking` calls `EngineThread.run`, and `drive_awaited` awaits
+`EngineThread.wait`. The coroutine awaits nothing else: under a blocking call no loop runs on the
+caller's thread, so the drivers refuse that in both forms.
 """
 
 from __future__ import annotations
@@ -34,28 +42,41 @@ Blocking = Callable[Concatenate[S, P], T]
 Awaited = Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
 
 
-class _Handover(Generic[T]):
-    def __init__(self, work: Callable[[bool], Coroutine[Any, Any, T]]) -> None:
-        self.work = work
+class _EngineWork(Generic[T]):
+    """Work that a coroutine yields to its driver. It is told whether the caller blocks."""
+
+    def __init__(self, start: Callable[[bool], Coroutine[Any, Any, T]]) -> None:
+        self.start = start
 
 
 @types.coroutine
-def on_engine(work: Callable[[bool], Coroutine[Any, Any, T]]) -> Generator[_Handover[T], T, T]:
-    """Have the engine thread do some work. `work` is told whether the caller blocks.
+def on_engine(work: Coroutine[Any, Any, T]) -> Generator[_EngineWork[T], T, T]:
+    """Have the engine thread do some work, and return its result.
 
-    Only for coroutines that `run` or `wait` drives.
+    Only for coroutines that `drive_blocking` or `drive_awaited` drives.
     """
-    return (yield _Handover(work))
+    return (yield _EngineWork(lambda _: work))
 
 
-def _next(resume: Callable[[Any], Any], value: Any) -> _Handover[Any]:
+@types.coroutine
+def on_engine_told(
+    work: Callable[[bool], Coroutine[Any, Any, T]],
+) -> Generator[_EngineWork[T], T, T]:
+    """Have the engine thread do some work that must know whether the caller blocks.
+
+    See `on_engine`.
+    """
+    return (yield _EngineWork(work))
+
+
+def _next(resume: Callable[[Any], Any], value: Any) -> _EngineWork[Any]:
     try:
         request = resume(value)
     except RuntimeError as error:
         if str(error) != _NO_LOOP:
             raise
         raise UsageError(_AWAITS_OTHERS, hint=_ON_ENGINE) from error
-    if isinstance(request, _Handover):
+    if isinstance(request, _EngineWork):
         return request
     if isinstance(request, asyncio.Future):
         request.cancel()
@@ -70,10 +91,10 @@ _AWAITS_OTHERS = (
     " loop may run."
 )
 
-_ON_ENGINE = "Have the engine await it: await on_engine(lambda _: …)."
+_ON_ENGINE = "Have the engine await it: await on_engine(…)."
 
 
-def run(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
+def drive_blocking(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
     """Drive a coroutine on the caller's thread to its end.
 
     The caller blocks while the engine works.
@@ -82,7 +103,7 @@ def run(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
         request = _next(steps.send, None)
         while True:
             try:
-                result = engine.run(request.work(True))
+                result = engine.run(request.start(True))
             except BaseException as error:
                 request = _next(steps.throw, error)
             else:
@@ -96,7 +117,7 @@ def run(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
         steps.close()
 
 
-async def wait(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
+async def drive_awaited(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
     """Drive a coroutine on the caller's thread to its end.
 
     The caller's loop keeps running while the engine works.
@@ -107,8 +128,10 @@ async def wait(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
         request = _next(steps.send, None)
         while True:
             try:
-                work = request.work(False)
-                result = await work if engine.is_current else await engine.wait(work)
+                work = request.start(False)
+                if not engine.is_current:
+                    work = engine.wait(work)
+                result = await work
             except BaseException as error:
                 request = _next(steps.throw, error)
             else:
@@ -127,7 +150,7 @@ def blocking(core: Awaited[S, P, T]) -> Blocking[S, P, T]:
 
     @functools.wraps(core)
     def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return run(self._engine, core(self, *args, **kwargs))
+        return drive_blocking(self._engine, core(self, *args, **kwargs))
 
     return cast("Blocking[S, P, T]", method)
 
@@ -138,7 +161,7 @@ def awaited(twin: Blocking[S, P, T]) -> Awaited[S, P, T]:
 
     @functools.wraps(core)
     async def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await wait(self._engine, core(self, *args, **kwargs))
+        return await drive_awaited(self._engine, core(self, *args, **kwargs))
 
     method.__name__ += "_async"
     method.__qualname__ += "_async"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.base.callbacks import ignore_outcome
 from casual_mcp_nb.errors import ToolCallError
 from casual_mcp_nb.own_tools.context import Call, Job, on_thread, on_worker
 
@@ -157,7 +158,7 @@ async def _on_loop(call: Call, loop: asyncio.AbstractEventLoop) -> Any:
         nonlocal running
         if not ended.cancelled():
             running = loop.create_task(run())
-            running.add_done_callback(lambda task: task.cancelled() or task.exception())
+            running.add_done_callback(ignore_outcome)
 
     loop.call_soon_threadsafe(start)
     try:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, cast, get_args
 
 from pydantic import ValidationError
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import Config, Policies
 from casual_mcp_nb.base.config_base import OPTION_NAMES
 from casual_mcp_nb.base.displayable import Namespace, count
@@ -220,7 +221,7 @@ class SessionCassettes(Namespace):
         self._config = config
         self._observers = observers
         self._turns = turns
-        self._stop_following: Callable[[], None] = lambda: None
+        self._stop_following: Callable[[], None] = ignore
 
     @property
     def state(self) -> CassetteState | None:
@@ -284,7 +285,8 @@ class SessionCassettes(Namespace):
 
         The policies replace the recorded ones.
         """
-        match_on = [part for part in MATCH_ON if part != "system"] if match_on is None else match_on
+        if match_on is None:
+            match_on = [part for part in MATCH_ON if part != "system"]
         _check_values("none", pace, match_on)
         self.source = self._replayer(cassette, path, pace, match_on)
         self.current = CassetteInUse(self, self.source, path, "none")
@@ -360,11 +362,10 @@ class SessionCassettes(Namespace):
                 hint="Record it: session.cassettes.use(path, mode='once').",
             )
         replays = exists and mode != "all"
-        tape = (
-            self._replayer(Cassette.load(file), file, pace, match_on)
-            if replays
-            else self._recorder(file)
-        )
+        if replays:
+            tape: Recorder | Replayer = self._replayer(Cassette.load(file), file, pace, match_on)
+        else:
+            tape = self._recorder(file)
         self.current = CassetteInUse(self, tape, file, mode)
         self._chat.use_tape(tape)
         self._stop_following = self._observers.events.add(self._follow)
@@ -408,7 +409,7 @@ class SessionCassettes(Namespace):
         """
         turns, selection = [], self._chat.selection.model_dump(mode="json")
         for recorded in self._recorded_turns():
-            await on_engine(lambda _, turn=recorded: self._set_up(turn, selection))  # type: ignore[misc]
+            await on_engine(self._set_up(recorded, selection))
             if recorded.history is not None:
                 self._turns.continue_from(recorded.history)
             turns.append(await self._turns.chat(recorded.messages, recorded.options, echo))

@@ -7,7 +7,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.displayable import Namespace
 from casual_mcp_nb.base.status import ConsentStatus
@@ -47,7 +49,7 @@ class TrustGate:
         *,
         trusted: bool = False,
         strict: bool = False,
-        on_change: Callable[[], None] = lambda: None,
+        on_change: Callable[[], None] = ignore,
     ):
         self._config = config
         self._trusted = trusted
@@ -67,11 +69,9 @@ class TrustGate:
         elif self._trusted:
             why = "It was opened with trust=True."
         elif all(entry.state in ready for entry in entries):
-            why = (
-                "It is as you accepted it."
-                if any(entry.state == "trusted" for entry in entries)
-                else "It is harmless."
-            )
+            why = "It is harmless."
+            if any(entry.state == "trusted" for entry in entries):
+                why = "It is as you accepted it."
         # Not from a `.env`, which may have come with the config.
         elif not self._strict and is_set(TRUST_VARIABLE):
             why = f"{TRUST_VARIABLE} is set."
@@ -110,16 +110,16 @@ class TrustGate:
             f"Start the servers of {exact(str(path))}? You have not accepted this"
             f" yet:\n{report.text}\n"
         )
-        choices = "[y] yes, and remember it" + (
-            "" if self._strict else f"  [f] trust every config in {exact(str(folder))}"
-        )
+        choices = "[y] yes, and remember it"
+        if not self._strict:
+            choices += f"  [f] trust every config in {exact(str(folder))}"
         try:
             reply = input(f"{question}{choices}  [Enter] no: ").strip().lower()
         except (EOFError, KeyboardInterrupt, NotImplementedError):
             raise self._refusal(report) from None
         accept = {"y": self._remember, "yes": self._remember}
         if not self._strict:
-            accept["f"] = lambda: self._store.accept_folder(folder)
+            accept["f"] = partial(self._store.accept_folder, folder)
         if reply not in accept:
             raise self._refusal(report)
         try:

@@ -234,14 +234,12 @@ class ConversationRunner:
         self.check_free()
         count = len(self.turns)
         if not -count <= index < count:
-            hint = (
-                f"There are {count:,}: turns[0] to turns[{count - 1}]."
-                if count > 1
-                else "There is 1: turns[0]."
-            )
-            raise UsageError(
-                f"There is no turns[{index}].", hint=hint if count else "There are no turns yet."
-            )
+            hint = "There are no turns yet."
+            if count == 1:
+                hint = "There is 1: turns[0]."
+            elif count:
+                hint = f"There are {count:,}: turns[0] to turns[{count - 1}]."
+            raise UsageError(f"There is no turns[{index}].", hint=hint)
         index %= count
         messages = self.turns[index].prompt_messages
         if any(report.call_id is None for report in self.turns[index].trace.all_of(TaskReported)):
@@ -321,8 +319,8 @@ def _with_text(messages: list[ChatMessage], text: str) -> list[ChatMessage]:
         if isinstance(message, UserMessage):
             parts = message.content if isinstance(message.content, list) else []
             images = [part for part in parts if isinstance(part, ImageContent)]
-            content: str | list[TextContent | ImageContent] = (
-                [TextContent(text=text), *images] if images else text
-            )
+            content: str | list[TextContent | ImageContent] = text
+            if images:
+                content = [TextContent(text=text), *images]
             return [*messages[:index], UserMessage(content=content), *messages[index + 1 :]]
     return [UserMessage(content=text)]

@@ -80,11 +80,9 @@ def hint_of(models: Iterable[ModelAtHand]) -> str:
     there is none.
     """
     first = next(iter(models), None)
-    return (
-        in_words_of(f"{first.source} {first.reason}. To use it: %mcp demo --model {first.model}")
-        if first
-        else ""
-    )
+    if not first:
+        return ""
+    return in_words_of(f"{first.source} {first.reason}. To use it: %mcp demo --model {first.model}")
 
 
 def _local(running: RunningServer) -> ModelAtHand:
@@ -100,11 +98,9 @@ def _local(running: RunningServer) -> ModelAtHand:
 def _by_key(variables: Mapping[str, str]) -> Iterator[ModelAtHand]:
     for spec in specs().values():
         if spec.example_model and spec.key_variable and variables.get(spec.key_variable):
-            reason = (
-                "is set"
-                if spec.sdk is None or _version(spec.sdk)
-                else f"is set. {install(spec.sdk)}"
-            )
+            reason = "is set"
+            if spec.sdk is not None and not _version(spec.sdk):
+                reason = f"is set. {install(spec.sdk)}"
             yield ModelAtHand(spec.key_variable, reason, f"{spec.name}:{spec.example_model}")
 
 
@@ -172,12 +168,8 @@ def _kernel() -> Iterator[Check]:
     if shell() is None:
         yield Check(part, "notebook", "ok", "none: this is a plain Python program")
     else:
-        yield Check(
-            part,
-            "notebook",
-            "ok",
-            "a Jupyter kernel" if notebook_shell() else "IPython in a terminal",
-        )
+        place = "a Jupyter kernel" if notebook_shell() else "IPython in a terminal"
+        yield Check(part, "notebook", "ok", place)
     if is_nested_asyncio():
         advice = "Restart the kernel to remove the patch, unless your own cells need it."
         yield Check(part, "asyncio", "warn", "patched by nest-asyncio", advice)
@@ -394,16 +386,12 @@ def _tool_sets(config: Config, servers: Servers) -> Iterator[Check]:
     for name, tool_set in config.tool_sets.items():
         for server, hint in unknown_servers(tool_set, existing).items():
             misspelt = bool(closest(server, existing))
-            advice = (
-                hint if misspelt else "Add it with session.servers.add before the toolset is used."
-            )
-            yield Check(
-                "Toolsets",
-                name,
-                "fail" if misspelt else "warn",
-                f"there is no server {shown(server)}",
-                advice,
-            )
+            problem = f"there is no server {shown(server)}"
+            if misspelt:
+                yield Check("Toolsets", name, "fail", problem, hint)
+            else:
+                advice = "Add it with session.servers.add before the toolset is used."
+                yield Check("Toolsets", name, "warn", problem, advice)
 
 
 def _deferring(budget: Budget) -> Iterator[Check]:
@@ -527,9 +515,9 @@ def server_check(status: ServerStatus) -> Check:
     match status.state:
         case "failed":
             line = telling_line(status.stderr_tail)
-            problem = f"failed: {status.error or 'reason unknown'}" + (
-                f", with this on its stderr: {line}" if line else ""
-            )
+            problem = f"failed: {status.error or 'reason unknown'}"
+            if line:
+                problem += f", with this on its stderr: {line}"
             return Check(
                 "Servers",
                 status.name,

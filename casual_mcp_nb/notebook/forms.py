@@ -251,10 +251,14 @@ def _is_uri(text: str) -> bool:
     )
 
 
+def _is_email(text: str) -> bool:
+    return len(text) <= 320 and _EMAIL.fullmatch(text) is not None
+
+
 FORMATS: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "email": (
         "an e-mail address such as ada@example.com",
-        lambda text: len(text) <= 320 and _EMAIL.fullmatch(text),
+        _is_email,
     ),
     "uri": ("an address such as https://example.com", _is_uri),
     "date": ("a date such as 2026-07-28", _is_date),

@@ -82,11 +82,9 @@ class ServerFunctions:
         plain = name.removesuffix("_async") if twin else name
         if plain not in by_name:
             listed = f"Server {shown(self._server)} has no tool {shown(name)}."
-            hint = (
-                did_you_mean(closest(plain, by_name), by_name)
-                if by_name
-                else "session.connect() lists its tools."
-            )
+            hint = "session.connect() lists its tools."
+            if by_name:
+                hint = did_you_mean(closest(plain, by_name), by_name)
             raise AttributeError(f"{listed} {hint}", name=name, obj=self)
         return _function(
             self._tools, by_name[plain], name, self._learned(by_name[plain]), awaited=twin
@@ -266,11 +264,10 @@ def _class_of(
         signature = signature_of(tool, learned(tool), own)
         # In a stub a default's value does not matter, and the server's may not have the declared
         # type.
-        parameters = [
-            f"{key}:"
-            f" {part.annotation!r}{'' if part.default is inspect.Parameter.empty else ' = ...'}"
-            for key, part in signature.parameters.items()
-        ]
+        parameters = []
+        for key, part in signature.parameters.items():
+            default = "" if part.default is inspect.Parameter.empty else " = ..."
+            parameters.append(f"{key}: {part.annotation!r}{default}")
         listed = ", ".join(("*", *parameters)) if parameters else ""
         lines += [
             "    @_builtins.staticmethod",

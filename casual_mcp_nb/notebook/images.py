@@ -56,10 +56,10 @@ def _content(image: Any) -> ImageContent:
     if isinstance(image, str) and _is_address(image):
         return ImageContent(source=image)
     data = _bytes(image)
-    return image_content(
-        data,
-        shown(image) if isinstance(image, str | Path) else f"This image ({type(image).__name__})",
-    )
+    name = f"This image ({type(image).__name__})"
+    if isinstance(image, str | Path):
+        name = shown(image)
+    return image_content(data, name)
 
 
 def image_content(data: bytes, name: str) -> ImageContent:

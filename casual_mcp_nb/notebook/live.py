@@ -16,6 +16,7 @@ from dataclasses import fields
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.displayable import display
 from casual_mcp_nb.base.status import Servers, SessionStatus
 from casual_mcp_nb.conversation.event import (
@@ -107,7 +108,7 @@ class Throttle:
         if not planned:
             # It may be under way on the only thread there is for it.
             try:
-                done = drawing_thread().submit(lambda: None)
+                done = drawing_thread().submit(ignore)
             except RuntimeError:
                 return
         await asyncio.wrap_future(done)
@@ -188,7 +189,7 @@ class ShownTurn(ShownInCell, Turn):
 
     def __init__(self, trace: Trace, shell: Any) -> None:
         super().__init__(trace)
-        self.redraw: Callable[[], None] = lambda: None
+        self.redraw: Callable[[], None] = ignore
         self._shown_in(shell)
 
     def __reduce__(self) -> tuple[type[Turn], tuple[Trace]]:
@@ -337,8 +338,6 @@ class LiveOutput(LiveDisplay):
         return display().live_bundle(self._turn, self._detail, time.monotonic() - self._started)
 
     def _final(self) -> dict[str, str]:
-        return (
-            display().turn_bundle(self._turn, self._detail)
-            if self._turn.trace.of(TurnStarted)
-            else _NOTHING
-        )
+        if not self._turn.trace.of(TurnStarted):
+            return _NOTHING
+        return display().turn_bundle(self._turn, self._detail)

@@ -26,7 +26,7 @@ from casual_mcp_nb.config.loader import load_config, load_readable, read_prices
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.events import Observation, Observers
 from casual_mcp_nb.notebook.apps import SessionApps
-from casual_mcp_nb.notebook.blocking import run
+from casual_mcp_nb.notebook.blocking import drive_blocking
 from casual_mcp_nb.notebook.caller import NotebookRunner, shell
 from casual_mcp_nb.notebook.cassettes import SessionCassettes
 from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate
@@ -389,7 +389,7 @@ def audit_host(path: str | Path, *, trust: bool = False) -> HostAudit:
     # With a separate name it replaces no session that is open with the same file.
     parts = SessionParts(config, name=f"audit of {config.path}", trust=trust, quiet=True)
     try:
-        run(parts.engine, parts.starter.connect(strict=False, quiet=True))
+        drive_blocking(parts.engine, parts.starter.connect(strict=False, quiet=True))
         return parts.servers.audit()
     finally:
         parts.engine.run(parts.close())

@@ -283,11 +283,9 @@ class _Reader:
             case ast.Call(args=[first, *rest]) if (
                 _is_getattr(node) or _last_name(node.func) in _SAME
             ):
-                return (
-                    [first]
-                    if _is_getattr(node) or _last_name(node.func) == "partial"
-                    else [first, *rest]
-                )
+                if _is_getattr(node) or _last_name(node.func) == "partial":
+                    return [first]
+                return [first, *rest]
         return ()
 
     def _shortened(self, path: Path) -> Path:
@@ -375,11 +373,9 @@ class _Reader:
         session.
         """
         for node in self._nodes:
-            name = (
-                getattr(node, "id", None)
-                if isinstance(getattr(node, "ctx", None), ast.Store | ast.Del)
-                else None
-            )
+            name = None
+            if isinstance(getattr(node, "ctx", None), ast.Store | ast.Del):
+                name = getattr(node, "id", None)
             if isinstance(
                 node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.ExceptHandler
             ):

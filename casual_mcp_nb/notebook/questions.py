@@ -330,11 +330,9 @@ class SignInQuestion(FormQuestion):
     def __init__(self, channel: Channel, request: SignInRequest) -> None:
         self._check = request.check
         self.address = clean(request.address)
-        opened = (
-            "A browser was opened on this computer. If you do not see it, open"
-            if request.opened
-            else "Open"
-        )
+        opened = "Open"
+        if request.opened:
+            opened = "A browser was opened on this computer. If you do not see it, open"
         self.opening = (
             f"Sign in to server {request.server!a} at {clean(request.issuer)}. {opened} this page:"
         )

@@ -190,11 +190,10 @@ class ResourceService:
     ) -> Completions:
         """Ask a server to suggest values for an argument, see `SessionResources.complete`."""
         offer = await self._offer(name)
-        names = (
-            [each.name for each in offer.arguments]
-            if isinstance(offer, ServerPrompt)
-            else offer.parameters or ()
-        )
+        if isinstance(offer, ServerPrompt):
+            names: Sequence[str] = [each.name for each in offer.arguments]
+        else:
+            names = offer.parameters or ()
         if argument not in names:
             raise UnknownNameError("argument", argument, names)
         texts = {key: str(value) for key, value in others.items() if value is not None}
@@ -208,7 +207,10 @@ class ResourceService:
         """
         name, uri = await self._locate(what, server, {})
         reader = self.chat.server_manager.resources_of(name)
-        await (reader.subscribe(uri) if on else reader.unsubscribe(uri))
+        if on:
+            await reader.subscribe(uri)
+        else:
+            await reader.unsubscribe(uri)
         return self.subscriptions
 
     async def with_attachments(

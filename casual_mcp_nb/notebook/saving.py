@@ -187,9 +187,9 @@ class ConversationSaver:
         """Begin another conversation."""
         from casual_mcp_nb.conversation.store import SavedTurns
 
-        self.current = (
-            SavedTurns(self.store, lambda: self.head) if self.store and not private else None
-        )
+        self.current = None
+        if self.store and not private:
+            self.current = SavedTurns(self.store, lambda: self.head)
 
     def fork(self, turn: int, step: int | None = None) -> None:
         """Begin a fork after this turn, or before this step in it.

@@ -109,7 +109,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         Raises:
             UsageError: It cannot be looked up. The message has the reason.
         """
-        return await on_engine(lambda _: look_up(target.strip(), self._config.registry))
+        return await on_engine(look_up(target.strip(), self._config.registry))
 
     find_async = awaited(find)
 
@@ -158,7 +158,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
     add_async = awaited(add)
 
     async def _find(self, text: str) -> FoundServer | None:
-        return await on_engine(lambda _: find_server(text, self._config.registry))
+        return await on_engine(find_server(text, self._config.registry))
 
     async def _add(self, spec: ServerLike, name: str | None) -> ServerStatus:
         self._turns.check_open()
@@ -192,7 +192,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         Raises:
             UnknownNameError: There is no such server.
         """
-        await on_engine(lambda _: self._remove(name))
+        await on_engine(self._remove(name))
 
     remove_async = awaited(remove)
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.base.displayable import display
+from casual_mcp_nb.base.displayable import count, display
 from casual_mcp_nb.notebook.caller import notebook_shell
 from casual_mcp_nb.notebook.log import is_set
 
@@ -134,12 +134,10 @@ def line_of(status: ServerStatus) -> str:
     """Format a line about a server that is ready or has failed."""
     took = f" ({status.seconds:.1f} s)" if status.seconds is not None else ""
     if status.state == "ready" and status.error is None:
-        return f"{status.name}: ready, {status.tools} tool{'' if status.tools == 1 else 's'}{took}"
+        return f"{status.name}: ready, {count(status.tools, 'tool')}{took}"
     reason = " ".join((status.error or "no reason was given").split())[:_MAX_REASON]
-    return (
-        f"{status.name}: {'connected' if status.state == 'unlisted' else status.state}{took}:"
-        f" {reason}"
-    )
+    state = "connected" if status.state == "unlisted" else status.state
+    return f"{status.name}: {state}{took}: {reason}"
 
 
 def summary_of(servers: Servers) -> str:
@@ -147,15 +145,16 @@ def summary_of(servers: Servers) -> str:
     ready = [name for name, status in servers.items() if status.state == "ready"]
     failed = [name for name, status in servers.items() if status.state == "failed"]
     unlisted = [name for name, status in servers.items() if status.state == "unlisted"]
-    more = f"; failed: {', '.join(failed)}" if failed else ""
-    more += f"; tools not listed: {', '.join(unlisted)}" if unlisted else ""
-    return f"{len(ready)} of {len(servers)} servers ready{more}"
+    summary = f"{len(ready)} of {len(servers)} servers ready"
+    if failed:
+        summary += f"; failed: {', '.join(failed)}"
+    if unlisted:
+        summary += f"; tools not listed: {', '.join(unlisted)}"
+    return summary
 
 
 def _bundle(value: Any) -> dict[str, str]:
-    if isinstance(value, str):
-        return {
-            "text/plain": value,
-            "text/html": f"<small>{html.escape(value)}</small>" if value else "",
-        }
-    return display().mimebundle(value)
+    if not isinstance(value, str):
+        return display().mimebundle(value)
+    small = f"<small>{html.escape(value)}</small>" if value else ""
+    return {"text/plain": value, "text/html": small}

@@ -85,7 +85,7 @@ class ServerStarter:
         from casual_mcp_nb.notebook.live import ShownServers
 
         with self.shown(quiet=quiet, table=True) as display:
-            await on_engine(lambda _: self._ready())
+            await on_engine(self._ready())
         servers = self._servers()
         if strict:
             servers.raise_for_status()
@@ -129,7 +129,7 @@ class ServerStarter:
         """
         try:
             with self.shown():
-                return await on_engine(lambda _: work)
+                return await on_engine(work)
         except TrustRequiredError:
             work.close()
             raise

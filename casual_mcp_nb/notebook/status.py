@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from casual_mcp_nb.base.config import Config, ToolSetConfig
 from casual_mcp_nb.base.elsewhere import affected
@@ -96,9 +97,9 @@ def status_of(
 ) -> SessionStatus:
     """Build an overview of a session, as far as servers are connected."""
     view = chat.current_view()
-    provider = (
-        config.clients[config.models[model].client].provider if model in config.models else None
-    )
+    provider = None
+    if model in config.models:
+        provider = config.clients[config.models[model].client].provider
     return SessionStatus(
         servers=servers_of(chat),
         model=model,
@@ -144,11 +145,9 @@ def estimated_budget(chat: McpToolChat, view: ToolView) -> Budget:
     """Estimate the cost of turns with a view and the chat's system prompt."""
     instructions = estimate_tokens(with_instructions("", view, chat.server_manager))
     # The default template is our own, and what a turn renders is cached.
-    system = (
-        chat.templates.render(DEFAULT_TEMPLATE, tools=view.offered)
-        if chat.system is None
-        else chat.system
-    )
+    system = chat.system
+    if system is None:
+        system = chat.templates.render(DEFAULT_TEMPLATE, tools=view.offered)
     budget = turn_budget(view, estimate_tokens(system) + instructions)
     return replace(budget, instructions=instructions)
 
@@ -168,7 +167,7 @@ def measure(chat: McpToolChat, config: Config) -> HostAudit:
         for name, status in chat.server_manager.statuses.items()
         if loaded.servers.get(name) != "off"
     ]
-    servers.sort(key=lambda server: -server.tokens)
+    servers.sort(key=attrgetter("tokens"), reverse=True)
     return HostAudit(
         source=config.path.name if config.path else "a config made in Python",
         servers=tuple(servers),
@@ -186,7 +185,7 @@ def _server(status: ServerStatus, tools: list[ToolTokens]) -> ServerTokens:
     return ServerTokens(
         server=status.name,
         state=status.state,
-        tools=tuple(sorted(tools, key=lambda each: -each.tokens)),
+        tools=tuple(sorted(tools, key=attrgetter("tokens"), reverse=True)),
         error=error,
         instructions=estimate_tokens(status.instructions),
         left_out=status.left_out,

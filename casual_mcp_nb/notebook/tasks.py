@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.content import ContentPart, ToolResult
@@ -33,7 +34,7 @@ from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.results import result_text_async, with_result
 from casual_mcp_nb.errors import UnknownNameError, UsageError
-from casual_mcp_nb.notebook.blocking import awaited, blocking, on_engine
+from casual_mcp_nb.notebook.blocking import awaited, blocking, on_engine, on_engine_told
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.open_questions import Questions
 from casual_mcp_nb.notebook.starting import ServerStarter
@@ -134,7 +135,7 @@ class TaskRegister:
             task.end(ended.status, result, "" if done else ended.text, ended.ended)
         entry = _Entry(task, turn, started.call_id)
         self._put(started.number, entry)
-        task.on_change = lambda _: self._changed(entry)
+        task.on_change = partial(self._changed, entry)
 
     def _make_room(self, entry: _Entry) -> None:
         """Give up a number that a resumed conversation has for another task."""
@@ -152,7 +153,7 @@ class TaskRegister:
         task = entry.task
         task.number = task.number or max(self.tasks, default=0) + 1
         self._put(task.number, entry)
-        task.on_change = lambda _: self._changed(entry)
+        task.on_change = partial(self._changed, entry)
         self._observers.changes.notify()
         return task.number
 
@@ -160,7 +161,7 @@ class TaskRegister:
         # A new dict, because other threads may be iterating over the old one.
         self.tasks = dict(sorted({**self.tasks, number: entry}.items()))
 
-    def _changed(self, entry: _Entry) -> None:
+    def _changed(self, entry: _Entry, _task: object = None) -> None:
         """Record a change of a task. On the engine's loop."""
         task = entry.task
         if task.is_over:
@@ -266,7 +267,7 @@ class SessionTasks(NamespaceList[ServerTask]):
             UsageError: There is no such task.
         """
         task = self._register.find(number)
-        await on_engine(lambda blocks: self._waited(task, seconds, blocks))
+        await on_engine_told(partial(self._waited, task, seconds))
         return _row(task)
 
     wait_async = awaited(wait)
@@ -287,7 +288,7 @@ class SessionTasks(NamespaceList[ServerTask]):
             UsageError: There is no such task, or it is still running after that time.
         """
         task = self._register.find(number)
-        if not await on_engine(lambda blocks: self._waited(task, seconds, blocks)):
+        if not await on_engine_told(partial(self._waited, task, seconds)):
             raise UsageError(
                 f"Task {number} is still running.", hint=f"To wait for it: %mcp tasks wait {number}"
             )
@@ -300,7 +301,7 @@ class SessionTasks(NamespaceList[ServerTask]):
             status="ok",
             seconds=_row(task).seconds,
         )
-        return await on_engine(lambda _: with_result(call, result))
+        return await on_engine(with_result(call, result))
 
     result_async = awaited(result)
 
@@ -320,7 +321,7 @@ class SessionTasks(NamespaceList[ServerTask]):
         """
         task = self._register.find(number)
         if not task.is_over:
-            await on_engine(lambda _: self._cancelled(task))
+            await on_engine(self._cancelled(task))
         return _row(task)
 
     cancel_async = awaited(cancel)

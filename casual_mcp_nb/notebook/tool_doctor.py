@@ -79,9 +79,9 @@ class ToolDoctor:
                 if ToolName(name, tool) not in names
             ]
             check = self._server_listed(status)
-            return ServerDiagnosis(
-                name, check, tuple(map(self._of_tool, names)) if check.state == "ok" else ()
-            )
+            if check.state != "ok":
+                return ServerDiagnosis(name, check, ())
+            return ServerDiagnosis(name, check, tuple(map(self._of_tool, names)))
         tools = self.view.catalog.matches(name)
         if len(tools) == 1:
             return self._of_tool(tools[0].tool_name)
@@ -204,9 +204,9 @@ class ToolDoctor:
             )
         check = server_check(status)
         if check.verdict == "ok" and status.state == "ready":
-            declared = (
-                "" if "tools" in status.capabilities else ", and does not declare that it has any"
-            )
+            declared = ""
+            if "tools" not in status.capabilities:
+                declared = ", and does not declare that it has any"
             return StageCheck(
                 "listed",
                 "stopped",
@@ -229,9 +229,9 @@ class ToolDoctor:
             )
             return StageCheck("selected", "stopped", finding, advice)
         name = tool_set_name(self.view.selection)
-        included = (
-            "all tools are selected" if name is None else f"toolset {shown(name)} includes it"
-        )
+        included = "all tools are selected"
+        if name is not None:
+            included = f"toolset {shown(name)} includes it"
         return StageCheck("selected", "ok", included)
 
     def _why_not_selected(self, tool: ToolSpec) -> Iterator[tuple[str, str]]:
@@ -300,11 +300,9 @@ class ToolDoctor:
             return StageCheck("searchable", "not needed", f"{why}, so it needs no search")
         total = count(len(view.deferred), "deferred tool")
         pattern = rf"(?:: |, ){re.escape(tool.name)}(?:, |$)"
-        unnamed = (
-            ""
-            if re.search(pattern, view.manifest, re.MULTILINE)
-            else ", but the manifest does not name it"
-        )
+        unnamed = ""
+        if not re.search(pattern, view.manifest, re.MULTILINE):
+            unnamed = ", but the manifest does not name it"
         how = f"deferred: {view.loader} finds it among {total}{unnamed}"
         if explanation is None:
             return StageCheck("searchable", "ok", how)
@@ -341,27 +339,22 @@ class ToolDoctor:
         loaded = tool.wire_name in self.view.loaded_by_name
         was_found = tool.tool_name in self._discovered_names
         if loaded or was_found:
-            how = (
-                "every request has it"
-                if loaded
-                else "a search has found it, so every further request has it"
-            )
-            cut = (
-                f", but it is too long for a model, so these parts were cut: {', '.join(tool.cuts)}"
-                if tool.cuts
-                else ""
-            )
+            how = "a search has found it, so every further request has it"
+            if loaded:
+                how = "every request has it"
+            cut = ""
+            if tool.cuts:
+                parts = ", ".join(tool.cuts)
+                cut = f", but it is too long for a model, so these parts were cut: {parts}"
             return StageCheck(
                 "sent",
                 "ok",
                 f"{how} as {tool.wire_name}{_why_renamed(tool)}{cut}{self._last_request(tool)}",
             )
         searches = sum(len(turn.searches) for turn in self.turns)
-        so_far = (
-            f", and {count(searches, 'search')} of this conversation did not return it"
-            if searches
-            else ""
-        )
+        so_far = ""
+        if searches:
+            so_far = f", and {count(searches, 'search')} of this conversation did not return it"
         advice = (
             f"To send it always, set servers.{tool.server}.defer_loading to false.{HERE}%mcp load"
             f" {tool.server}"
@@ -379,8 +372,11 @@ class ToolDoctor:
             yield f"model {name} has the tool_choice `none`, so it may call no tool", advice
         client = self.config.clients[model.client]
         dialect, refused = dialect_for(client), self.chat.models.refused_tools(self.model or "")
-        reason = admit(tool.definition, dialect).reason if dialect is not None else ""
-        reason = reason or (refused.reason_for(tool.definition) if refused is not None else "")
+        reason = ""
+        if dialect is not None:
+            reason = admit(tool.definition, dialect).reason
+        if not reason and refused is not None:
+            reason = refused.reason_for(tool.definition)
         if reason:
             advice = "Its author must correct the schema. Another provider may take it."
             yield f"it is left out for model {name}: {reason.rstrip('.')}", advice
@@ -434,11 +430,9 @@ class ToolDoctor:
         if set(calls) != {"denied"}:
             return StageCheck("called", "ok", finding)
         permission = last.permission
-        by = (
-            f"{_BY.get(permission.by, permission.by)}, policy: {permission.policy}"
-            if permission
-            else "unknown"
-        )
+        by = "unknown"
+        if permission:
+            by = f"{_BY.get(permission.by, permission.by)}, policy: {permission.policy}"
         consent, advice = self.chat.consent, "Each call needs your own approval."
         if consent.foreseen(tool) not in ONE_BY_ONE:
             advice = consent.how_to_allow(tool)
@@ -466,8 +460,6 @@ def _why_renamed(tool: ToolSpec) -> str:
     suffixed = re.fullmatch(r".*_[0-9a-f]{8}", tool.wire_name) and not tool.wire_name.endswith(
         plain[-9:]
     )
-    return (
-        " (with a suffix: another tool would have the same name)"
-        if suffixed
-        else " (with characters that providers accept)"
-    )
+    if suffixed:
+        return " (with a suffix: another tool would have the same name)"
+    return " (with characters that providers accept)"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack, overload
 
 from pydantic import ValidationError
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import Config, EmbeddingConfig, ToolSetConfig
 from casual_mcp_nb.base.displayable import Namespace
 from casual_mcp_nb.base.files import write_text
@@ -315,9 +316,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             )
         if mocked:
             return Permission("mock", definition=tool.digest)
-        return await self._chat.consent.permission(
-            tool, dict(arguments), lambda _: None, lambda _: None
-        )
+        return await self._chat.consent.permission(tool, dict(arguments), ignore, ignore)
 
     @property
     def calls(self) -> DirectCalls:
@@ -510,14 +509,13 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             )
         elif tool not in loaded:
             names = ", ".join(str(each.tool_name) for each in loaded)
+            hint = "Nothing was loaded. To exclude a tool, use selection.tools_off."
+            if names:
+                hint = f"Loaded: {names}."
             raise UsageError(
                 f"Tool {shown(str(tool.tool_name))} was not loaded by a search in this"
                 " conversation.",
-                hint=(
-                    f"Loaded: {names}."
-                    if names
-                    else "Nothing was loaded. To exclude a tool, use selection.tools_off."
-                ),
+                hint=hint,
             )
         for turn in self._runner.turns:
             for step in turn.steps:
@@ -659,9 +657,9 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             )
         index = await self.searchable(all_tools, query)
         meaning = self._chat.tools.meaning
-        results = index.find(
-            query, self._chat.selection.max_search_results if k is None else k, server
-        )
+        if k is None:
+            k = self._chat.selection.max_search_results
+        results = index.find(query, k, server)
         note = meaning.state if meaning is not None and results.ranked_by == "words" else ""
         return replace(
             results, note=note, why_not=partial(_why_not, results, index, self._chat.current_view())
@@ -690,9 +688,7 @@ def _why_not(
     if tool.tool_name in {searched.tool_name for searched in index.tools}:
         return results.why_not(str(tool.tool_name))
     loaded = tool.wire_name in view.loaded_by_name
-    skipped = (
-        "Already loaded, so search skips it."
-        if loaded
-        else "The selection leaves it out, so search skips it."
-    )
+    skipped = "The selection leaves it out, so search skips it."
+    if loaded:
+        skipped = "Already loaded, so search skips it."
     return Explanation(tool, results.query, 0.0, None, results.cut, (), (), skipped=skipped)

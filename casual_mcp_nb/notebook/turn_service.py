@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mappi
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from casual_mcp_nb.base.config import Config
@@ -36,7 +37,7 @@ from casual_mcp_nb.engine.setup import TurnSetup
 from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import CassetteMismatchError, UsageError, brief, shown
 from casual_mcp_nb.notebook.apps import SessionApps
-from casual_mcp_nb.notebook.blocking import on_engine, run, wait
+from casual_mcp_nb.notebook.blocking import drive_awaited, drive_blocking, on_engine_told
 from casual_mcp_nb.notebook.caller import notebook_shell
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.live import Echo, LiveOutput, ShownTurn, check_echo
@@ -126,7 +127,7 @@ class TurnService:
                 if draw is not None:
                     draw(event)
                 if live is not None and isinstance(event, ToolStarted) and event.app:
-                    live.in_cell(lambda: self._apps.show(turn))
+                    live.in_cell(partial(self._apps.show, turn))
 
             setup = TurnSetup(
                 options=turn_options,
@@ -136,10 +137,10 @@ class TurnService:
             )
 
             def work(blocks: bool) -> Coroutine[Any, Any, Turn]:
-                channel: Channel = "input" if blocks else self._questions.channel_of_awaited_cells()
+                channel = self._channel(blocks)
                 return self.run_turn(setup, prompt, options.get("attach"), channel, index)
 
-            turn = await on_engine(work)
+            turn = await on_engine_told(work)
         if shows_apps:
             self._apps.show(turn)
         return turn
@@ -391,9 +392,8 @@ class TurnService:
         """
         turn_options, turns = self.turn_options(options), list(self.runner.turns)
         with self._starter.shown():
-            turn, catalog = await on_engine(
-                self._asking(lambda: self._plan(prompt, turn_options, options.get("attach"), turns))
-            )
+            work = self._plan(prompt, turn_options, options.get("attach"), turns)
+            turn, catalog = await on_engine_told(partial(self._asking, work))
         turn.raise_for_status()
         custom = [tool.spec for tool in self._chat.tools.custom]
         calls = planned_calls(turn, catalog, custom, self._chat.server_manager.worker)
@@ -401,9 +401,8 @@ class TurnService:
 
         async def steps(chosen: Sequence[PlannedCall]) -> ToolCalls:
             self.check_open()
-            return ToolCalls(
-                await on_engine(self._asking(lambda: self._run_planned(chosen, turn_options, step)))
-            )
+            work = self._run_planned(chosen, turn_options, step)
+            return ToolCalls(await on_engine_told(partial(self._asking, work)))
 
         async def go_on(echo: Echo) -> Turn:
             if list(map(id, self.runner.turns)) != list(map(id, turns)):
@@ -418,14 +417,19 @@ class TurnService:
             recorded = resumed(turn, calls)
             return await self.chat(recorded.prompt_messages, given, echo, recorded=recorded)
 
-        return PlannedCalls(
-            turn,
-            calls,
-            lambda chosen: run(self._engine, steps(chosen)),
-            lambda chosen: wait(self._engine, steps(chosen)),
-            lambda echo: run(self._engine, go_on(echo)),
-            lambda echo: wait(self._engine, go_on(echo)),
-        )
+        def run(chosen: Sequence[PlannedCall]) -> ToolCalls:
+            return drive_blocking(self._engine, steps(chosen))
+
+        async def run_async(chosen: Sequence[PlannedCall]) -> ToolCalls:
+            return await drive_awaited(self._engine, steps(chosen))
+
+        def go_on_blocking(echo: Echo) -> Turn:
+            return drive_blocking(self._engine, go_on(echo))
+
+        async def go_on_async(echo: Echo) -> Turn:
+            return await drive_awaited(self._engine, go_on(echo))
+
+        return PlannedCalls(turn, calls, run, run_async, go_on_blocking, go_on_async)
 
     async def _plan(
         self, prompt: Prompt, options: TurnOptions, attach: Any, turns: Sequence[Turn]
@@ -459,20 +463,13 @@ class TurnService:
             self._tools.recorded.add(at, call)
         return calls_run
 
-    def _asking(
-        self, work: Callable[[], Coroutine[Any, Any, T]]
-    ) -> Callable[[bool], Coroutine[Any, Any, T]]:
-        """Wrap work for `on_engine` so that its questions are asked in the cell that waits for
-        it.
-        """
+    def _channel(self, blocks: bool) -> Channel:
+        return "input" if blocks else self._questions.channel_of_awaited_cells()
 
-        async def asking(channel: Channel) -> T:
-            async with self._questions.prompt_on(channel):
-                return await work()
-
-        return lambda blocks: asking(
-            "input" if blocks else self._questions.channel_of_awaited_cells()
-        )
+    async def _asking(self, work: Coroutine[Any, Any, T], blocks: bool) -> T:
+        """Do work whose questions are asked in the cell that waits for it."""
+        async with self._questions.prompt_on(self._channel(blocks)):
+            return await work
 
     @contextmanager
     def _shown(self, echo: Echo, stream: bool | None) -> Iterator[tuple[Turn, LiveOutput | None]]:
@@ -482,11 +479,9 @@ class TurnService:
         check_echo(echo)
         shell = notebook_shell() if echo != "none" else None
         turn: Any = ShownTurn(Trace(), shell) if shell else Turn(Trace())
-        live = (
-            LiveOutput(self._engine, turn, echo, streamed=stream is not False)
-            if shell and echo != "none"
-            else None
-        )
+        live = None
+        if shell and echo != "none":
+            live = LiveOutput(self._engine, turn, echo, streamed=stream is not False)
         try:
             yield turn, live
         finally:

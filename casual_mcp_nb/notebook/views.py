@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from casual_mcp_nb.base.config import Strategy, ToolSetConfig, option_limits
 from casual_mcp_nb.base.selection import Mode, Selection
@@ -38,6 +38,7 @@ from casual_mcp_nb.display.view import (
     Bar,
     Block,
     Cell,
+    Column,
     DisplayLimits,
     KeyValues,
     Line,
@@ -79,10 +80,12 @@ _FINDERS: dict[Strategy, str] = {"search": "search_tools", "browse": "the browse
 
 
 def _discovery_state(session: SessionStatus) -> str:
-    state = (
-        f"on: {_STRATEGIES[session.strategy]}" if session.discovery else "off: nothing is deferred"
-    )
-    return state if session.auto is None else f"{state} ({auto_words(session.auto)})"
+    state = "off: nothing is deferred"
+    if session.discovery:
+        state = f"on: {_STRATEGIES[session.strategy]}"
+    if session.auto is not None:
+        state = f"{state} ({auto_words(session.auto)})"
+    return state
 
 
 def auto_words(threshold: float) -> str:
@@ -115,20 +118,19 @@ def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
         )
     finders = offered_words(session.offered, session.deferred, session.strategy)
     tools, unlisted = session.offered + session.deferred, unlisted_words(servers)
-    known = f"{words.count(tools, 'tool')}; sent with every request: {finders}"
-    sent = "; ".join([known, *unlisted] if tools or not unlisted else unlisted)
-    price = _definition_words(session.tokens, session.undeferred_tokens)
-    part = fraction(session.tokens, session.undeferred_tokens) if session.deferred else None
-    hint = "" if session.turns else in_words_of("Ask with %%mcp, or look around with %mcp explore.")
-    blocks: list[Block] = [
-        KeyValues(
-            (
-                ("Tools", sent),
-                *((("Tool definitions", Bar(price, part)),) if session.tokens else ()),
-                model,
-            )
-        ),
-        *([Line(None, (hint,))] if hint else []),
+    sent = list(unlisted)
+    if tools or not unlisted:
+        sent.insert(0, f"{words.count(tools, 'tool')}; sent with every request: {finders}")
+    facts: list[tuple[str, Cell]] = [("Tools", "; ".join(sent)), model]
+    if session.tokens:
+        price = _definition_words(session.tokens, session.undeferred_tokens)
+        part = fraction(session.tokens, session.undeferred_tokens) if session.deferred else None
+        facts.insert(1, ("Tool definitions", Bar(price, part)))
+    blocks: list[Block] = [KeyValues(tuple(facts))]
+    if not session.turns:
+        hint = in_words_of("Ask with %%mcp, or look around with %mcp explore.")
+        blocks.append(Line(None, (hint,)))
+    blocks += [
         *failures(servers, limits),
         Section(
             "Servers",
@@ -151,10 +153,9 @@ def offered_words(offered: int, deferred: int, strategy: Strategy) -> str:
 
 
 def _definition_words(now: int, undeferred: int) -> str:
-    whole = words.tokens(undeferred, "estimated")
-    return (
-        whole if now == undeferred else f"{words.about(now, 'estimated')} of {undeferred:,} tokens"
-    )
+    if now == undeferred:
+        return words.tokens(undeferred, "estimated")
+    return f"{words.about(now, 'estimated')} of {undeferred:,} tokens"
 
 
 def budget_section(budget: Budget | None) -> tuple[Section, ...]:
@@ -176,32 +177,19 @@ def models_view(models: Models, limits: DisplayLimits) -> View:
     one.
     """
     templates = any(row.template for row in models.rows)
-    rows = tuple(
-        (
-            Name(row.name),
-            row.provider,
-            PLANNER if row.provider == "offline" else row.model,
-            row.client,
-            row.key,
-            Status("● default", "busy") if row.default else "",
-            *([row.template or ""] if templates else []),
-        )
-        for row in models.rows[: limits.rows]
-    )
-    names = (
-        "Name",
-        "Provider",
-        "Model",
-        "Client",
-        "Key",
-        "Default",
-        *(["Template"] if templates else []),
-    )
-    table = Table(columns(*names), rows, len(models) - len(rows))
+    names = ["Name", "Provider", "Model", "Client", "Key", "Default"]
+    if templates:
+        names.append("Template")
+    rows: list[tuple[Cell, ...]] = []
+    for row in models.rows[: limits.rows]:
+        model = PLANNER if row.provider == "offline" else row.model
+        default = Status("● default", "busy") if row.default else ""
+        cells = (Name(row.name), row.provider, model, row.client, row.key, default)
+        rows.append((*cells, row.template or "") if templates else cells)
     return View(
         "models",
         "Models",
-        (table if rows else TextBlock("None."),),
+        (_table(columns(*names), rows, len(models)),),
         note=words.count(len(models), "model"),
     )
 
@@ -211,27 +199,29 @@ def clients_view(clients: Clients, limits: DisplayLimits) -> View:
     differ.
     """
     differ = len({row.timeout for row in clients.rows}) > 1
-    rows = tuple(
-        (
-            *(
-                Name(row.name),
-                row.provider,
-                row.address or "provider default",
-                row.key,
-                ", ".join(row.models) or "none",
-            ),
-            *([f"{row.timeout:g} s"] if differ else []),
-        )
-        for row in clients.rows[: limits.rows]
-    )
-    names = ("Client", "Provider", "Address", "Key", "Models", *(["Timeout"] if differ else []))
-    table = Table(columns(*names), rows, len(clients) - len(rows))
+    names = ["Client", "Provider", "Address", "Key", "Models"]
+    if differ:
+        names.append("Timeout")
+    rows: list[tuple[Cell, ...]] = []
+    for row in clients.rows[: limits.rows]:
+        address, models = row.address or "provider default", ", ".join(row.models) or "none"
+        cells = (Name(row.name), row.provider, address, row.key, models)
+        rows.append((*cells, f"{row.timeout:g} s") if differ else cells)
     return View(
         "clients",
         "Clients",
-        (table if rows else TextBlock("None."),),
+        (_table(columns(*names), rows, len(clients)),),
         note=words.count(len(clients), "client"),
     )
+
+
+def _table(
+    heads: tuple[Column, ...], rows: Sequence[tuple[Cell, ...]], total: int
+) -> Table | TextBlock:
+    """Show the first rows of so many, or that there are none."""
+    if not rows:
+        return TextBlock("None.")
+    return Table(heads, tuple(rows), total - len(rows))
 
 
 def discovery_words(selection: Selection) -> str:
@@ -241,18 +231,22 @@ def discovery_words(selection: Selection) -> str:
     return "on" if selection.discovery else "off: nothing is deferred"
 
 
+def _tool_set_of(selection: Selection) -> str:
+    if isinstance(selection.tool_set, ToolSetConfig):
+        return tool_set_words("Custom (unsaved)")
+    return tool_set_words(selection.tool_set)
+
+
 def selection_view(selection: Selection, limits: DisplayLimits) -> View:
     """Show the person's choices: toolset, server modes, discovery."""
-    tool_set = selection.tool_set
     off = list(selection.tools_off)
-    spared = f", except {', '.join(selection.always_loaded)}" if selection.always_loaded else ""
+    defers_all = "yes" if selection.defer_all else "no"
+    if selection.defer_all and selection.always_loaded:
+        defers_all = f"yes, except {', '.join(selection.always_loaded)}"
     facts: list[tuple[str, Cell]] = [
-        (
-            "Toolset",
-            tool_set_words("Custom (unsaved)" if isinstance(tool_set, ToolSetConfig) else tool_set),
-        ),
+        ("Toolset", _tool_set_of(selection)),
         ("Discovery", discovery_words(selection)),
-        ("Defer every server", f"yes{spared}" if selection.defer_all else "no"),
+        ("Defer every server", defers_all),
         ("How the model finds tools", selection.strategy),
         ("Delivery of search results", selection.delivery),
         *(
@@ -318,18 +312,17 @@ def diagnosis_view(diagnosis: Diagnosis, limits: DisplayLimits) -> View:
     """Show the findings, part by part, with their remedies."""
     bad = sum(finding.verdict == "fail" for finding in diagnosis)
     doubtful = sum(finding.verdict == "warn" for finding in diagnosis)
-    mark = (
-        Status("✗ problems found", "bad") if bad else Status("✓ all required checks passed", "good")
-    )
+    mark = Status("✓ all required checks passed", "good")
+    if bad:
+        mark = Status("✗ problems found", "bad")
     problems = [finding for finding in diagnosis if finding.verdict != "ok"]
     passed = [finding for finding in diagnosis if finding.verdict == "ok"]
-    well = Section(
-        f"✓ {words.count(len(passed), 'check')} passed", (_findings(passed, limits),), fold="closed"
-    )
-    blocks: list[Block] = [
-        *([_findings(problems, limits)] if problems else []),
-        *([well] if passed else []),
-    ]
+    blocks: list[Block] = []
+    if problems:
+        blocks.append(_findings(problems, limits))
+    if passed:
+        title = f"✓ {words.count(len(passed), 'check')} passed"
+        blocks.append(Section(title, (_findings(passed, limits),), fold="closed"))
     note = (
         f"{words.count(len(diagnosis), 'check')}, {words.count(bad, 'failure')},"
         f" {words.count(doubtful, 'warning')}"
@@ -370,7 +363,9 @@ def tool_diagnosis_view(diagnosis: ToolDiagnosis, limits: DisplayLimits) -> View
         columns("Stage", "State", "Details"),
         tuple((check.stage, _STAGES[check.state], check.found) for check in diagnosis.stages),
     )
-    blocks: list[Block] = [KeyValues(tuple(facts)), table] if facts else [table]
+    blocks: list[Block] = [table]
+    if facts:
+        blocks.insert(0, KeyValues(tuple(facts)))
     advice = diagnosis.end.advice
     if advice:
         blocks.append(TextBlock(advice, label="Remedy"))
@@ -393,7 +388,8 @@ def server_diagnosis_view(diagnosis: ServerDiagnosis, limits: DisplayLimits) -> 
         blocks: list[Block] = [
             KeyValues((("Listed", _STAGES[listed.state]), ("Details", listed.found)))
         ]
-        blocks += [TextBlock(listed.advice, label="Remedy")] if listed.advice else []
+        if listed.advice:
+            blocks.append(TextBlock(listed.advice, label="Remedy"))
         return View(
             "server-diagnosis", diagnosis.server, tuple(blocks), mark=Status("✗ not listed", "bad")
         )
@@ -404,9 +400,9 @@ def server_diagnosis_view(diagnosis: ServerDiagnosis, limits: DisplayLimits) -> 
     )
     table = Table(columns("Tool", "Ends at", "Details", "Remedy"), rows, len(tools) - len(rows))
     stopped = sum(tool.stopped is not None for tool in tools)
-    mark = (
-        Status(f"✗ {stopped:,} stopped", "bad") if stopped else Status("✓ none is stopped", "good")
-    )
+    mark = Status("✓ none is stopped", "good")
+    if stopped:
+        mark = Status(f"✗ {stopped:,} stopped", "bad")
     return View(
         "server-diagnosis",
         diagnosis.server,
@@ -419,16 +415,10 @@ def server_diagnosis_view(diagnosis: ServerDiagnosis, limits: DisplayLimits) -> 
 def _mark(diagnosis: ToolDiagnosis) -> Status:
     stopped = diagnosis.stopped
     if stopped is not None:
-        return (
-            Status(f"✗ not {stopped.stage}", "bad")
-            if stopped.stage != "called"
-            else Status("✗ denied", "bad")
-        )
-    return (
-        Status("✓ called", "good")
-        if diagnosis.ends_at is None
-        else Status(f"… not {diagnosis.ends_at} yet", "busy")
-    )
+        return Status("✗ denied" if stopped.stage == "called" else f"✗ not {stopped.stage}", "bad")
+    if diagnosis.ends_at is None:
+        return Status("✓ called", "good")
+    return Status(f"… not {diagnosis.ends_at} yet", "busy")
 
 
 _STATES: dict[TrustState, Status] = {
@@ -521,23 +511,14 @@ def consent_view(consent: ConsentStatus, limits: DisplayLimits) -> View:
     """Show the accepted config, the policies that ask, and the tools whose definition has
     changed.
     """
+    servers, calls = "may start", "ask according to their policies"
+    if not consent.accepted:
+        servers = "ask before they start, if you have not accepted them"
+    if consent.strict:
+        calls = "every call asks, unless its policy is never"
     facts: list[tuple[str, Cell]] = [
-        (
-            "Servers",
-            (
-                "may start"
-                if consent.accepted
-                else "ask before they start, if you have not accepted them"
-            ),
-        ),
-        (
-            "Calls",
-            (
-                "every call asks, unless its policy is never"
-                if consent.strict
-                else "ask according to their policies"
-            ),
-        ),
+        ("Servers", servers),
+        ("Calls", calls),
         ("Step mode", "on" if consent.step_mode else "off"),
         ("Calls so far", words.number(consent.calls)),
     ]
@@ -560,21 +541,18 @@ def consent_view(consent: ConsentStatus, limits: DisplayLimits) -> View:
 def host_audit_view(audit: HostAudit, limits: DisplayLimits) -> View:
     """Show each server's and tool's cost, and the saving by deferring."""
     tools = sum(len(server.tools) for server in audit)
-    blocks: list[Block] = [TextBlock("None.")] if not audit.servers else []
+    blocks: list[Block] = []
     if tools:
         instructions = sum(server.instructions for server in audit)
-        price = (
+        price: list[tuple[str, Cell]] = [
             ("Sent with every request", words.tokens(audit.tokens, "estimated")),
             ("If every tool were deferred", words.tokens(audit.deferred_tokens, "estimated")),
             *saving_row(audit.deferred_tokens, audit.tokens),
-            *(
-                (("Server instructions", words.tokens(instructions, "estimated")),)
-                if instructions
-                else ()
-            ),
-        )
-        blocks.append(KeyValues(price))
-    blocks += [_audited_servers(audit, limits)] if audit.servers else []
+        ]
+        if instructions:
+            price.append(("Server instructions", words.tokens(instructions, "estimated")))
+        blocks.append(KeyValues(tuple(price)))
+    blocks.append(_audited_servers(audit, limits))
     blocks += budget_section(audit.budget)
     blocks += [
         failure(each.server, each.state, each.error, each.stderr_tail)
@@ -604,26 +582,20 @@ def host_audit_view(audit: HostAudit, limits: DisplayLimits) -> View:
     return View("host-audit", f"Cost of {audit.source}", tuple(blocks), note=note)
 
 
-def _audited_servers(audit: HostAudit, limits: DisplayLimits) -> Table:
-    rows = tuple(
-        (
-            Name(server.server),
-            STATES[server.state],
-            words.number(None if server.error else len(server.tools)),
-            (
-                ""
-                if server.error
-                else Bar(
-                    words.about(server.tokens, "estimated"), fraction(server.tokens, audit.tokens)
-                )
-            ),
-            "" if server.error or not audit.tokens else words.percent(server.tokens / audit.tokens),
-        )
-        for server in audit.servers[: limits.rows]
-    )
-    return Table(
-        columns("Server", "State", "Tools #", "Tokens", "Share #"), rows, len(audit) - len(rows)
-    )
+def _audited_servers(audit: HostAudit, limits: DisplayLimits) -> Table | TextBlock:
+    rows: list[tuple[Cell, ...]] = []
+    for server in audit.servers[: limits.rows]:
+        count, share = words.number(None), ""
+        tokens: Cell = ""
+        if not server.error:
+            count = words.number(len(server.tools))
+            part = fraction(server.tokens, audit.tokens)
+            tokens = Bar(words.about(server.tokens, "estimated"), part)
+            if audit.tokens:
+                share = words.percent(server.tokens / audit.tokens)
+        rows.append((Name(server.server), STATES[server.state], count, tokens, share))
+    heads = columns("Server", "State", "Tools #", "Tokens", "Share #")
+    return _table(heads, rows, len(audit))
 
 
 def _tools(server: ServerTokens, total: int, limit: int) -> Section:
@@ -634,25 +606,17 @@ def _tools(server: ServerTokens, total: int, limit: int) -> Section:
         )
         for each in server.tools[:limit]
     )
-    left_out = (
-        TextBlock(
-            "\n".join(f"{name}: {why}" for name, why in server.left_out.items()),
-            label="Cannot be used",
-        ),
-    )
     note = f"{words.count(len(server.tools), 'tool')}, {words.tokens(server.tokens, 'estimated')}"
-    table = Table(columns("Tool", "Tokens"), rows, len(server.tools) - len(rows))
-    return Section(
-        server.server, (table, *(left_out if server.left_out else ())), note=note, fold="closed"
-    )
+    blocks: list[Block] = [Table(columns("Tool", "Tokens"), rows, len(server.tools) - len(rows))]
+    if server.left_out:
+        lines = "\n".join(f"{name}: {why}" for name, why in server.left_out.items())
+        blocks.append(TextBlock(lines, label="Cannot be used"))
+    return Section(server.server, tuple(blocks), note=note, fold="closed")
 
 
 def exploration_view(exploration: ExplorerSnapshot, limits: DisplayLimits) -> View:
     """Show which tools the model sees, by server, their cost, and the manifest for the rest."""
     selection, manifest = exploration.selection, exploration.manifest
-    tool_set = (
-        "Custom (unsaved)" if isinstance(selection.tool_set, ToolSetConfig) else selection.tool_set
-    )
     off = list(selection.tools_off)
     facts: list[tuple[str, Cell]] = [
         (
@@ -663,7 +627,7 @@ def exploration_view(exploration: ExplorerSnapshot, limits: DisplayLimits) -> Vi
                 track=True,
             ),
         ),
-        ("Toolset", tool_set_words(tool_set)),
+        ("Toolset", _tool_set_of(selection)),
         ("Discovery", _discovery_rules(selection)),
     ]
     if off:
@@ -695,7 +659,9 @@ def _discovery_rules(selection: Selection) -> str:
         f"{discovery_words(selection)}, by {selection.strategy}, up to"
         f" {words.count(selection.max_search_results, 'result')}"
     )
-    return f"{how}, every server deferred" if selection.defer_all else how
+    if selection.defer_all:
+        how = f"{how}, every server deferred"
+    return how
 
 
 def _explored_servers(exploration: ExplorerSnapshot, limits: DisplayLimits) -> tuple[Section, ...]:
@@ -710,7 +676,9 @@ def _explored_servers(exploration: ExplorerSnapshot, limits: DisplayLimits) -> t
         rows = tuple(_explored_tool(exploration, tool) for tool in tools[: min(left, limits.rows)])
         left -= len(rows)
         mode = exploration.servers.modes.get(name, "loaded")
-        state = STATES[status.state] if status.state != "ready" else Status(mode, _MODES[mode])
+        state = Status(mode, _MODES[mode])
+        if status.state != "ready":
+            state = STATES[status.state]
         price = words.about(status.tokens, "estimated")
         sections.append(
             Section(
@@ -729,8 +697,9 @@ def _explored_servers(exploration: ExplorerSnapshot, limits: DisplayLimits) -> t
                 brief=True,
             )
         )
-    hidden = len(exploration.servers) - len(sections)
-    return (*sections, *([Section(f"{words.count(hidden, 'server')} more", ())] if hidden else []))
+    if hidden := len(exploration.servers) - len(sections):
+        sections.append(Section(f"{words.count(hidden, 'server')} more", ()))
+    return tuple(sections)
 
 
 _MODES: Mapping[Mode, Tone] = {"loaded": "good", "deferred": "busy", "off": "quiet"}
@@ -758,10 +727,10 @@ def cassette_view(overview: CassetteOverview, _limits: DisplayLimits) -> View:
     ]
     if state.doing == "replaying":
         rows.append(("Not made yet", f"{state.unplayed:,}"))
-    problem = (TextBlock(state.problem),) if state.problem else ()
-    return View(
-        "cassette", "Cassette", (KeyValues(tuple(rows)), *problem), mark=Status(state.doing, "busy")
-    )
+    blocks: list[Block] = [KeyValues(tuple(rows))]
+    if state.problem:
+        blocks.append(TextBlock(state.problem))
+    return View("cassette", "Cassette", tuple(blocks), mark=Status(state.doing, "busy"))
 
 
 _APP_STATES: Mapping[str, tuple[str, Tone]] = {
@@ -783,8 +752,9 @@ def app_view(app: App, limits: DisplayLimits) -> View:
     if app.value is not None:
         facts.append(("Value", pretty(app.value, indent=None)))
     section = call_section(app.call, False, limits.text, ImageBudget(limits.images), fold=False)
-    blocks: list[Block] = [KeyValues(tuple(facts))] if facts else []
-    blocks += section.blocks
+    blocks = list(section.blocks)
+    if facts:
+        blocks.insert(0, KeyValues(tuple(facts)))
     if app.messages and app.status != "shown":
         blocks.append(Section("Messages", (_app_messages(app.messages, limits),), fold="closed"))
     return View(
@@ -818,16 +788,11 @@ def app_message_view(message: AppMessage, limits: DisplayLimits) -> View:
 def apps_view(apps: Apps, limits: DisplayLimits) -> View:
     """Show the apps of a session, the newest last."""
     visible = apps.apps[-limits.rows :]
-    rows = tuple(
-        (
-            str(number),
-            Name(str(app.tool)),
-            Status(*_APP_STATES[app.status]),
-            app.problem or ("" if app.value is None else pretty(app.value, indent=None)),
-        )
-        for number, app in enumerate(visible, len(apps) - len(visible))
-    )
-    table = Table(columns("Number", "Tool", "Page", "Value"), rows, len(apps) - len(visible))
-    return View(
-        "apps", "Apps", (table if rows else TextBlock("None."),), note=words.count(len(apps), "app")
-    )
+    rows: list[tuple[Cell, ...]] = []
+    for number, app in enumerate(visible, len(apps) - len(visible)):
+        value = app.problem
+        if not value and app.value is not None:
+            value = pretty(app.value, indent=None)
+        rows.append((str(number), Name(str(app.tool)), Status(*_APP_STATES[app.status]), value))
+    table = _table(columns("Number", "Tool", "Page", "Value"), rows, len(apps))
+    return View("apps", "Apps", (table,), note=words.count(len(apps), "app"))

@@ -296,16 +296,13 @@ class WrittenCell(Displayable):
                 ),
             )
         heads = heads_of(variables, _variables()) if variables else ""
-        parts = (
-            [_EDITED.format(code=self.code.rstrip("\n") + "\n")]
-            if self.code != self._written
-            else []
-        )
-        parts.append(
-            problem[:MAX_ERROR]
-            if problem
-            else f"The cell failed:\n{error_text(self.error, self.code)}"
-        )
+        parts = []
+        if self.code != self._written:
+            parts.append(_EDITED.format(code=self.code.rstrip("\n") + "\n"))
+        if problem:
+            parts.append(problem[:MAX_ERROR])
+        else:
+            parts.append(f"The cell failed:\n{error_text(self.error, self.code)}")
         parts += [_VARIABLES.format(heads=heads)] if heads else []
         prompt = self._writer.masked(_FAILED.format(problem="\n".join(parts)))
         cell = await self._writer.starter.run_shown(
@@ -340,10 +337,11 @@ class _InsertedCells:
                 ids[:] = [id] if id else []
                 error = result.error_before_exec or result.error_in_exec
                 cell._edit(text)
-                cell.error = None if isinstance(error, KeyboardInterrupt) else error
-                cell.state = (
-                    "ok" if error is None else "stopped" if cell.error is None else "failed"
-                )
+                cell.error, cell.state = error, "failed"
+                if error is None:
+                    cell.state = "ok"
+                elif isinstance(error, KeyboardInterrupt):
+                    cell.error, cell.state = None, "stopped"
                 return
 
 
@@ -634,7 +632,7 @@ def error_text(error: BaseException | None, code: str) -> str:
 
 def _variables() -> dict[str, Any]:
     ipython = shell()
-    namespace: dict[str, Any] = (
-        ipython.user_ns if ipython is not None else vars(sys.modules["__main__"])
-    )
+    namespace: dict[str, Any] = vars(sys.modules["__main__"])
+    if ipython is not None:
+        namespace = ipython.user_ns
     return namespace

@@ -467,12 +467,14 @@ def api(
                 DeniedTool(tool=str(each.tool), reason=each.reason, option=each.option)
                 for each in turns.denied_in(turn)
             ]
-            return {
+            document = {
                 "messages": [message_fields(message) for message in messages],
                 "response": turn.answer,
                 **stats,
-                **({"denied": [each.model_dump() for each in denied]} if denied else {}),
             }
+            if denied:
+                document["denied"] = [each.model_dump() for each in denied]
+            return document
 
         if _wants_events(request):
             return EventStream(

@@ -46,14 +46,14 @@ class Endpoint(Displayable, ABC):
         Closing twice is allowed.
         """
         if not self._engine.inherited:
-            await on_engine(self.end)
+            await on_engine(self.end())
 
     close_async = awaited(close)
 
     @blocking
     async def wait(self) -> None:
         """Wait until it has ended: closed by another thread, or with the session."""
-        await on_engine(lambda _: self._ended.wait())
+        await on_engine(self._ended.wait())
 
     wait_async = awaited(wait)
 
@@ -65,7 +65,7 @@ class Endpoint(Displayable, ABC):
             await self.end()
             raise
 
-    async def end(self, _: bool = False) -> None:
+    async def end(self) -> None:
         """End it, on the engine's loop, see `close`."""
         if self._ending.is_set():
             await self._ended.wait()

@@ -11,6 +11,7 @@ from pydantic import SecretStr
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from casual_mcp_nb.base.callbacks import ignore_outcome
 from casual_mcp_nb.base.service import ServedTools
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.options import TurnOptions
@@ -56,7 +57,7 @@ async def serve_stdio(
     )
     # The host continues while the servers connect; the first tool list waits for them.
     starting = asyncio.create_task(starter.view())
-    starting.add_done_callback(lambda task: task.cancelled() or task.exception())
+    starting.add_done_callback(ignore_outcome)
     try:
         async with stdio_server() as (received, sent):
             await serve_dual_era_loop(
@@ -97,14 +98,14 @@ async def open_endpoint(
         )
     secret = checked_token(token, host)
     del token
-    await on_engine(lambda _: starter.view())
+    await on_engine(starter.view())
     served = ToolServer(starter, observers, engine, options, approval, plain_names=plain_names)
     try:
         endpoint = McpEndpoint(
             served, engine, host, port, token=secret, hosts=hosts, origins=origins, owner=owner
         )
         begin(endpoint)
-        await on_engine(lambda _: endpoint.begin())
+        await on_engine(endpoint.begin())
     except BaseException:
         served.close()
         raise

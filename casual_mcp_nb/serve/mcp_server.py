@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import operator
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import Token
@@ -751,18 +752,16 @@ class _Reports(_Outbox):
     """Sends the progress and a call's log messages, in order."""
 
     def __init__(self, call: HostCall) -> None:
-        super().__init__(lambda send: send())
+        super().__init__(operator.call)
         self._call = call
 
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        self.add(lambda: self._call.context.session.report_progress(progress, total, message))
+        session = self._call.context.session
+        self.add(partial(session.report_progress, progress, total, message))
 
     def log(self, message: mcp.LoggingMessageNotification) -> None:
-        self.add(
-            lambda: self._call.context.session.send_notification(
-                message, self._call.context.request_id
-            )
-        )
+        context = self._call.context
+        self.add(partial(context.session.send_notification, message, context.request_id))
 
 
 _Source = tuple[str, str, Callable[[], Awaitable[Any]]]

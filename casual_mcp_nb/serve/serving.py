@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
@@ -98,7 +99,7 @@ async def open_service(
     secret = checked_token(token, host)
     del token
     overrides = checked_overrides(approval, parts.chat.server_manager.names)
-    await on_engine(lambda _: _ready(parts))
+    await on_engine(_ready(parts))
     turns = ServedTurns(
         parts.chat,
         limits,
@@ -121,7 +122,7 @@ async def open_service(
         parts, listener, turns, host, bound.getsockname()[1], TOKEN_VARIABLE if secret else None
     )
     begin(service)
-    await on_engine(lambda _: service.begin())
+    await on_engine(service.begin())
     return service
 
 
@@ -344,16 +345,15 @@ class SessionServe(Namespace):
         resolve_tool_set(tool_set, self._parts.chat.tool_sets)
         self._parts.starter.require_trust()
         parts = (self._parts.starter, self._parts.observers, self._engine, options, approval)
-        await on_engine(lambda _: serve_stdio(*parts, plain_names=plain_names))
+        await on_engine(serve_stdio(*parts, plain_names=plain_names))
 
     stdio_async = awaited(stdio)
 
     @property
     def now(self) -> ServedAddresses:
         """Where the session is served now."""
-        open_ones = sorted(
-            (each for each in self._endpoints if not each.closed), key=lambda each: each.url
-        )
+        open_ones = [each for each in self._endpoints if not each.closed]
+        open_ones.sort(key=attrgetter("url"))
         return ServedAddresses(tuple(each.status for each in open_ones))
 
     async def _before_serving(
@@ -363,12 +363,10 @@ class SessionServe(Namespace):
         environment if not given.
         """
         self._parts.turn_service.check_open()
-        for endpoint in [
-            each
-            for each in self._endpoints
-            if each.closed or (each.host, each.port) == (host, port)
-        ]:
-            await on_engine(endpoint.end)
+        for endpoint in tuple(self._endpoints):
+            if not endpoint.closed and (endpoint.host, endpoint.port) != (host, port):
+                continue
+            await on_engine(endpoint.end())
             self._endpoints.discard(endpoint)
         if token is not None:
             return token

@@ -211,7 +211,7 @@ class ServedTurns:
         secrets: Secrets,
         *,
         admit: Callable[[], Awaitable[None]] | None = None,
-        notify: Callable[[Turn, Event], None] = lambda turn, event: None,
+        notify: Callable[[Turn, Event], None] = ignore,
     ) -> None:
         self.limits = limits
         self._chat = chat

@@ -22,12 +22,16 @@ from casual_mcp_nb.experiments.statistics import (
     pass_hat_k,
     share_bounds,
     share_interval,
-    sign_flip_p,
     sign_flips,
     smallest_difference,
     t_cdf,
     t_quantile,
 )
+
+
+def sign_flip_p(sums: list[float]) -> float:
+    """Compute the two-sided p value of clusters of one size."""
+    return sign_flips(tuple(sums), (1,) * len(sums), 0).p
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.errors import ClosedError, UnknownNameError, UsageError
 from casual_mcp_nb.notebook.apps import SessionApps
-from casual_mcp_nb.notebook.blocking import awaited, blocking, on_engine
+from casual_mcp_nb.notebook.blocking import awaited, blocking, on_engine_told
 from casual_mcp_nb.notebook.caller import NotebookRunner
 from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
@@ -204,8 +204,8 @@ def test_the_twins_clean_up_on_the_side_of_the_caller_whatever_the_engine_raises
                 return work()
 
             try:
-                half = await on_engine(begin)
-                return half + await on_engine(begin)
+                half = await on_engine_told(begin)
+                return half + await on_engine_told(begin)
             finally:
                 self.seen.append("cleaned")
 

@@ -17,7 +17,7 @@ from casual_mcp_nb import Session
 from casual_mcp_nb.conversation.event import ToolProgress, TurnStarted
 from casual_mcp_nb.conversation.turn import Trace
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.notebook.blocking import awaited, blocking, on_engine
+from casual_mcp_nb.notebook.blocking import awaited, blocking, on_engine, on_engine_told
 from casual_mcp_nb.notebook.loop import engine_thread
 
 CONFIG: dict[str, Any] = {
@@ -73,7 +73,7 @@ class Awaiting:
 
     async def _after(self, something: Callable[[], Awaitable[Any]]) -> None:
         try:
-            await on_engine(lambda _: asyncio.sleep(0))
+            await on_engine(asyncio.sleep(0))
             await something()
         finally:
             self.ended += 1
@@ -119,12 +119,15 @@ async def test_and_where_it_is_awaited_or_a_loop_is_held(name: str) -> None:
     assert awaiting.ended == 2
 
 
+ON_ENGINE = (on_engine, on_engine_told)
+
+
 def awaited_outside_the_engine(function: Any, owner: object, seen: set[Any]) -> Iterator[str]:
     """Yield the awaits of a coroutine function on the caller's thread, its own or those of our
     functions that it awaits.
     """
     function = inspect.unwrap(getattr(function, "__func__", function))
-    if function in seen or function is on_engine:
+    if function in seen or function in ON_ENGINE:
         return
     seen.add(function)
     nodes = list(ast.walk(ast.parse(textwrap.dedent(inspect.getsource(function)))))
@@ -148,7 +151,7 @@ def awaited_outside_the_engine(function: Any, owner: object, seen: set[Any]) -> 
             # Made in the function, such as a coroutine that it was given.
             target = None
         ours = inspect.iscoroutinefunction(target) and target.__module__.startswith("casual_mcp_nb")
-        if not ours and target is not on_engine:
+        if not ours and target not in ON_ENGINE:
             yield f"{function.__qualname__}: {ast.unparse(node)[:80]}"
         else:
             yield from awaited_outside_the_engine(target, getattr(target, "__self__", owner), seen)
