@@ -29,3 +29,8 @@ def __getattr__(name: str) -> Any:
     from casual_mcp_nb.config.legacy import migrate_legacy_config
 
     return migrate_legacy_config
+
+
+def exit_code(ok: bool) -> int:
+    """Return the exit code of a command that found everything right, or did not."""
+    return 0 if ok else FAILED

@@ -41,6 +41,14 @@ from casual_mcp_nb.errors import (
     shown,
 )
 
+
+def _shown_default(value: Any) -> Any:
+    """Leave out the default of an option that is not given, or can be given several times."""
+    if value is False or value == ():
+        return None
+    return value
+
+
 app = App(
     name="casual-mcp-nb",
     help="Inspect MCP servers and the cost of their tools, and chat with a model that calls them.",
@@ -48,10 +56,7 @@ app = App(
     help_format="markdown",
     result_action="return_value",
     print_error=False,
-    # An option that is not given, or that can be given several times, needs no default in the help.
-    default_parameter=Parameter(
-        show_default=lambda value: None if value is False or value == () else value
-    ),
+    default_parameter=Parameter(show_default=_shown_default),
 )
 app.command(chat)
 app.command(demo)

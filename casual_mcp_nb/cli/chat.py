@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from casual_mcp_nb.base.model_options import DeliverySetting, ReasoningEffort
-from casual_mcp_nb.cli import FAILED, INTERRUPTED
+from casual_mcp_nb.cli import FAILED, INTERRUPTED, exit_code
 from casual_mcp_nb.cli.terminal import (
     Allow,
     AsJson,
@@ -218,27 +218,27 @@ def evaluate(
         raise UsageError("--record needs --cassette FILE.")
     if judge_only and results is None:
         raise UsageError("--judge-only needs --results FILE.")
-    earlier = load_runs(baseline) if baseline is not None else None
+    earlier = None
+    if baseline is not None:
+        earlier = load_runs(baseline)
     if judge_only and results is not None:
-        measured = (
-            load_runs(results).judge(cases)
-            if judge is None
-            else _graded(source, results, cases, judge)
-        )
+        if judge is None:
+            measured = load_runs(results).judge(cases)
+        else:
+            measured = _graded(source, results, cases, judge)
     else:
         options: dict[str, Any] = {
             "models": model,
             "deliveries": delivery,
             "tool_sets": toolset,
             "repeats": repeats,
-        }
-        options |= {
             "results": results,
             "max_total_tokens": max_total_tokens,
             "max_cost": max_cost,
             "max_runs": max_runs,
+            "judge": judge,
+            "concurrency": concurrency,
         }
-        options |= {"judge": judge, "concurrency": concurrency}
         measured = _measured(source, cases, cassette, record, allow, options)
     problems = measured.problems(
         min_right=min_right,
@@ -248,14 +248,10 @@ def evaluate(
         max_drop=max_drop,
     )
     if json:
-        rows = [
-            {
-                "arm": name,
-                "right": asdict(arm.right) if arm.right else None,
-                "failures": arm.failures,
-            }
-            for name, arm in measured.items()
-        ]
+        rows = []
+        for name, arm in measured.items():
+            right = asdict(arm.right) if arm.right else None
+            rows.append({"arm": name, "right": right, "failures": arm.failures})
         comparisons = [each.row() for each in measured.comparisons()]
         write_json(
             {
@@ -270,7 +266,7 @@ def evaluate(
         show(measured)
     for problem in problems:
         tell(problem)
-    return FAILED if problems else 0
+    return exit_code(not problems)
 
 
 def _measured(
@@ -351,18 +347,16 @@ def _run(session: Session, message: str, writer: TurnWriter, options: dict[str, 
         if not writer.ends_stopped_turns or writer.turn is None:
             raise
         writer.finish(writer.turn)
-        return (
-            INTERRUPTED
-            if isinstance(end, KeyboardInterrupt)
-            else end.code
-            if isinstance(end.code, int)
-            else FAILED
-        )
+        if isinstance(end, KeyboardInterrupt):
+            return INTERRUPTED
+        if isinstance(end.code, int):
+            return end.code
+        return FAILED
     finally:
         forget()
         writer.interrupted()
     writer.finish(turn)
-    return 0 if turn.status == "done" else FAILED
+    return exit_code(turn.status == "done")
 
 
 def _converse(session: Session, options: dict[str, Any]) -> int:

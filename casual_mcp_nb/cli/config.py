@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from casual_mcp_nb.cli import FAILED
+from casual_mcp_nb.cli import FAILED, exit_code
 from casual_mcp_nb.cli.terminal import (
     DEFAULT_CONFIG,
     AsJson,
@@ -81,7 +81,9 @@ def check(
     if not connect:
         checks = [each for each in checks if each.part != "Servers" or each.verdict != "ok"]
     if not keys:
-        checks = [replace(each, verdict="warn") if each.part == "Keys" else each for each in checks]
+        for number, each in enumerate(checks):
+            if each.part == "Keys":
+                checks[number] = replace(each, verdict="warn")
     return _report(checks, json)
 
 
@@ -128,7 +130,7 @@ def _report_on_tool(session: Session, name: str, query: str | None, json: bool) 
         write_json(diagnosis.as_dict())
     else:
         show(diagnosis)
-    return FAILED if diagnosis.stopped else 0
+    return exit_code(not diagnosis.stopped)
 
 
 def _checks(session: Session, connected: bool) -> Iterator[Check]:
@@ -156,7 +158,7 @@ def _report(checks: list[Check], json: bool) -> int:
         show(diagnosis)
     if not diagnosis.ok:
         tell(f"{sum(each.verdict == 'fail' for each in checks)} of {len(checks)} checks failed.")
-    return 0 if diagnosis.ok else FAILED
+    return exit_code(diagnosis.ok)
 
 
 def migrate_config(
@@ -189,10 +191,15 @@ def migrate_config(
 
     source = source.expanduser()
     legacy = is_legacy_file(source)
-    output = (output or (source if legacy else DEFAULT_CONFIG)).expanduser()
+    if output is None:
+        output = source if legacy else DEFAULT_CONFIG
+    output = output.expanduser()
     same = output.exists() and output.samefile(source)
     in_place = legacy and same
-    new = migrated_in_place(source) if in_place else migrated(source, output.absolute().parent)
+    if in_place:
+        new = migrated_in_place(source)
+    else:
+        new = migrated(source, output.absolute().parent)
     environ = {**dict.fromkeys(new.references, "stand-in"), **os.environ}
     check_config(new.text, output, environ=environ, source=new.source)
     exists = output.exists()
@@ -232,19 +239,18 @@ def migrate_config(
             tell("Nothing was written.")
     else:
         tell(f"Written: {shown(output)}. Next: casual-mcp-nb check {output}")
-    return FAILED if refused else 0
+    return exit_code(not refused)
 
 
 def _show(output: Path, before: str, new: MigratedConfig) -> None:
     from casual_mcp_nb.base.secret import redacted
 
     after = redacted(new.text, new.secrets)
+    old, new_name = os.devnull, str(output)
+    if before:
+        old = new_name
     lines = difflib.unified_diff(
-        before.splitlines(),
-        after.splitlines(),
-        str(output) if before else os.devnull,
-        str(output),
-        lineterm="",
+        before.splitlines(), after.splitlines(), old, new_name, lineterm=""
     )
     show_diff(lines)
     for note in new.notes:
@@ -353,10 +359,8 @@ def sign_out_google() -> int:
 
     account = google_account.account()
     revoked = google_account.sign_out()
-    print_line(
-        f"Signed out{f' of {account.email}' if account and account.email else ''}: the tokens here"
-        " are deleted."
-    )
+    of_whom = f" of {account.email}" if account and account.email else ""
+    print_line(f"Signed out{of_whom}: the tokens here are deleted.")
     if not revoked:
         tell(
             "Google did not confirm that they are revoked: remove the app at"
@@ -414,9 +418,10 @@ async def _signed_in(client: Path, grants: tuple[Grant, ...]) -> Account:
             async with asyncio.timeout(_MAX_SECONDS):
                 await asyncio.wait({redirected, pasted}, return_when=asyncio.FIRST_COMPLETED)
                 nobody_pastes = pasted.done() and pasted.exception() is not None
-                address = (
-                    await redirected if redirected.done() or nobody_pastes else pasted.result()
-                )
+                if redirected.done() or nobody_pastes:
+                    address = await redirected
+                else:
+                    address = pasted.result()
         except TimeoutError:
             raise SignInError("No one signed in within 15 minutes.") from None
         finally:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from casual_mcp_nb.cli import FAILED
+from casual_mcp_nb.cli import FAILED, exit_code
 from casual_mcp_nb.cli.terminal import (
     DEFAULT_CONFIG,
     AsJson,
@@ -105,7 +105,9 @@ def find(target: str, /, *more: str, source: Source = _SOURCE, json: AsJson = Fa
         write_json([{**asdict(server), "entry": dict(server.entry)} for server in listing])
     else:
         show(listing, whole=True)
-    return 0 if any(not server.problem for server in listing) else FAILED
+    if any(not server.problem for server in listing):
+        return 0
+    return FAILED
 
 
 def accounts(
@@ -152,7 +154,7 @@ def audit(path: Path, /, *, trust: Trust = False, json: AsJson = False) -> int:
         write_json(measured.as_dict())
     else:
         show(measured, whole=True)
-    return FAILED if measured.failed else 0
+    return exit_code(not measured.failed)
 
 
 def _plain(status: ServerStatus, mode: str) -> dict[str, Any]:
@@ -314,7 +316,7 @@ def call(
             )
         else:
             show(call)
-        return 0 if call.status == "ok" else FAILED
+        return exit_code(call.status == "ok")
 
 
 def choose(session: Session, toolset: str | None) -> None:
@@ -325,9 +327,11 @@ def choose(session: Session, toolset: str | None) -> None:
 
 def status_of(tools: Tools, tool: ToolSpec) -> str:
     """Describe a tool's status: `loaded`, `deferred`, `off`, or why it is never offered."""
-    return tool.restriction or (
-        "excluded by config" if tool.tool_name in tools.excluded else tools.mode(tool)
-    )
+    if tool.restriction:
+        return tool.restriction
+    if tool.tool_name in tools.excluded:
+        return "excluded by config"
+    return tools.mode(tool)
 
 
 def plain_tool(tool: ToolSpec, status: str) -> dict[str, Any]:
@@ -354,39 +358,43 @@ def _tools_view(tools: Tools, rows: list[ToolSpec], discovery: bool) -> View:
     statuses = {tool.tool_name: status_of(tools, tool) for tool in rows}
     with_status = discovery or any(status != "loaded" for status in statuses.values())
 
+    titles = ["Tool", "Tokens #", "Behaviour", "Description"]
+    if with_status:
+        titles.insert(1, "Status")
+
     def row(tool: ToolSpec) -> tuple[Cell, ...]:
-        status = (statuses[tool.tool_name],) if with_status else ()
         price = "" if tool.restriction else words.about(tool.tokens, "estimated")
-        return (
+        cells: list[Cell] = [
             Name(str(tool.tool_name)),
-            *status,
             price,
             behaviour(tool),
             first(tool.description, SUMMARY),
-        )
+        ]
+        if with_status:
+            cells.insert(1, statuses[tool.tool_name])
+        return tuple(cells)
 
-    titles = columns(
-        "Tool", *(("Status",) if with_status else ()), "Tokens #", "Behaviour", "Description"
-    )
     price = words.tokens(sum(tool.tokens for tool in rows if tool.restriction is None), "estimated")
     note = f"{words.count(len(rows), 'tool')}, {price}"
     return View(
         "tools",
         "Tools",
-        (Table(titles, tuple(map(row, rows))) if rows else TextBlock("None."),),
+        (Table(columns(*titles), tuple(map(row, rows))) if rows else TextBlock("None."),),
         note=note,
     )
 
 
 def _plain_hit(hit: SearchHit, limit: int, why: bool) -> dict[str, Any]:
-    return {
+    plain = {
         "tool": str(hit.tool.tool_name),
         "rank": hit.rank,
         "score": hit.score,
         "returned": hit.rank <= limit,
         "description": hit.tool.description,
-        **(_plain_reason(hit.explain()) if why else {}),
     }
+    if why:
+        plain |= _plain_reason(hit.explain())
+    return plain
 
 
 def _plain_reason(explanation: Explanation) -> dict[str, Any]:

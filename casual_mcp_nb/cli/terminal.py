@@ -193,12 +193,15 @@ def _block(block: Block) -> RenderableType:
                 grid.add_row(Line(label, style="dim"), _cell(cell))
             return grid
         case view.TextBlock():
-            return Line(
-                "\n".join([*([f"{block.label}:"] if block.label else []), *block.text.split("\n")])
-            )
+            text = "\n".join(block.text.split("\n"))
+            if block.label:
+                text = f"{block.label}:\n{text}"
+            return Line(text)
         case view.Line():
-            line = Line(block.mark.text, style=_TONES[block.mark.tone]) if block.mark else Line()
-            return line.append(" · ".join(["", *block.words] if block.mark else block.words))
+            if not block.mark:
+                return Line(" · ".join(block.words))
+            line = Line(block.mark.text, style=_TONES[block.mark.tone])
+            return line.append(" · ".join(["", *block.words]))
         case view.ImageBlock():
             return Line(f"[{block.note}]")
         case view.Section():
@@ -281,7 +284,8 @@ def _widths(columns: Sequence[Sequence[Line]], numeric: Sequence[bool], room: in
         parts = title.plain.split()
         for cell in cells:
             parts += [cell.plain] if number else cell.plain.split()
-        widths.append(min(want, max(*map(len, parts), _READABLE if want > 2 * _READABLE else 1)))
+        least = _READABLE if want > 2 * _READABLE else 1
+        widths.append(min(want, max(*map(len, parts), least)))
     left = room - sum(widths)
     if left < 0:
         return []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from casual_mcp_nb.cli import FAILED
+from casual_mcp_nb.cli import exit_code
 from casual_mcp_nb.cli.terminal import AsJson, Source, ask, can_ask, show, tell, write_json
 from casual_mcp_nb.errors import TrustRequiredError, UnknownNameError, UsageError, shown
 
@@ -47,7 +47,7 @@ def change(
             case {"exclude": excluded}:
                 rules[server] = {"exclude": [name for name in excluded if name != tool]}
             case list(names):
-                rules[server] = [*names, *([] if tool in names else [tool])]
+                rules[server] = list(dict.fromkeys([*names, tool]))
             case True:
                 pass
             case _:
@@ -61,7 +61,7 @@ def change(
             )
         match rules.get(server):
             case {"exclude": excluded}:
-                rules[server] = {"exclude": [*excluded, *([] if tool in excluded else [tool])]}
+                rules[server] = {"exclude": list(dict.fromkeys([*excluded, tool]))}
             case list(names):
                 rules[server] = [name for name in names if name != tool]
             case _:
@@ -149,7 +149,7 @@ def show_one(name: str, /, *, source: Source = _SOURCE, json: AsJson = False) ->
         show(View("toolset", name, (KeyValues(facts), table), note=note))
     if problem:
         tell(problem)
-    return FAILED if problem else 0
+    return exit_code(not problem)
 
 
 @toolsets.command

@@ -181,14 +181,18 @@ class TerminalTranscript(TurnWriter):
         Then the figures.
         """
         last = turn.steps[-1] if turn.steps else None
+        answer = turn.answer if last and not last.tool_calls else ""
         if not self._live and turn.answer:
             sys.stdout.write(f"{encodable(clean(turn.answer), sys.stdout)}\n")
         sys.stdout.flush()
-        instead = instead_of_answer(turn, last, turn.answer if last and not last.tool_calls else "")
+        instead = instead_of_answer(turn, last, answer)
         if instead is not None:
             self._note(instead.text)
         line = figures_line(turn)
-        self._note(" · ".join([*([line.mark.text] if line.mark else []), *line.words]))
+        figures = list(line.words)
+        if line.mark:
+            figures.insert(0, line.mark.text)
+        self._note(" · ".join(figures))
 
     def interrupted(self) -> None:
         """End the current line."""

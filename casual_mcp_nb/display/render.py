@@ -302,7 +302,9 @@ def _markdown_table(table: Table) -> list[str]:
     rules = ["---:" if column.numeric else "---" for column in table.columns]
     rows = [[escape(cell_text(cell)) for cell in row] for row in table.rows]
     text = "\n".join(f"| {' | '.join(row)} |" for row in (titles, rules, *rows))
-    return [text, escape(table.more)] if table.more else [text]
+    if table.more:
+        return [text, escape(table.more)]
+    return [text]
 
 
 def _heading(part: View | Section) -> list[str]:

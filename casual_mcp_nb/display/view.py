@@ -157,7 +157,9 @@ class Table:
     @property
     def more(self) -> str:
         """How many rows are not shown, in words, or empty if none."""
-        return f"{self.hidden:,} more" if self.hidden else ""
+        if self.hidden:
+            return f"{self.hidden:,} more"
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +266,9 @@ def fraction(part: float | None, whole: float | None) -> float | None:
 
 def cell_text(cell: Cell) -> str:
     """Read a cell's or title's text."""
-    return cell if isinstance(cell, str) else cell.text
+    if isinstance(cell, str):
+        return cell
+    return cell.text
 
 
 def heading(part: View | Section) -> tuple[str, ...]:
@@ -358,11 +362,13 @@ def _fit_block(block: Block, limits: DisplayLimits) -> Block:
             return replace(block, note=_line(block.note, limits))
         case Section():
             title = block.title
+            if isinstance(title, str):
+                title = _line(title, limits)
+            else:
+                title = _fit_phrase(title, limits)
             return replace(
                 block,
-                title=_line(title, limits)
-                if isinstance(title, str)
-                else _fit_phrase(title, limits),
+                title=title,
                 blocks=_fit_blocks(block.blocks, limits),
                 mark=_fit_mark(block.mark, limits),
                 note=_line(block.note, limits),
@@ -399,15 +405,11 @@ _MAX_OPTIONS = 8
 def parameters(schema: Mapping[str, Any]) -> tuple[tuple[Cell, ...], ...]:
     """List a tool's parameters in rows: name, type, whether it is required, description."""
     whole = SchemaReader(schema)
-    return tuple(
-        (
-            Name(name),
-            type_words(part),
-            "required" if name in whole.required else "optional",
-            part.description,
-        )
-        for name, part in whole.properties.items()
-    )
+    rows: list[tuple[Cell, ...]] = []
+    for name, part in whole.properties.items():
+        required = "required" if name in whole.required else "optional"
+        rows.append((Name(name), type_words(part), required, part.description))
+    return tuple(rows)
 
 
 def type_words(part: SchemaReader | None, depth: int = _DEPTH) -> str:
@@ -440,7 +442,9 @@ def pretty(value: object, indent: int | None = 2) -> str:
 
 def readable(value: object, indent: int | None = 2) -> str:
     """Format a value for people to read: a text as it is, anything else as JSON."""
-    return value if isinstance(value, str) else pretty(value, indent)
+    if isinstance(value, str):
+        return value
+    return pretty(value, indent)
 
 
 def _either(options: list[str]) -> str:

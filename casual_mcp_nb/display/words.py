@@ -34,7 +34,9 @@ def _mark(match: re.Match[str]) -> str:
     code = ord(match.group())
     if code < 0x20:
         return chr(0x2400 + code)
-    return _PICTURE_OF_DELETE if code == 0x7F else f"⟨U+{code:04X}⟩"
+    if code == 0x7F:
+        return _PICTURE_OF_DELETE
+    return f"⟨U+{code:04X}⟩"
 
 
 def one_line(text: str) -> str:
@@ -78,13 +80,17 @@ def number(value: float | None) -> str:
     """Format a number: `1,234`, `0.25`, or a dash for None, infinity and NaN."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
-    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"
+    if float(value).is_integer():
+        return f"{value:,.0f}"
+    return f"{value:,.4g}"
 
 
 def about(value: int | None, origin: Origin) -> str:
     """Format a number that was counted or estimated: `1,234` or `≈ 1,234`."""
     text = number(value)
-    return f"≈ {text}" if value is not None and origin == "estimated" else text
+    if value is not None and origin == "estimated":
+        return f"≈ {text}"
+    return text
 
 
 def tokens(value: int | None, origin: Origin) -> str:
@@ -93,7 +99,8 @@ def tokens(value: int | None, origin: Origin) -> str:
     """
     if value is None:
         return UNKNOWN
-    return f"{about(value, origin)} {'token' if value == 1 else 'tokens'}"
+    unit = "token" if value == 1 else "tokens"
+    return f"{about(value, origin)} {unit}"
 
 
 def seconds(value: float | None) -> str:
@@ -112,7 +119,9 @@ def seconds(value: float | None) -> str:
 
 def score(value: float | None) -> str:
     """Format a search score with one decimal; `named` for a tool that was named and not ranked."""
-    return "named" if value is None else f"{value:.1f}"
+    if value is None:
+        return "named"
+    return f"{value:.1f}"
 
 
 def percent(part: float) -> str:
@@ -218,7 +227,8 @@ def _values(parameters: Iterable[str] | Mapping[str, str]) -> list[str]:
     written: list[str] = []
     for name in parameters:
         if _is_plain(name):
-            written.append(f"{name}={literal(given[name]) if name in given else '…'}")
+            value = literal(given[name]) if name in given else "…"
+            written.append(f"{name}={value}")
     return written
 
 

@@ -326,7 +326,9 @@ def _entries_from(entries: list[tuple[str, Any]], start: int) -> Iterator[str]:
 
 
 def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else _json(value)
+    if isinstance(value, str):
+        return value
+    return _json(value)
 
 
 def _what(value: Any) -> str:
@@ -357,8 +359,12 @@ def _brief(value: Any) -> str:
         return _what(value)
     text = _as_text(value)
     if len(text) > MAX_CELL:
-        return _what(value) if isinstance(value, dict | list) else _cut(text)
-    return " ".join(text.splitlines()) if isinstance(value, str) else text
+        if isinstance(value, dict | list):
+            return _what(value)
+        return _cut(text)
+    if isinstance(value, str):
+        return " ".join(text.splitlines())
+    return text
 
 
 def _cell(value: Any) -> str:
@@ -453,7 +459,9 @@ def _around(label: str, text: str, at: int) -> str:
         part = f"{part}…"
     if start:
         return f"{label}: …{part}"
-    return part if text.startswith(f"{label}: ") else f"{label}: {part}"
+    if text.startswith(f"{label}: "):
+        return part
+    return f"{label}: {part}"
 
 
 def _selected(value: Any, statement: str, seconds: float) -> _View:
@@ -487,7 +495,9 @@ def _selected(value: Any, statement: str, seconds: float) -> _View:
 
 
 def _allow_reading(action: int, *_details: object) -> int:
-    return sqlite3.SQLITE_OK if action in _READING else sqlite3.SQLITE_DENY
+    if action in _READING:
+        return sqlite3.SQLITE_OK
+    return sqlite3.SQLITE_DENY
 
 
 def _table_in(value: Any) -> list[dict[str, Any]]:
@@ -538,7 +548,9 @@ def _sql_value(value: Any) -> Any:
         case None | bool() | float():
             return value
         case int():
-            return value if -(2**63) <= value < 2**63 else str(value)
+            if -(2**63) <= value < 2**63:
+                return value
+            return str(value)
         case str():
             return _encodable(value)
     return _encodable(_json(value))
@@ -551,4 +563,6 @@ def _sql_cell(value: Any) -> str:
 
 
 def _encodable(text: str) -> str:
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "backslashreplace").decode()

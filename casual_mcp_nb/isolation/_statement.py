@@ -114,8 +114,12 @@ def _cell(value: Any, longest: int) -> Any:
 
 
 def _allow_reading(action: int, *_details: object) -> int:
-    return sqlite3.SQLITE_OK if action in _READING else sqlite3.SQLITE_DENY
+    if action in _READING:
+        return sqlite3.SQLITE_OK
+    return sqlite3.SQLITE_DENY
 
 
 def _allow_writing(action: int, *_details: object) -> int:
-    return sqlite3.SQLITE_DENY if action in _FORBIDDEN else sqlite3.SQLITE_OK
+    if action in _FORBIDDEN:
+        return sqlite3.SQLITE_DENY
+    return sqlite3.SQLITE_OK

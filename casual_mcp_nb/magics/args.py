@@ -166,9 +166,11 @@ def fill_in(text: str, names: Iterable[str], namespace: Mapping[str, Any]) -> st
             )
     if not names:
         return text
-    return re.sub(
-        rf"\{{\{{\s*({'|'.join(names)})\s*\}}\}}", lambda match: str(namespace[match[1]]), text
-    )
+
+    def value(match: re.Match[str]) -> str:
+        return str(namespace[match[1]])
+
+    return re.sub(rf"\{{\{{\s*({'|'.join(names)})\s*\}}\}}", value, text)
 
 
 _FIELD = re.compile(
@@ -191,7 +193,9 @@ def expanded(line: str, namespace: Mapping[str, Any]) -> str:
         if match["kept"] is not None:
             return f"{{{match['kept']}}}"
         if name:
-            return str(namespace[name]) if name in namespace else match[0]
+            if name in namespace:
+                return str(namespace[name])
+            return match[0]
         try:
             parsed = ast.parse(expression, mode="eval")
         except (SyntaxError, ValueError):
@@ -455,7 +459,9 @@ def parse_wire(line: str) -> dict[str, str]:
             text, hint='For example: %mcp wire time --method tools/* --text "not found"'
         )
     options = {WIRE_OPTIONS[name]: value for name, value in values.items()}
-    return {"server": servers[0], **options} if servers else options
+    if servers:
+        return {"server": servers[0], **options}
+    return options
 
 
 _FORK_OPTIONS = {
@@ -488,10 +494,8 @@ def one_word(command: str, line: str, kind: str, example: str = "") -> str:
     """
     words = words_of(line)
     if len(words) != 1:
-        text = (
-            f"Which {kind}?"
-            if not words
-            else f"%mcp {command} takes only one {kind}, but this line has {len(words)}."
-        )
+        text = f"Which {kind}?"
+        if words:
+            text = f"%mcp {command} takes only one {kind}, but this line has {len(words)}."
         raise UsageError(text, hint=f"For example: %mcp {command} {example}" if example else "")
     return words[0]

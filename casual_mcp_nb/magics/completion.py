@@ -111,7 +111,9 @@ def complete(text: str, names: Names) -> list[str]:
 
 def last_word(text: str) -> str:
     """Find the word that is being typed, or empty after a space."""
-    return "" if not text or text[-1].isspace() else text.split()[-1]
+    if not text or text[-1].isspace():
+        return ""
+    return text.split()[-1]
 
 
 def _of_line(words: list[str], names: Names) -> Sequence[str]:
@@ -149,10 +151,8 @@ def _of_wire(words: list[str], names: Names) -> Sequence[str]:
     last = words[-1] if words else ""
     if last in WIRE_OPTIONS:
         return METHODS if last == "--method" else ()
-    return [
-        *(() if words else names.servers),
-        *(option for option in WIRE_OPTIONS if option not in words),
-    ]
+    options = [option for option in WIRE_OPTIONS if option not in words]
+    return options if words else [*names.servers, *options]
 
 
 def _of_cell(words: list[str], names: Names) -> Sequence[str]:

@@ -287,9 +287,8 @@ class McpMagics(Magics):
             if note := hint():
                 status = replace(status, notes=(*status.notes, note))
         finally:
-            display.finish(
-                session.servers.now if session else None, None if self._quiet else status
-            )
+            servers = session.servers.now if session else None
+            display.finish(servers, None if self._quiet else status)
         if display.in_notebook:
             from casual_mcp_nb.notebook.live import ShownStatus
 
@@ -313,7 +312,9 @@ class McpMagics(Magics):
         def hint() -> str:
             from casual_mcp_nb.notebook.doctor import hint_of
 
-            return hint_of(at_hand.result()) if at_hand and not at_hand.exception() else ""
+            if at_hand and not at_hand.exception():
+                return hint_of(at_hand.result())
+            return ""
 
         return self._start("Starting the bundled servers …", make, hint)
 
@@ -477,10 +478,9 @@ def _matcher(magics: McpMagics) -> Any:
             names, fragment = complete(text, known), last_word(text)
         else:
             names, fragment = functions_at(text, getattr(magics.shell, "user_ns", {}))
+        kind = "mcp" if ours else "function"
         return {
-            "completions": [
-                SimpleCompletion(name, type="mcp" if ours else "function") for name in names
-            ],
+            "completions": [SimpleCompletion(name, type=kind) for name in names],
             "matched_fragment": fragment,
             "suppress": bool(names),
             "ordered": True,

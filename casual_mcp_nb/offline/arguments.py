@@ -130,7 +130,9 @@ class Parameter(NamedTuple):
     def kinds(self) -> tuple[str, ...]:
         """Which kinds of mention can fill it, best first."""
         if self.type in _NUMBERS:
-            return ("base",) if "base" in self.name else ("number",)
+            if "base" in self.name:
+                return ("base",)
+            return ("number",)
         if self.type == "object":
             return ("json",)
         return _ACCEPTED.get(self.kind, (self.kind,))
@@ -148,7 +150,9 @@ class Parameter(NamedTuple):
         if self.kind == "sql" and not (isinstance(value, str) and _SQL_START.match(value)):
             return None
         if self.type == "string":
-            return json.dumps(value) if isinstance(value, dict | list) else str(value)
+            if isinstance(value, dict | list):
+                return json.dumps(value)
+            return str(value)
         return None if isinstance(value, str) else value
 
     def _chosen(self, word: str) -> str | None:
@@ -161,7 +165,9 @@ class Parameter(NamedTuple):
                 return choice
         starts = [choice for choice in texts if choice.casefold().startswith(folded)]
         is_short = len(folded) <= 2 and not word[:1].isupper() and word[:1] != "°"
-        return None if is_short or len(starts) != 1 else starts[0]
+        if is_short or len(starts) != 1:
+            return None
+        return starts[0]
 
     def _number(self, value: Any) -> int | float | None:
         try:
@@ -176,7 +182,9 @@ class Parameter(NamedTuple):
         least, most = self.schema.number("minimum"), self.schema.number("maximum")
         if least is not None and value < least:
             return None
-        return None if most is not None and value > most else value
+        if most is not None and value > most:
+            return None
+        return value
 
 
 def parameters_of(schema: Mapping[str, Any]) -> list[Parameter]:
@@ -467,7 +475,9 @@ class Filling:
 
 
 def _place_in(kinds: Sequence[str], mention: Mention) -> int:
-    return kinds.index(mention.kind) if mention.kind in kinds else len(kinds)
+    if mention.kind in kinds:
+        return kinds.index(mention.kind)
+    return len(kinds)
 
 
 def _value(mention: Mention, parameter: Parameter) -> tuple[Any, Span]:

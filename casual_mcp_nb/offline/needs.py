@@ -148,7 +148,9 @@ def number(text: str) -> int | float:
     Raise ValueError for any other text.
     """
     plain = text.replace(",", "")
-    return int(plain) if plain.lstrip("+-").isdecimal() else float(plain)
+    if plain.lstrip("+-").isdecimal():
+        return int(plain)
+    return float(plain)
 
 
 def _calculation(text: str) -> str | None:
@@ -157,7 +159,9 @@ def _calculation(text: str) -> str | None:
         tree = ast.parse(re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text.lower()), mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return None
-    return ast.unparse(tree) if isinstance(tree.body, ast.BinOp | ast.Call) else None
+    if isinstance(tree.body, ast.BinOp | ast.Call):
+        return ast.unparse(tree)
+    return None
 
 
 Found = Iterator[tuple[int, int, Any]]
@@ -210,11 +214,15 @@ def _iso_date(text: str) -> str | None:
 def _time(match: re.Match[str]) -> str | None:
     hour, minute, second, half, word = match.groups()
     if word:
-        return "12:00" if word.casefold() == "noon" else "00:00"
+        if word.casefold() == "noon":
+            return "12:00"
+        return "00:00"
     value = int(hour)
     if half:
         value = value % 12 + 12 * (half in "pP")
-    return f"{value:02}:{minute or '00'}{second or ''}" if value < 24 else None
+    if value < 24:
+        return f"{value:02}:{minute or '00'}{second or ''}"
+    return None
 
 
 def _quantities(text: str) -> Found:

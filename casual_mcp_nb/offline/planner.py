@@ -306,7 +306,9 @@ def _item(value: Any) -> str:
     if isinstance(value, dict) and value:
         return "".join(f"\n  - {name}: {_inline(item)}" for name, item in value.items())
     tabular = isinstance(value, list) and value and all(isinstance(item, dict) for item in value)
-    return f"\n\n{_list(value)}\n" if tabular else _inline(value)
+    if tabular:
+        return f"\n\n{_list(value)}\n"
+    return _inline(value)
 
 
 def _list(items: list[Any]) -> str:
@@ -547,7 +549,9 @@ class _Planner:
         if any(one.confidence >= FITS for one in candidates):
             return candidates
         operation = spelled(need)
-        return candidates_for(operation, self.index, {}) if operation else candidates
+        if operation:
+            return candidates_for(operation, self.index, {})
+        return candidates
 
     def _pursue(self, need: Need) -> Generator[NextCall, PastCall, str]:
         if need.is_talk:
