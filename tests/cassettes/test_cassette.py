@@ -12,6 +12,7 @@ import pytest
 from fastmcp import Context, FastMCP
 from fastmcp.exceptions import ToolError
 from fastmcp.utilities.types import Image
+from kit.setups import OFFLINE
 from kit.traces import same_apart_from_times
 
 from casual_mcp_nb import Session
@@ -31,10 +32,6 @@ from casual_mcp_nb.errors import (
 )
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
-CONFIG: dict[str, Any] = {
-    "clients": {"offline": {"provider": "offline"}},
-    "models": {"planner": {"client": "offline", "model": "planner"}},
-}
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c489"
     "0000000d49444154789c6360000002000001e221bc330000000049454e44ae426082"
@@ -112,7 +109,7 @@ def file(tmp_path: Path) -> Path:
 def opened() -> Iterator[Callable[..., Session]]:
     sessions: list[Session] = []
 
-    def open_session(config: Any = CONFIG, **options: Any) -> Session:
+    def open_session(config: Any = OFFLINE, **options: Any) -> Session:
         options = {
             "quiet": True,
             "name": f"s{len(sessions)}",

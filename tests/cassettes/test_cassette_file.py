@@ -11,16 +11,12 @@ from typing import Any
 import pytest
 from fastmcp import FastMCP
 from kit.fuzz import broken, mutations
+from kit.setups import OFFLINE
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.cassettes.format import Cassette
 from casual_mcp_nb.errors import CassetteError, CasualMcpError, RateLimitError, ServerError
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
-
-CONFIG: dict[str, Any] = {
-    "clients": {"offline": {"provider": "offline"}},
-    "models": {"planner": {"client": "offline", "model": "planner"}},
-}
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +27,7 @@ def cassette() -> Iterator[Cassette]:
         name="berth",
         description="Find the berth of a ship.",
     )
-    with Session(CONFIG, in_process={"harbour": server}, quiet=True) as session:
+    with Session(OFFLINE, in_process={"harbour": server}, quiet=True) as session:
         model = scripted_model(call("harbour__berth", ship="Fram"), "Berth 7 </script><b>.", "Yes.")
         session.chat("Where is Fram?", model=model, echo="none")
         session.chat("Sure?", model=model, echo="none")

@@ -26,6 +26,7 @@ from fastmcp.exceptions import ToolError
 from fastmcp.resources import ResourceContent, ResourceResult
 from fastmcp.tools import ToolResult
 from kit.namespaces import public_names
+from kit.setups import OFFLINE
 from kit.traces import same_apart_from_times
 from kit.waiting import wait_until
 from pydantic import BaseModel
@@ -52,10 +53,6 @@ from casual_mcp_nb.experiments.matchers import Graded
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.widgets.base import SessionWidget
 
-CONFIG: dict[str, Any] = {
-    "clients": {"offline": {"provider": "offline"}},
-    "models": {"planner": {"client": "offline", "model": "planner"}},
-}
 NOTHING: tuple[Any, ...] = (None, False, 0, 0.0, "", [], {}, "null")
 """What a tool returns: everything that a careless reader takes for no answer."""
 
@@ -913,7 +910,7 @@ def test_each_public_name_has_an_action_or_a_reason() -> None:
 
 
 def test_each_command_of_the_widgets_has_an_action() -> None:
-    with Session(CONFIG, quiet=True) as session:
+    with Session(OFFLINE, quiet=True) as session:
         widgets: dict[str, SessionWidget] = {
             "explorer": session.explore(),
             "panel": session.panel(),
@@ -972,7 +969,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     folder = tmp_path_factory.mktemp("recorded")
     path, servers = folder / "all.json", {"harbour": harbour(), "lighthouse": lighthouse()}
     with (
-        Session(CONFIG, in_process=servers, quiet=True, store=folder / "store.db") as session,
+        Session(OFFLINE, in_process=servers, quiet=True, store=folder / "store.db") as session,
         session.cassettes.use(path, "all"),
     ):
         return Recorded(path, run_all(World(session, folder, recording=True)))
@@ -998,7 +995,7 @@ def _refused(*_: Any, **__: Any) -> Any:
 def test_replay_runs_the_turns_of_the_conversation_as_they_were(tmp_path: Path) -> None:
     path, turns = tmp_path / "turns.json", list[Turn]()
     with Session(
-        CONFIG, in_process={"harbour": harbour(), "depot": depot()}, quiet=True
+        OFFLINE, in_process={"harbour": harbour(), "depot": depot()}, quiet=True
     ) as session:
         world = World(session, tmp_path, recording=True)
         with session.cassettes.use(path):
@@ -1043,7 +1040,7 @@ def test_a_server_that_failed_and_one_without_tools_are_the_same_in_the_replay(
 ) -> None:
     servers = {"gone": {"command": "no-such-command-anywhere"}}
     with Session(
-        {**CONFIG, "servers": servers}, in_process={"lighthouse": lighthouse()}, quiet=True
+        {**OFFLINE, "servers": servers}, in_process={"lighthouse": lighthouse()}, quiet=True
     ) as session:
         # The recording begins before they are connected.
         with session.cassettes.use(tmp_path / "servers.json"):

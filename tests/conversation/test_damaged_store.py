@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.setups import OFFLINE
 
 from casual_mcp_nb import Conversation, Session
 from casual_mcp_nb.conversation.conversation import ConversationHead
@@ -17,10 +18,6 @@ from casual_mcp_nb.errors import UsageError
 
 pytestmark = pytest.mark.defect("N6")
 
-CONFIG: dict[str, Any] = {
-    "clients": {"offline": {"provider": "offline"}},
-    "models": {"planner": {"client": "offline", "model": "planner"}},
-}
 ROWS: dict[str, list[Any]] = {
     "title": [b"\xff\xfe", 5, b""],
     "status": ["frozen", b"x", 5],
@@ -55,7 +52,7 @@ PARTS: dict[tuple[str, str], list[Any]] = {
 @pytest.fixture(scope="module")
 def conversation() -> Conversation:
     """A conversation of one turn."""
-    with Session(CONFIG, store=None, quiet=True) as session:
+    with Session(OFFLINE, store=None, quiet=True) as session:
         session.chat("Hello", echo="none")
         return session.conversations.current
 
@@ -162,7 +159,7 @@ def test_a_session_continues_and_deletes_a_damaged_conversation(store: Conversat
         "UPDATE conversations SET head = ? WHERE id = FIRST",
         '{"selection": {"servers": 5, "__class__": 5}}',
     )
-    with Session(CONFIG, store=store.path, quiet=True) as session:
+    with Session(OFFLINE, store=store.path, quiet=True) as session:
         with pytest.warns(UserWarning, match="selection"):
             assert len(session.conversations.resume(id)) == 1
         session.conversations.delete(id)

@@ -12,6 +12,7 @@ import pytest
 from casual_llm.messages import AssistantMessage
 from fastmcp import FastMCP
 from kit.history import assert_valid
+from kit.setups import OFFLINE
 
 from casual_mcp_nb import Session, Turn
 from casual_mcp_nb.conversation.conversation import ForkedFrom, recorded_steps
@@ -28,11 +29,6 @@ from casual_mcp_nb.conversation.turn import Trace
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.magics.commands import COMMANDS
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
-
-CONFIG: dict[str, Any] = {
-    "clients": {"offline": {"provider": "offline"}},
-    "models": {"planner": {"client": "offline", "model": "planner"}},
-}
 
 
 class Harbour:
@@ -63,7 +59,7 @@ def harbour() -> Harbour:
 @pytest.fixture
 def session(tmp_path: Path, harbour: Harbour) -> Iterator[Session]:
     with Session(
-        CONFIG,
+        OFFLINE,
         in_process={"harbour": harbour.server},
         store=tmp_path / "conversations.db",
         quiet=True,

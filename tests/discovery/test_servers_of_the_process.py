@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from kit.setups import MATH, OFFLINE
 from kit.shops import shop
 
 from casual_mcp_nb import McpToolChat, Session
@@ -19,9 +20,8 @@ from casual_mcp_nb.providers.scripted import scripted_model
 pytestmark = pytest.mark.defect("H2")
 
 CONFIG: dict[str, Any] = {
-    "clients": {"offline": {"provider": "offline"}},
-    "models": {"planner": {"client": "offline", "model": "planner"}},
-    "servers": {"math": {"bundled": "math", "transport": "in-process"}},
+    **OFFLINE,
+    "servers": {"math": MATH},
     "tool_sets": {
         "mixed": {"servers": {"math": ["add"], "shop": ["stock"], "notebook": True}},
         "mine": {"servers": {"notebook": ["double"]}},
@@ -50,19 +50,17 @@ def offered(session: Session, tool_set: str) -> list[str]:
 def test_it_loads_and_names_what_is_added_later(file: Path) -> None:
     assert load_config(file).tool_sets["mixed"].servers["shop"] == ("stock",)
     with Session(file, quiet=True) as session:
-        with pytest.raises(ToolSetError, match="there is no server 'shop'"):
+        with pytest.raises(ToolSetError, match="no server 'shop'"):
             offered(session, "mixed")
         session.servers.add("shop", shop())
         assert offered(session, "mixed") == ["math__add", "shop__stock"]
         session.selection.tool_set = "mine"
-        with pytest.raises(ToolSetError, match="'notebook' has no tool 'double'"):
+        with pytest.raises(ToolSetError, match=r"'notebook' .* tool 'double'"):
             offered(session, "mine")
         session.tool(double)
         assert offered(session, "mine") == ["notebook__double"]
         assert offered(session, "mixed") == ["math__add", "notebook__double", "shop__stock"]
-        with pytest.raises(
-            ToolSetError, match=r"'notebook' has no tool 'doubel'. Did you mean 'double'"
-        ):
+        with pytest.raises(ToolSetError, match=r"'notebook' .* tool 'doubel'\. .*'double'"):
             session.selection.tool_set = {"servers": {"notebook": ["doubel"]}}  # type: ignore[assignment]
         assert (
             session.tools.save_set("kept", {"servers": {"shop": True, "notebook": ["double"]}})

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from casual_llm.messages import UserMessage
 from fastmcp import FastMCP
+from kit.turns import ask
 from kit.weather import desk
 
 from casual_mcp_nb.base.config import Config, ToolSetConfig
@@ -67,14 +68,6 @@ async def chat() -> AsyncIterator[McpToolChat]:
         server_manager, ModelFactory(Config()), ChatSetup(selection=selection)
     ) as chat:
         yield chat
-
-
-async def ask(chat: McpToolChat, *answers: Any, history: Any = (), **options: Any) -> Turn:
-    return await chat.run(
-        [UserMessage(content="Do it")],
-        TurnOptions(model=scripted_model(*answers), **options),
-        history=history,
-    )
 
 
 async def test_a_found_tool_is_called_and_counted_as_itself_while_the_tools_stay_the_same(

@@ -134,10 +134,7 @@ async def test_the_oldest_exchanges_are_left_out_whole_and_an_event_says_how_man
     assert list(request.messages[1:]) == [*history[8:], asked("And now?")]
     assert_valid(request.messages)
     assert request.tokens.total <= 2_500
-    assert (
-        "Not sent from here on: the oldest 2 exchanges of the conversation"
-        in mimebundle(turn)["text/plain"]
-    )
+    assert "the oldest 2 exchanges" in mimebundle(turn)["text/plain"]
     assert "8 older ones not sent" in mimebundle(request)["text/plain"]
 
 
@@ -194,8 +191,8 @@ async def test_the_newest_exchange_is_sent_though_it_is_too_large_and_a_notice_s
     turn = await ask(chat, model("Yes.", window=400), asked("Old."), said("Yes."), prompt=LONG)
     assert [message.content for message in turn.steps[0].request.messages] == ["Be kind.", LONG]
     (notice,) = turn.notices
-    assert "the model can read 400" in notice.text
-    assert "it is sent as it is" in notice.text
+    assert "can read 400" in notice.text
+    assert "sent as it is" in notice.text
 
 
 async def test_what_the_provider_reports_is_believed_before_the_estimate(chat: McpToolChat) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from casual_llm.messages import AssistantMessage, UserMessage
 from fastmcp import FastMCP
-from kit.option_rules import StrictProvider
+from kit.option_rules import OptionsProvider
 from kit.provider import PROVIDERS, answer
 
 from casual_mcp_nb.conversation.conversation import Conversation
@@ -68,11 +68,11 @@ class Notes(FastMCP[Any]):
 
 @asynccontextmanager
 async def chatting(
-    server: StrictProvider, notes: Notes, **model: Any
+    server: OptionsProvider, notes: Notes, **model: Any
 ) -> AsyncIterator[McpToolChat]:
     async with AsyncExitStack() as stack:
         stack.enter_context(server)
-        config = server.config(model)
+        config = server.config_of(model)
         yield await stack.enter_async_context(
             McpToolChat.from_config(config, in_process={"notes": notes})
         )
@@ -81,7 +81,7 @@ async def chatting(
 @pytest.mark.defect("C1")
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_an_answer_that_was_cut_says_so_everywhere(provider: str) -> None:
-    server = StrictProvider(provider, None, cut(provider, "It is half past"))
+    server = OptionsProvider(provider, None, cut(provider, "It is half past"))
     async with chatting(server, Notes(), max_tokens=64) as chat:
         turn = await chat.run([UserMessage(content="When?")])
     assert turn.status == "done"
@@ -99,7 +99,7 @@ async def test_an_answer_that_was_cut_says_so_everywhere(provider: str) -> None:
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_a_whole_answer_has_no_such_mark(provider: str) -> None:
-    async with chatting(StrictProvider(provider), Notes()) as chat:
+    async with chatting(OptionsProvider(provider), Notes()) as chat:
         turn = await chat.run([UserMessage(content="When?")])
     assert not turn.truncated
     assert turn.notices == []
@@ -112,7 +112,7 @@ async def test_a_call_that_was_cut_is_not_run_and_the_model_is_told_why(provider
     calls = [(TOOL, {"text": "whole"}), (TOOL, {"text": "half of"})]
     first = cut(provider, "", *calls, arguments='{"text": "half of')
     notes = Notes()
-    server = StrictProvider(provider, None, first, answer(provider, "I will be short."))
+    server = OptionsProvider(provider, None, first, answer(provider, "I will be short."))
     async with chatting(server, notes, max_tokens=64) as chat:
         turn = await chat.run([UserMessage(content="Write.")])
     assert notes.written == ["whole"]
@@ -126,7 +126,7 @@ async def test_a_call_that_was_cut_is_not_run_and_the_model_is_told_why(provider
 @pytest.mark.defect("C1")
 async def test_a_model_whose_calls_are_cut_again_and_again_ends_the_turn_with_advice() -> None:
     notes = Notes()
-    server = StrictProvider(
+    server = OptionsProvider(
         "openai", None, cut("openai", "", (TOOL, {}), arguments='{"text": "aaa')
     )
     async with chatting(server, notes, max_tokens=64) as chat:

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 from casual_llm.messages import UserMessage
+from kit.turns import ask
 from kit.weather import desk, weather
 
 from casual_mcp_nb.base.config import Config, ToolSetConfig
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.discovery.synthetic import not_loaded_error
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.setup import ChatSetup
@@ -32,14 +34,6 @@ async def chat() -> AsyncIterator[McpToolChat]:
         server_manager, ModelFactory(Config()), ChatSetup(selection=selection)
     ) as chat:
         yield chat
-
-
-async def ask(chat: McpToolChat, *answers: Any, history: Any = (), **options: Any) -> Turn:
-    return await chat.run(
-        [UserMessage(content="Do it")],
-        TurnOptions(model=scripted_model(*answers), **options),
-        history=history,
-    )
 
 
 def offered(turn: Turn, step: int) -> list[str]:
@@ -144,10 +138,7 @@ async def test_a_deferred_tool_that_is_called_unseen_is_refused_with_the_way_to_
     chat: McpToolChat,
 ) -> None:
     turn = await ask(chat, call("weather__forecast", city="Oslo"), "ok")
-    assert turn.tool_calls[0].result == (
-        "Error: Tool 'weather__forecast' is not yet loaded. "
-        "Use the 'search_tools' tool to discover and load it first, then call it again."
-    )
+    assert turn.tool_calls[0].result == not_loaded_error("weather__forecast")
 
 
 async def test_a_search_and_the_call_of_what_it_finds_cannot_share_a_step(

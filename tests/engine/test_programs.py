@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -200,7 +201,7 @@ for order in shop__orders():
     assert broken.status == "error"
     assert "KeyError" in broken.result
     assert 'File "program", line ' in broken.result
-    assert "it made 1 call, of which 1 succeeded" in broken.result
+    assert re.search(r"\b1 call, .*\b1 succeeded\b", broken.result)
     assert whole.status == "ok"
     assert [each.status for each in whole.nested].count("denied") == 1
     assert len(whole.nested) == 41
@@ -416,7 +417,7 @@ async def test_calls_are_counted(chat: McpToolChat, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(programs, "MAX_CALLS", 3)
     ended = await result(chat, "for number in range(10): shop__rate(currency='EUR')")
     assert len(ended.nested) == 3
-    assert "a program can make 3 calls" in ended.result
+    assert "can make 3 calls" in ended.result
     monkeypatch.setattr(programs, "MAX_SUSPENSIONS", 20)
     stubborn = (
         "while True:\n    try:\n        shop__rate(currency='EUR')\n    except Exception: pass"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.raw_server import raw_config
+from kit.raw_server import raw_config, received
 from kit.turns import ask
 from kit.waiting import wait_for_text
 
@@ -104,11 +104,7 @@ async def test_what_the_person_allows_is_answered_by_the_default_model_and_count
     (notice,) = [each for each in turn.notices if each.server == "asker"]
     assert "120" in notice.text
     assert "120" in str(chat.server_manager.log_of("asker").lines)
-    hello = next(
-        each
-        for each in map(json.loads, (tmp_path / "record").read_text().splitlines())
-        if each.get("method") == "initialize"
-    )
+    hello = received(tmp_path / "record", "initialize")[0]
     assert hello["params"]["capabilities"].keys() == {"sampling", "extensions"}
     (record, _) = chat.audit.read()
     assert (record.caller, str(record.tool), record.status) == (

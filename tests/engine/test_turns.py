@@ -16,6 +16,7 @@ from casual_llm.messages import (
 )
 from fastmcp import Context, FastMCP
 from kit.history import assert_valid
+from kit.turns import ask
 
 from casual_mcp_nb.base.config import Config, ToolSetConfig
 from casual_mcp_nb.base.selection import Selection
@@ -123,14 +124,6 @@ def made(server: Server, **more: Any) -> McpToolChat:
     server_manager = ServerManager({}, in_process={"lab": server.mcp}, handlers=Handlers())
     return McpToolChat(
         server_manager, ModelFactory(Config()), ChatSetup(selection=selection, **more)
-    )
-
-
-async def ask(chat: McpToolChat, *answers: Any, history: Any = (), **options: Any) -> Turn:
-    return await chat.run(
-        [UserMessage(content="Do it")],
-        TurnOptions(model=scripted_model(*answers), **options),
-        history=history,
     )
 
 

@@ -83,9 +83,8 @@ async def test_the_steps_of_a_turn_share_the_definitions(chat: McpToolChat) -> N
 
 async def test_an_empty_answer_is_said(chat: McpToolChat) -> None:
     turn = await ask(chat, "")
-    assert [notice.text for notice in turn.notices] == [
-        "The model's answer was empty: no text and no tool call."
-    ]
+    (notice,) = turn.notices
+    assert "empty" in notice.text
 
 
 async def test_a_view_keeps_the_selection_that_it_was_compiled_from(chat: McpToolChat) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 from fastmcp import FastMCP
+from kit.setups import OFFLINE
 from kit.weather import desk, weather
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -44,8 +46,7 @@ from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.scripted import call, scripted_model
 
 CONFIG: dict[str, Any] = {
-    "clients": {"offline": {"provider": "offline"}},
-    "models": {"planner": {"client": "offline", "model": "planner"}},
+    **OFFLINE,
     "servers": {
         "math": {"bundled": "math", "transport": "in-process", "defer_loading": True},
         "time": {"bundled": "time", "transport": "in-process", "defer_loading": True},
@@ -794,13 +795,12 @@ def test_a_server_that_did_not_start_is_in_the_words(tmp_path: Path) -> None:
     assert {arm: set(servers) for arm, servers in results.absent.items()} == {
         arm: {"gone"} for arm in results
     }
-    assert "No arm had the tools of server gone" in str(results)
+    assert re.search(r"\bNo arm had .*\bserver gone\b", str(results))
     assert without is not None
     # An arm that leaves it out does not miss it.
     assert list(without.absent) == ["with all"]
-    assert "with all ran without the tools of server gone" in str(
-        load_runs(tmp_path / "runs.jsonl")
-    )
+    again = str(load_runs(tmp_path / "runs.jsonl"))
+    assert re.search(r"\bwith all ran without .*\bserver gone\b", again)
 
 
 class OnlySubmits:
@@ -917,7 +917,7 @@ def test_a_server_is_compared_with_another_one_that_ends_with_the_runs(
         }
         assert list(results.failed_arms) == ["broken"]
         assert len([each for each in results.problems() if "broken" in each]) == 1
-        assert "broken could not be run" in str(results)
+        assert "broken could not" in str(results)
         assert "s3cret-of-mine" not in (tmp_path / "runs.jsonl").read_text("utf-8")
         # The session's own server is the one that it was, and there is no other.
         assert [*session.parts.chat.server_manager.names] == ["shop"]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from kit.setups import MATH, OFFLINE
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import UsageError
@@ -17,9 +18,8 @@ from casual_mcp_nb.providers.scripted import scripted_model
 pytestmark = pytest.mark.defect("N8")
 
 CONFIG: dict[str, Any] = {
-    "clients": {"offline": {"provider": "offline"}},
-    "models": {"planner": {"client": "offline", "model": "planner"}},
-    "servers": {"math": {"bundled": "math", "transport": "in-process"}},
+    **OFFLINE,
+    "servers": {"math": MATH},
 }
 
 

@@ -208,7 +208,7 @@ TOOL = {"name": "add"}
 def test_a_strict_provider_answers_400_to_what_its_api_does_not_take(
     provider: str, body: Any, rules: Rules
 ) -> None:
-    with option_rules.StrictProvider(provider, rules) as server:
+    with option_rules.OptionsProvider(provider, rules) as server:
         assert posted(server.url, {"model": "m-1", **body}) == 400
         assert (
             posted(

@@ -21,13 +21,12 @@ def tool(name: str, hints: dict[str, Any] | None = None, description: str = "") 
     return {**listed, "annotations": hints} if hints is not None else listed
 
 
-def flipping(*listings: list[dict[str, Any]], mark: str = "", **config: Any) -> dict[str, Any]:
+def flipping(*listings: list[dict[str, Any]], **config: Any) -> dict[str, Any]:
     """The config of a server that lists the first of `listings`, and another one from each call of
     `turn_N` on.
 
     Args:
         listings: The tools beside `turn_1`, `turn_2` ..., which are read-only.
-        mark: A text in its environment.
         config: More fields of the config.
     """
     turns = [tool(f"turn_{number}", READ_ONLY) for number in range(1, len(listings))]
@@ -40,5 +39,5 @@ def flipping(*listings: list[dict[str, Any]], mark: str = "", **config: Any) -> 
         for number, listing in enumerate(listings[1:], 1)
     }
     return raw_config(
-        mark, config={"approval": None, **config}, tools=[*listings[0], *turns], calls=calls
+        config={"approval": None, **config}, tools=[*listings[0], *turns], calls=calls
     )

@@ -4,12 +4,16 @@ one, in its words.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from kit.provider import answer
-from kit.scripted_http import Reply, Request, ScriptedHttp
+from kit.provider import Provider, answer
+from kit.scripted_http import Reply, Request
+from kit.setups import MATH
+
+from casual_mcp_nb.engine.chat import McpToolChat
 
 _CHAT_FIELDS = {
     "messages", "model", "tools", "tool_choice", "parallel_tool_calls", "temperature", "top_p", "seed", "stop", "max_tokens",
@@ -58,53 +62,39 @@ class Rules:
     facts: Mapping[str, Any] | None = None
 
 
-class StrictProvider(ScriptedHttp):
-    """A provider that answers "Done." to requests its API accepts, and names the error in others.
+class OptionsProvider(Provider):
+    """A provider that names the error in a request whose options its API does not accept; others
+    get the next reply.
 
     Args:
         provider: One of `kit.provider.PROVIDERS`.
         rules: What its model takes.
-        replies: What it answers instead, one after the other; the last one for ever.
+        replies: As of `Provider`; "Done." if there are none.
     """
 
     def __init__(self, provider: str, rules: Rules | None = None, *replies: Any) -> None:
-        super().__init__(self._reply)
+        super().__init__(*(replies or (answer(provider, "Done."),)))
         self.provider = provider
         self.rules = rules or Rules()
-        self.replies = list(replies)
         self.facts_asked = 0
 
-    def _reply(self, request: Request) -> Reply:
+    def _next(self, request: Request) -> Reply:
         if request.path == "/api/show":
             self.seen.remove(request)
             self.facts_asked += 1
-            return (
-                Reply(404, {"error": "model not found"})
-                if self.rules.facts is None
-                else Reply(200, self.rules.facts)
-            )
+            if self.rules.facts is None:
+                return Reply(404, {"error": "model not found"})
+            return Reply(200, self.rules.facts)
         problem = _CHECKS[self.provider](request.body, self.rules)
         if problem is not None:
             return Reply(400, _error(self.provider, problem))
-        body = answer(self.provider, "Done.")
-        if self.replies:
-            body = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
-        return body if isinstance(body, Reply) else Reply(200, body)
+        return super()._next(request)
 
-    def config(self, model: Mapping[str, Any] | None = None, **client: Any) -> dict[str, Any]:
-        """A config whose model `small` of client `desk` asks this server."""
-        base = f"{self.url}/v1" if self.provider.startswith("openai") else self.url
-        desk = {
-            "provider": self.provider,
-            "base_url": base,
-            "api_key": "sk-not-a-real-key",
-            "timeout": 30,
-            **client,
-        }
-        return {
-            "clients": {"desk": desk},
-            "models": {"small": {"client": "desk", "model": "m-1", **(model or {})}},
-        }
+    def config_of(self, model: Mapping[str, Any] | None = None, **client: Any) -> dict[str, Any]:
+        """Make a config as of `Provider`, with more fields of the model and the client."""
+        config = self.config(self.provider, **client)
+        config["models"]["small"].update(model or {})
+        return config
 
     @property
     def bodies(self) -> list[Any]:
@@ -251,3 +241,14 @@ _CHECKS: dict[str, Callable[[Any, Rules], str | None]] = {
     "gemini": _gemini,
     "ollama": _ollama,
 }
+
+
+@asynccontextmanager
+async def chatting(
+    server: OptionsProvider, model: dict[str, Any] | None = None, **client: Any
+) -> AsyncIterator[McpToolChat]:
+    """A chat with the bundled math server, whose model this provider is."""
+    with server:
+        config = {**server.config_of(model, **client), "servers": {"math": MATH}}
+        async with McpToolChat.from_config(config) as chat:
+            yield chat

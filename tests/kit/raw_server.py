@@ -53,7 +53,10 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MAX_ARGUMENT = 100_000
 
@@ -85,9 +88,19 @@ def raw_config(
     }
 
 
+def received(record: Path, method: str) -> list[dict[str, Any]]:
+    """List the messages of a method that a server noted in its record so far."""
+    messages = map(json.loads, record.read_text().splitlines() if record.exists() else ())
+    return [message for message in messages if message.get("method") == method]
+
+
 def text_result(text: str) -> dict[str, Any]:
     """The result of a call that is one text."""
     return {"content": [{"type": "text", "text": text}]}
+
+
+OK = {"result": text_result("ok")}
+"""What a call does that answers at once."""
 
 
 class RawServer:

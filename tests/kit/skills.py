@@ -41,22 +41,19 @@ def skill_folder(root: Path, **more: str) -> Path:
     return root
 
 
-def skill_server(
-    root: Path, *providers: Any, name: str = "docs", tools: bool = True
-) -> FastMCP[Any]:
-    """Make a server with the skills of a folder and, unless told not to, two tools."""
+def skill_server(root: Path, *providers: Any, name: str = "docs") -> FastMCP[Any]:
+    """Make a server with the skills of a folder and two tools."""
     server: FastMCP[Any] = FastMCP(name, providers=[SkillsDirectoryProvider(root), *providers])
-    if tools:
 
-        @server.tool
-        def fields(path: str) -> list[str]:
-            "List the fields of a document."
-            return ["fullName"]
+    @server.tool
+    def fields(path: str) -> list[str]:
+        "List the fields of a document."
+        return ["fullName"]
 
-        @server.tool
-        def weather(city: str) -> str:
-            "Tell the weather of a city."
-            return "sunny"
+    @server.tool
+    def weather(city: str) -> str:
+        "Tell the weather of a city."
+        return "sunny"
 
     return server
 

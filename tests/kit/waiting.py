@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +19,13 @@ def wait_until(condition: Callable[[], object], what: str, seconds: float = 30.0
     while not condition():
         assert time.monotonic() < end, f"not within {seconds} s: {what}"
         threading.Event().wait(PAUSE_SECONDS)
+
+
+async def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    """The same in a loop, which goes on meanwhile."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 (processes and files signal nothing)
+            await asyncio.sleep(PAUSE_SECONDS)
 
 
 def wait_for_text(path: Path, text: str, count: int = 1) -> None:

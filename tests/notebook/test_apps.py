@@ -13,6 +13,7 @@ import ipywidgets
 import pytest
 import traitlets
 from kit.app_pages import MIME, app_server
+from kit.setups import OFFLINE
 from kit.waiting import wait_until
 
 from casual_mcp_nb import Session
@@ -466,8 +467,7 @@ def test_an_app_is_told_that_its_call_was_stopped(session: Session) -> None:
 
 def test_a_message_of_an_app_becomes_a_turn_with_its_context() -> None:
     offline = {
-        "clients": {"offline": {"provider": "offline"}},
-        "models": {"planner": {"client": "offline", "model": "planner"}},
+        **OFFLINE,
     }
     with Session(offline, in_process={"places": app_server()}, quiet=True, store=None) as session:
         _submits(session)

@@ -66,7 +66,7 @@ def test_a_server_that_flips_an_annotation_after_two_denials_gets_a_third_questi
     future = shop.submit("x", model=scripted_model(PAY, PAY, "done"))
     question = asked(shop, ApprovalQuestion)
     assert question.reason == "changed"
-    assert "earlier claim: destructive. Now: read-only." in question.text
+    assert "destructive. Now: read-only." in question.text
     assert "+" in question.difference
     question.approve()
     wait_until(lambda: len(shop.questions) and shop.questions[0] is not question, "once is once")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -120,7 +121,7 @@ def test_a_providers_key_that_goes_to_another_address_is_warned_of(
     assert finding.verdict == verdict
     if verdict == "warn":
         variable = "OLLAMA_API_KEY" if client.get("provider") == "ollama" else "OPENAI_API_KEY"
-        assert f"{variable}, and sent to the client's base_url" in finding.found
+        assert re.search(rf"\b{variable}, .*\bbase_url\b", finding.found)
         assert f"clients.{name}.api_key" in finding.advice
         assert ("MY_CLIENT_API_KEY" in finding.advice) == (name == "my-client")
         assert variable not in finding.advice

@@ -82,8 +82,8 @@ def test_what_is_no_json_is_told_back_and_a_corrected_answer_counts(session: Ses
         "assistant",
         "user",
     ]
-    assert "there is no JSON in it" in last[3].content
-    assert "- age: Input should be greater than or equal to 0" in last[5].content
+    assert "no JSON" in last[3].content
+    assert "- age: " in last[5].content
 
 
 def test_after_two_repairs_the_error_holds_what_was_said_last(session: Session) -> None:

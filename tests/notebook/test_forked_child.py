@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from kit.processes import new_mark, wait_gone
 from kit.raw_server import raw_config
+from kit.setups import MATH, OFFLINE
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import (
@@ -29,9 +30,8 @@ from casual_mcp_nb.errors import (
 )
 
 CONFIG: dict[str, Any] = {
-    "clients": {"offline": {"provider": "offline"}},
-    "models": {"planner": {"client": "offline", "model": "planner"}},
-    "servers": {"math": {"bundled": "math", "transport": "in-process"}},
+    **OFFLINE,
+    "servers": {"math": MATH},
 }
 SECONDS = 50
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

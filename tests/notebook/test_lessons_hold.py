@@ -14,6 +14,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from kit.setups import MATH, OFFLINE
 
 from casual_mcp_nb import Case, Session, ToolName
 from casual_mcp_nb.display.view import SIZE_TIERS, Bar, Table
@@ -22,9 +23,8 @@ from casual_mcp_nb.views import view_of
 pytestmark = pytest.mark.defect("C7")
 LESSONS = Path(__file__).resolve().parents[2] / "notebooks"
 CONFIG: dict[str, Any] = {
-    "clients": {"offline": {"provider": "offline"}},
-    "models": {"planner": {"client": "offline", "model": "planner"}},
-    "servers": {"math": {"bundled": "math", "transport": "in-process"}},
+    **OFFLINE,
+    "servers": {"math": MATH},
 }
 
 
@@ -71,7 +71,7 @@ def test_the_explorer_lesson_cuts_the_first_request_as_far_as_it_says() -> None:
         int(figure.replace(",", ""))
         for figure in re.findall(r"≈ ([\d,]+)", printed(lesson["first-request"]))
     )
-    assert "from over 5,000 tokens to less than 700" in lesson["04-00"].source
+    assert re.search(r"over 5,000 .*less than 700\b", lesson["04-00"].source)
     assert now < 700
     assert everything > 5_000
 
@@ -118,7 +118,7 @@ def test_the_lesson_for_classes_pauses_three_times_and_changes_what_the_model_re
     lesson = cells("08_teaching_a_class.ipynb")
     assert printed(lesson["pauses"]).count("Request ") == 3
     assert printed(lesson["believes"]).startswith("392")
-    assert "None of the tools fits" in printed(lesson["without"])
+    assert "None of the tools" in printed(lesson["without"])
     assert printed(lesson["player"]).startswith("lesson.html: ")
 
 
@@ -230,8 +230,8 @@ def test_the_lesson_on_tool_use_finds_what_is_there_and_nothing_else() -> None:
         "5 cases: nothing can be found\n20 cases: a difference of 49%"
     )
     assert "image/png" in lesson["by-server"]["outputs"][0]["data"]
-    assert printed(lesson["judge-again"]).splitlines()[0] == "as listed: 95% right before, 85% now"
-    assert "Keep one of math:multiply, math:evaluate_expression" in shown(lesson["worth"])
+    assert re.match(r"as listed: 95% .*, 85% now\n", printed(lesson["judge-again"]))
+    assert "one of math:multiply, math:evaluate_expression" in shown(lesson["worth"])
     assert re.search(r"math:evaluate_expression +off", shown(lesson["worth"]))
     assert re.search(r"p = 0\.0[0-4]", printed(lesson["workshop-run"]))
     assert "looks: 1" in printed(lesson["verdict"])

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kit.setups import MATH, OFFLINE
 
 from casual_mcp_nb import McpToolChat, Selection, Session
 from casual_mcp_nb.base.config import ToolSetConfig
@@ -16,10 +17,9 @@ from casual_mcp_nb.magics.commands import COMMANDS
 from casual_mcp_nb.magics.completion import Names
 
 CONFIG: dict[str, Any] = {
-    "clients": {"offline": {"provider": "offline"}},
-    "models": {"planner": {"client": "offline", "model": "planner"}},
+    **OFFLINE,
     "servers": {
-        "math": {"bundled": "math", "transport": "in-process"},
+        "math": MATH,
         "time": {"bundled": "time", "transport": "in-process", "defer_loading": True},
     },
     "tool_sets": {"numbers": {"servers": {"math": True}}},

@@ -31,7 +31,7 @@ def run(enable: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="refused there")
 def test_asyncio_run_works_inside_a_running_loop_only_after_it_was_enabled() -> None:
-    assert "cannot be called from a running event loop" in run("pass").stderr
+    assert "running event loop" in run("pass").stderr
     enabled = run("print(enable_nested_asyncio()); print(enable_nested_asyncio())")
     assert enabled.stdout.split("\n")[:3] == ["on", "already on", "7"]
 

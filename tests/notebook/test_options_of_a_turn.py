@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
+from kit.setups import MATH, OFFLINE
 from pydantic import BaseModel
 
 from casual_mcp_nb import McpToolChat, Session
@@ -25,9 +26,8 @@ from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.providers.scripted import call, scripted_model
 
 CONFIG: dict[str, Any] = {
-    "clients": {"offline": {"provider": "offline"}},
-    "models": {"planner": {"client": "offline", "model": "planner"}},
-    "servers": {"math": {"bundled": "math", "transport": "in-process"}},
+    **OFFLINE,
+    "servers": {"math": MATH},
 }
 METHODS = ["chat", "chat_async", "stream", "submit", "rerun", "rerun_async", "panel"]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from kit.scripts import run_script
+from kit.setups import OFFLINE
 
 from casual_mcp_nb import Session
 
 CONFIG: dict[str, Any] = {
-    "clients": {"offline": {"provider": "offline"}},
-    "models": {"planner": {"client": "offline", "model": "planner"}},
+    **OFFLINE,
     "servers": {"math": {"bundled": "math", "init_timeout": 60}},
 }
 pytestmark = [pytest.mark.defect("A10"), pytest.mark.timeout(150)]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fastmcp import FastMCP
 from kit.history import assert_valid
+from kit.setups import MATH, OFFLINE
 
 from casual_mcp_nb import Conversation, PlannedCalls, Session, ToolContext
 from casual_mcp_nb.conversation.turn import ToolCalls
@@ -18,9 +19,8 @@ from casual_mcp_nb.errors import MaxIterationsError, UsageError
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
 CONFIG: dict[str, Any] = {
-    "clients": {"offline": {"provider": "offline"}},
-    "models": {"planner": {"client": "offline", "model": "planner"}},
-    "servers": {"math": {"bundled": "math", "transport": "in-process"}},
+    **OFFLINE,
+    "servers": {"math": MATH},
 }
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,7 +49,7 @@ def test_a_call_waits_for_its_approval_and_runs_then(session: Session) -> None:
         {"a": 1, "b": 2},
     )
     assert question.policy == "always"
-    assert "Allow math to run add?" in question.text
+    assert "math to run add?" in question.text
     assert not future.done()
     question.approve()
     turn = future.result(30)
@@ -86,7 +88,7 @@ def test_a_denied_call_gives_the_model_the_reason_and_the_others_go_on(session: 
     asked(session, ApprovalQuestion).deny("Not today.")
     turn = future.result(30)
     assert [call.status for call in turn.tool_calls] == ["denied", "ok"]
-    assert turn.tool_calls[0].result.endswith("was not approved, so it was not run. Not today.")
+    assert re.search(r"\bnot approved, .* Not today\.$", turn.tool_calls[0].result)
     assert turn.answer == "done"
     assert_valid(turn.messages)
 
@@ -97,7 +99,7 @@ def test_a_call_without_an_answer_is_denied_after_the_time_limit(session: Sessio
     two = calls(ADD, call("no_such_tool"))
     turn = session.submit("x", model=scripted_model(two, "done")).result(30)
     assert [call.status for call in turn.tool_calls] == ["denied", "error"]
-    assert "No one answered within 0.1 s." in turn.tool_calls[0].result
+    assert "within 0.1 s." in turn.tool_calls[0].result
     assert len(session.questions) == 0
     assert_valid(turn.messages)
 
@@ -193,7 +195,7 @@ def test_a_form_of_a_server_is_filled_in_and_names_its_server(travel: Session) -
     future = travel.submit("x", model=scripted_model(call("travel__book"), "done"))
     question = asked(travel, FormQuestion)
     assert (question.server, question.message) == ("travel", "Where to?")
-    assert "Server 'travel' asks (not the model" in question.text
+    assert "'travel' asks (not" in question.text
     assert [(field.name, field.kind, field.required) for field in question.fields] == [
         ("city", "text", True),
         ("nights", "integer", True),
@@ -203,10 +205,13 @@ def test_a_form_of_a_server_is_filled_in_and_names_its_server(travel: Session) -
     ]
     question.answer({"city": "Oslo", "nights": "3", "window": "yes", "class": "first"})
     result = future.result(30).tool_calls[0].result
-    assert (
-        result == "accept {'city': 'Oslo', 'nights': 3, 'window': True, 'class': 'first', 'meals':"
-        " ['dinner']}"
-    )
+    assert ast.literal_eval(result.removeprefix("accept ")) == {
+        "city": "Oslo",
+        "nights": 3,
+        "window": True,
+        "class": "first",
+        "meals": ["dinner"],
+    }
 
 
 @pytest.mark.parametrize(

@@ -267,7 +267,7 @@ def test_pictures_are_parts_of_the_message_and_other_bytes_are_named(session: Se
     ]
     turn = session.chat("Look", model=scripted_model("A picture."), attach=links, echo="none")
     assert [picture.data for picture in pictures_of(turn.prompt_messages)] == [PNG]
-    assert "1,004 bytes: not shown to you" in text_of(turn.prompt_messages[0].content)
+    assert "1,004 bytes: not shown" in text_of(turn.prompt_messages[0].content)
 
 
 def test_what_cannot_be_attached_begins_no_turn(session: Session) -> None:

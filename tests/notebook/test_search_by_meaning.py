@@ -194,7 +194,7 @@ def test_a_comparison_says_what_its_searches_ranked_by(service: Embeddings, tmp_
         comparison = session.experiments.compare(QUERY, discovery=[True, False], progress=False)
         on, off = comparison.values()
         assert (on.ranked_by, off.ranked_by) == ("words and meaning", None)
-        assert "searches by words and meaning" in mimebundle(comparison)["text/plain"]
+        assert "by words and meaning" in mimebundle(comparison)["text/plain"]
         runs = json.loads(comparison.export(tmp_path / "runs.json").read_text())["runs"]
         assert [run["ranked_by"] for run in runs] == ["words and meaning", None]
 

@@ -16,6 +16,7 @@ from casual_llm.messages import UserMessage
 from fastmcp import FastMCP
 from kit.history import assert_valid
 from kit.raw_server import raw_config
+from kit.setups import MATH, OFFLINE
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.tool import ToolName
@@ -31,10 +32,9 @@ from casual_mcp_nb.experiments.cases import Case
 from casual_mcp_nb.providers.scripted import call, scripted_model
 
 CONFIG: dict[str, Any] = {
-    "clients": {"offline": {"provider": "offline"}},
-    "models": {"planner": {"client": "offline", "model": "planner"}},
+    **OFFLINE,
     "servers": {
-        "math": {"bundled": "math", "transport": "in-process"},
+        "math": MATH,
         "time": {"bundled": "time", "transport": "in-process", "defer_loading": True},
     },
     "tool_sets": {"numbers": {"description": "Numbers only", "servers": {"math": True}}},

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from kit.namespaces import namespaces
+from kit.setups import MATH, OFFLINE
 
 import casual_mcp_nb
 from casual_mcp_nb import McpToolChat, Session
@@ -36,10 +37,9 @@ from casual_mcp_nb.notebook.turn_service import TurnService
 from casual_mcp_nb.providers.scripted import call, scripted_model
 
 CONFIG: dict[str, Any] = {
-    "clients": {"offline": {"provider": "offline"}},
-    "models": {"planner": {"client": "offline", "model": "planner"}},
+    **OFFLINE,
     "servers": {
-        "math": {"bundled": "math", "transport": "in-process"},
+        "math": MATH,
         "time": {"bundled": "time", "transport": "in-process", "defer_loading": True},
     },
     "tool_sets": {"numbers": {"servers": {"math": True}}},

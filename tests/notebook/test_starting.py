@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from kit.kernel import Kernel, Ran, started_kernel
 from kit.lean import lean
+from kit.setups import MATH, OFFLINE
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import ConnectError
@@ -22,8 +23,7 @@ from casual_mcp_nb.notebook.live import ShownServers, ShownStatus
 BROKEN: dict[str, Any] = {"command": "no-such-command-anywhere"}
 SERVERS: dict[str, Any] = {"math": {"bundled": "math"}, "broken": BROKEN}
 CONFIG: dict[str, Any] = {
-    "clients": {"offline": {"provider": "offline"}},
-    "models": {"planner": {"client": "offline", "model": "planner"}},
+    **OFFLINE,
     "servers": SERVERS,
 }
 
@@ -167,7 +167,7 @@ def test_a_script_on_a_terminal_writes_a_line_per_server_unless_it_is_quiet(
 @pytest.mark.defect("D14")
 @pytest.mark.parametrize("how", ["connect", "connect_async", "raise_for_status"])
 async def test_a_failed_server_is_an_error_when_strict_and_each_reason_is_named(how: str) -> None:
-    servers = {**SERVERS, "math": {"bundled": "math", "transport": "in-process"}, "gone": BROKEN}
+    servers = {**SERVERS, "math": MATH, "gone": BROKEN}
     async with Session.from_config({"servers": servers}) as session:
         if how == "raise_for_status":
             session.connect()
@@ -186,9 +186,7 @@ async def test_a_failed_server_is_an_error_when_strict_and_each_reason_is_named(
 
 @pytest.mark.defect("D14")
 def test_nothing_is_raised_where_all_servers_are_ready_or_none_was_started() -> None:
-    session = Session.from_config(
-        {"servers": {"math": {"bundled": "math", "transport": "in-process"}}}
-    )
+    session = Session.from_config({"servers": {"math": MATH}})
     session.servers.raise_for_status()
     assert session.connect(strict=True)["math"].state == "ready"
     session.close()
@@ -199,9 +197,7 @@ class Shell:
 
 
 def test_what_a_cell_shows_already_can_be_pickled() -> None:
-    with Session.from_config(
-        {"servers": {"math": {"bundled": "math", "transport": "in-process"}}}
-    ) as session:
+    with Session.from_config({"servers": {"math": MATH}}) as session:
         servers, status = (
             ShownServers(session.servers.now, Shell()),
             ShownStatus.of(session.status, Shell()),

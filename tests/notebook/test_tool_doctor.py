@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from kit.raw_server import raw_config
+from kit.setups import OFFLINE
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.status import ServerDiagnosis, ToolDiagnosis
@@ -39,8 +40,7 @@ TOOLS: list[Any] = [
     {"name": "x" * 80, "inputSchema": OBJECT},
 ]
 CONFIG: dict[str, Any] = {
-    "clients": {"offline": {"provider": "offline"}},
-    "models": {"planner": {"client": "offline", "model": "planner"}},
+    **OFFLINE,
     "servers": {
         "shop": raw_config(config={"exclude_tools": ["x*"], "approval": None}, tools=TOOLS),
         "bank": raw_config(config={"defer_loading": True}, tools=TOOLS[:2]),

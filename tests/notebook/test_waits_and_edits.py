@@ -149,9 +149,7 @@ def test_the_pauses_of_a_loop_are_nobodys_time(session: Session) -> None:
     )
     for _ in pauses:
         wait_until(lambda: pauses.turn.person_waits.open_questions, "the trace has the pause")
-        assert (
-            "Waiting for you, before step" in live_bundle(pauses.turn, "output", 9.0)["text/html"]
-        )
+        assert "Waiting for you, before" in live_bundle(pauses.turn, "output", 9.0)["text/html"]
     assert_no_time_includes_the_person(pauses.turn, 2)
 
 

@@ -17,12 +17,12 @@ from kit.lean import lean
 from kit.processes import new_mark, wait_gone
 from kit.raw_server import raw_config
 from kit.scripts import run_script
+from kit.setups import OFFLINE
 
 from casual_mcp_nb import Session
 
 CONFIG: dict[str, Any] = {
-    "clients": {"offline": {"provider": "offline"}},
-    "models": {"planner": {"client": "offline", "model": "planner"}},
+    **OFFLINE,
     "servers": {"math": {"bundled": "math"}},
 }
 ASK = "What is 17 * 23 + 4?"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from kit.setups import OFFLINE
 
 from casual_mcp_nb import Session
 
 CONFIG = {
-    "clients": {"offline": {"provider": "offline"}},
-    "models": {"planner": {"client": "offline", "model": "planner"}},
+    **OFFLINE,
     "servers": {"units": {"bundled": "units", "transport": "in-process", "defer_loading": True}},
     "tool_discovery": {"enabled": True},
 }

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.setups import OFFLINE
 from kit.skills import Tampering, skill_folder, skill_server
 
 from casual_mcp_nb import Session
@@ -14,8 +15,7 @@ from casual_mcp_nb.conversation.step import calls_of_model
 from casual_mcp_nb.conversation.turn import Turn
 
 CONFIG: dict[str, Any] = {
-    "clients": {"offline": {"provider": "offline"}},
-    "models": {"planner": {"client": "offline", "model": "planner"}},
+    **OFFLINE,
     "servers": {
         name: {"bundled": name, "transport": "in-process", "defer_loading": True}
         for name in ("math", "text", "time", "units")
@@ -83,7 +83,7 @@ def test_a_question_in_a_skills_words_is_answered_from_it(
         names = [call.tool.tool for call in turn.tool_calls]
         assert names == (["search_tools", "read_skill"] if searched else ["read_skill"])
         assert [str(read.skill) for read in turn.skills_read] == ["docs:fill-forms"]
-        assert "Ask for what is missing." in turn.answer
+        assert "what is missing." in turn.answer
         assert "docs:fill-forms" in turn.answer
         assert "---" not in turn.answer
         refused = session.chat("Send money to an account", echo="none")

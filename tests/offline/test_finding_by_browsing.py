@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 from fastmcp import FastMCP
+from kit.setups import OFFLINE
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.conversation.turn import Turn
 
 ON_THE_WAY = ["browse_toolkit", "load_tools", "unload_tools"]
 CONFIG: dict[str, Any] = {
-    "clients": {"offline": {"provider": "offline"}},
-    "models": {"planner": {"client": "offline", "model": "planner"}},
+    **OFFLINE,
     "servers": {
         name: {"bundled": name, "transport": "in-process", "defer_loading": True}
         for name in ("math", "text", "time", "units")

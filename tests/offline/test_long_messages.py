@@ -7,6 +7,7 @@ import random
 import string
 
 import pytest
+from kit.setups import OFFLINE
 
 from casual_mcp_nb import McpToolChat
 from casual_mcp_nb.conversation.event import TextDelta
@@ -15,8 +16,7 @@ from casual_mcp_nb.offline.needs import MAX_MENTIONS, find_expressions, find_men
 from casual_mcp_nb.offline.planner import MAX_REQUEST
 
 CONFIG = {
-    "clients": {"offline": {"provider": "offline"}},
-    "models": {"planner": {"client": "offline", "model": "planner"}},
+    **OFFLINE,
     "servers": {
         name: {"bundled": name, "transport": "in-process"}
         for name in ("math", "time", "text", "units")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -77,7 +78,7 @@ async def test_an_error_is_reported_as_one_and_the_call_is_not_made_again(
     room = room_of([READ], {"read_note": "Error: there is no such note"})
     said = await room.ask("Read the note 'plan'")
     assert len(said.calls) == 1
-    assert "`desk:read_note` failed: there is no such note" in said.text
+    assert re.search("`desk:read_note` failed: .*no such note", said.text)
 
 
 async def test_after_a_doubtful_call_failed_one_search_may_find_a_better_tool(
@@ -101,7 +102,7 @@ async def test_a_result_with_the_name_of_the_tool_before_it_is_read_as_the_resul
         [READ], {"read_note": "desk__read_note(title='plan') → Error: there is no such note"}
     )
     said = await room.ask("Read the note 'plan'")
-    assert "failed: there is no such note" in said.text
+    assert re.search("failed: .*no such note", said.text)
 
 
 async def test_two_missing_arguments_are_both_asked_for(room_of: Callable[..., Any]) -> None:

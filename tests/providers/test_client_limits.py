@@ -5,6 +5,7 @@ left at once.
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -74,9 +75,7 @@ async def test_tokens_are_charged_by_estimate_and_corrected_by_what_is_reported(
     said: list[RateLimitWait] = []
     await desk.turn(10, said.append)
     assert sum(clock.slept) == pytest.approx(MINUTE, abs=0.1)
-    assert [waiting.reason for waiting in said][:1] == [
-        "the limit of client 'desk': 1,000 tokens a minute"
-    ]
+    assert re.search(r"\blimit .*'desk': 1,000 tokens\b", said[0].reason)
 
 
 async def test_a_report_of_endless_tokens_closes_the_client_for_one_minute_and_no_more(
@@ -141,7 +140,7 @@ async def test_a_wait_is_an_event_with_a_reason_and_ends_when_the_turn_is_stoppe
         with pytest.raises(asyncio.CancelledError):
             await task
     (wait,) = turn.waits
-    assert wait.reason == "the limit of client 'desk': 1 request a minute"
+    assert re.search(r"\blimit .*'desk': 1 request\b", wait.reason)
     assert 500 < wait.seconds <= 600
     assert turn.status == "stopped"
     assert f"for {wait.reason}" in str(turn)
@@ -197,7 +196,7 @@ async def test_a_pause_that_the_provider_asks_for_holds_for_all_chats_of_the_cli
         (RetryScheduled, 20),
         *[(RateLimitWait, 20)] * 3,
     ]
-    assert told[1].reason == "the provider of client 'desk', which requested a pause"
+    assert re.search(r"\bprovider .*'desk', .*\bpause\b", told[1].reason)
     assert len(server.seen) == 1
     clock.goes_on.set()
     await asyncio.gather(*tasks)

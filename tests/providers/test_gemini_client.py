@@ -14,7 +14,7 @@ import pytest
 from casual_llm.messages import AssistantMessage, ChatMessage, SystemMessage, UserMessage
 from fastmcp import FastMCP
 from kit.message_rules import GEMINI
-from kit.option_rules import Rules, StrictProvider
+from kit.option_rules import OptionsProvider, Rules
 from kit.provider import answer, gemini_answer, gemini_call
 from kit.scripted_http import Reply
 from kit.streams import reply, streamed
@@ -277,8 +277,8 @@ async def test_an_effort_is_a_level_or_with_older_models_a_budget(
 
 async def test_a_model_that_cannot_think_is_asked_without_an_effort_from_then_on() -> None:
     words = "Unable to submit request because thinking is not supported by this model."
-    with StrictProvider("gemini", Rules(refuses={"thinkingConfig": words})) as server:
-        config = {**server.config({"reasoning_effort": "low"}), "servers": {}}
+    with OptionsProvider("gemini", Rules(refuses={"thinkingConfig": words})) as server:
+        config = {**server.config_of({"reasoning_effort": "low"}), "servers": {}}
         async with McpToolChat.from_config(config, in_process={}) as chat:
             turns = [await chat.run(ASKED), await chat.run(ASKED)]
     assert [turn.status for turn in turns] == ["done", "done"]

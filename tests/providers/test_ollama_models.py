@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from casual_llm.messages import UserMessage
-from kit.option_rules import Rules, StrictProvider
+from kit.option_rules import OptionsProvider, Rules
 from kit.provider import answer
 from kit.scripted_http import Reply
 
@@ -35,12 +35,12 @@ NEVER = {"thinking": {"values": [False]}, "details": {"family": "llama"}}
 
 @asynccontextmanager
 async def chatting(
-    server: StrictProvider, model: dict[str, Any] | None = None, **client: Any
+    server: OptionsProvider, model: dict[str, Any] | None = None, **client: Any
 ) -> AsyncIterator[McpToolChat]:
     async with AsyncExitStack() as stack:
         stack.enter_context(server)
         yield await stack.enter_async_context(
-            McpToolChat.from_config(server.config(model, **client))
+            McpToolChat.from_config(server.config_of(model, **client))
         )
 
 
@@ -72,7 +72,7 @@ ASKED = [
 async def test_a_model_is_told_to_think_in_the_way_that_it_knows(
     facts: Any, effort: str, think: Any, stream: bool
 ) -> None:
-    server = StrictProvider("ollama", Rules(facts=facts))
+    server = OptionsProvider("ollama", Rules(facts=facts))
     async with chatting(server, {"reasoning_effort": effort}) as chat:
         first = await say(chat, stream=stream)
         await say(chat, stream=stream)
@@ -85,7 +85,7 @@ async def test_a_model_is_told_to_think_in_the_way_that_it_knows(
 
 @pytest.mark.defect("D5")
 async def test_a_model_that_is_not_asked_to_think_is_not_asked_about() -> None:
-    server = StrictProvider("ollama", Rules(facts=QWEN))
+    server = OptionsProvider("ollama", Rules(facts=QWEN))
     async with chatting(server) as chat:
         await say(chat)
     assert server.facts_asked == 0
@@ -110,7 +110,7 @@ def counted(read: int) -> Any:
 async def test_a_prompt_that_the_server_cut_is_told(
     words: int, read: int, window: int | None, told: int
 ) -> None:
-    server = StrictProvider("ollama", None, counted(read))
+    server = OptionsProvider("ollama", None, counted(read))
     async with chatting(server, {"context_window": window}) as chat:
         turn = await say(chat, "word " * words)
     assert len([notice for notice in turn.notices if "context_window" in notice.text]) == told
@@ -164,7 +164,7 @@ ERRORS = [
 async def test_an_error_in_a_stream_is_the_providers_and_temporary_ones_are_retried(
     error: Any, kind: type[ProviderError], again: bool
 ) -> None:
-    server = StrictProvider("ollama", None, broken(error))
+    server = OptionsProvider("ollama", None, broken(error))
     async with chatting(server, max_retries=0) as chat:
         turn = await say(chat)
     assert isinstance(turn.exception, kind)
@@ -176,7 +176,7 @@ async def test_an_error_in_a_stream_is_the_providers_and_temporary_ones_are_retr
 
 @pytest.mark.defect("D5")
 async def test_a_stream_that_failed_for_a_moment_is_asked_again() -> None:
-    server = StrictProvider(
+    server = OptionsProvider(
         "ollama", None, broken("server busy, please try again"), answer("ollama", "Noon.")
     )
     async with chatting(server, max_retries=1) as chat:

@@ -133,10 +133,8 @@ async def test_a_refused_key_makes_one_request_and_says_where_it_was_looked_for(
     server = serving(Reply(status, {"error": {"message": f"Incorrect API key: {KEY}"}}))
     error = await failed(model_of(server, provider, key=KEY, max_retries=5), stream=stream)
     assert len(server.seen) == 1
-    assert (
-        f"clients.desk.api_key of the config, then DESK_API_KEY, then {own_variable(provider)}"
-        in str(error)
-    )
+    places = ("clients.desk.api_key", "DESK_API_KEY", own_variable(provider))
+    assert re.search(r"\b.*\b".join(places), str(error))
     assert KEY not in "".join(traceback.format_exception(error))
 
 

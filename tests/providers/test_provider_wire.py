@@ -24,7 +24,7 @@ from kit.provider import gemini_call, own_variable, response, response_call, res
 from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.secret import MaskedError
 from casual_mcp_nb.base.tokens import TokenUsage
-from casual_mcp_nb.errors import ProviderError
+from casual_mcp_nb.errors import MalformedAnswerError, ProviderError
 from casual_mcp_nb.providers.factory import ModelFactory
 
 KEY = "sk-planted-secret-0123456789"
@@ -358,10 +358,9 @@ async def test_a_success_that_is_no_answer_is_one_clear_error(
     factory_for: Callable[..., ModelFactory],
 ) -> None:
     server = loopback(answer)
-    with pytest.raises(
-        ProviderError, match=r"Client 'desk', model 'm-1': the answer cannot be used"
-    ) as caught:
+    with pytest.raises(MalformedAnswerError) as caught:
         await factory_for(config_for(provider, server.url)).chat_model().complete(ASKED)
+    assert (caught.value.client, caught.value.model) == ("desk", "m-1")
     if isinstance(answer, str):
         assert "Log in here" in str(caught.value)
     if isinstance(answer, dict) and answer:

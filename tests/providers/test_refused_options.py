@@ -5,15 +5,14 @@ remembered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
 from casual_llm.messages import UserMessage
-from kit.option_rules import Rules, StrictProvider
+from kit.option_rules import OptionsProvider, Rules, chatting
 from kit.provider import Provider, answer
 from kit.scripted_http import Reply, Request, ScriptedHttp
+from kit.setups import MATH
 
 from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.conversation.turn import Turn
@@ -22,18 +21,6 @@ from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import BadRequestError, OverloadedError
 from casual_mcp_nb.providers import _model_request
 from casual_mcp_nb.providers.factory import ModelFactory
-
-SERVERS = {"math": {"bundled": "math", "transport": "in-process"}}
-
-
-@asynccontextmanager
-async def chatting(
-    server: StrictProvider, model: dict[str, Any] | None = None, **client: Any
-) -> AsyncIterator[McpToolChat]:
-    async with AsyncExitStack() as stack:
-        stack.enter_context(server)
-        config = {**server.config(model, **client), "servers": SERVERS}
-        yield await stack.enter_async_context(McpToolChat.from_config(config))
 
 
 async def say(chat: McpToolChat, **options: Any) -> Turn:
@@ -88,7 +75,7 @@ async def test_a_refused_option_is_left_out_and_that_is_remembered_and_told_once
     provider: str, option: str, value: Any, words: str, stream: bool
 ) -> None:
     field = FIELDS.get((provider, option), option)
-    server = StrictProvider(provider, Rules(refuses={field: words}))
+    server = OptionsProvider(provider, Rules(refuses={field: words}))
     async with chatting(server, {option: value}) as chat:
         first = await say(chat, stream=stream)
         second = await chat.run([UserMessage(content="Again.")], history=first.messages)
@@ -109,7 +96,7 @@ async def test_a_model_that_requires_max_completion_tokens_gets_it_and_is_rememb
         "Unsupported parameter: 'max_tokens' is not supported with this model. Use"
         " 'max_completion_tokens' instead."
     )
-    server = StrictProvider("openai", Rules(refuses={"max_tokens": words}))
+    server = OptionsProvider("openai", Rules(refuses={"max_tokens": words}))
     async with chatting(server, {"model": model, "max_tokens": 300}) as chat:
         first, second = await say(chat), await say(chat)
     assert (first.status, second.status) == ("done", "done")
@@ -119,7 +106,7 @@ async def test_a_model_that_requires_max_completion_tokens_gets_it_and_is_rememb
 @pytest.mark.defect("D7")
 async def test_a_server_that_knows_only_max_tokens_is_asked_so() -> None:
     words = "Unrecognized request argument supplied: max_completion_tokens"
-    server = StrictProvider("openai", Rules(refuses={"max_completion_tokens": words}))
+    server = OptionsProvider("openai", Rules(refuses={"max_completion_tokens": words}))
     async with chatting(server, {"model": "gpt-5-mini-local", "max_tokens": 300}) as chat:
         assert (await say(chat)).status == "done"
     assert server.bodies[-1]["max_tokens"] == 300
@@ -128,7 +115,7 @@ async def test_a_server_that_knows_only_max_tokens_is_asked_so() -> None:
 @pytest.mark.defect("D7", "C1")
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
 async def test_a_limit_that_is_too_high_is_lowered_to_what_the_model_takes(provider: str) -> None:
-    server = StrictProvider(provider, Rules(most_tokens=8_192))
+    server = OptionsProvider(provider, Rules(most_tokens=8_192))
     async with chatting(server, {"max_tokens": 100_000}) as chat:
         first, second = await say(chat), await say(chat)
     assert (first.status, second.status) == ("done", "done")
@@ -137,7 +124,7 @@ async def test_a_limit_that_is_too_high_is_lowered_to_what_the_model_takes(provi
 
 @pytest.mark.defect("C1")
 async def test_an_answer_is_given_the_room_that_a_long_conversation_leaves() -> None:
-    server = StrictProvider("anthropic", Rules(window=(200_000, 180_000)))
+    server = OptionsProvider("anthropic", Rules(window=(200_000, 180_000)))
     async with chatting(server, {"model": "claude-opus-4-5", "max_tokens": 64_000}) as chat:
         turn = await say(chat)
     assert turn.status == "done"
@@ -148,7 +135,7 @@ async def test_an_answer_is_given_the_room_that_a_long_conversation_leaves() -> 
 
 @pytest.mark.defect("C1")
 async def test_requests_at_once_are_each_given_their_own_room() -> None:
-    server = StrictProvider("anthropic", Rules(window=(200_000, 180_000)))
+    server = OptionsProvider("anthropic", Rules(window=(200_000, 180_000)))
     async with chatting(server, {"model": "claude-opus-4-5", "max_tokens": 64_000}) as chat:
         turns = await asyncio.gather(say(chat), say(chat), say(chat))
     assert [turn.status for turn in turns] == ["done"] * 3
@@ -194,7 +181,7 @@ def test_answers_of_other_providers_are_limited_at_their_own_address(
 
 @pytest.mark.defect("H13")
 async def test_an_answer_that_is_cut_at_the_default_limit_says_which_and_how_to_raise_it() -> None:
-    server = StrictProvider(
+    server = OptionsProvider(
         "anthropic", None, {**answer("anthropic", "It is"), "stop_reason": "max_tokens"}
     )
     async with chatting(server, {"model": "claude-opus-4-8"}) as chat:
@@ -209,7 +196,7 @@ async def test_an_answer_that_is_cut_at_the_default_limit_says_which_and_how_to_
 
 @pytest.mark.defect("D7")
 async def test_a_server_that_refuses_stream_options_is_asked_without() -> None:
-    server = StrictProvider(
+    server = OptionsProvider(
         "openai",
         Rules(refuses={"stream_options": "Extra inputs are not permitted: stream_options"}),
     )
@@ -221,7 +208,7 @@ async def test_a_server_that_refuses_stream_options_is_asked_without() -> None:
 
 @pytest.mark.defect("D7")
 async def test_of_two_options_that_exclude_each_other_one_is_sent() -> None:
-    server = StrictProvider("anthropic")
+    server = OptionsProvider("anthropic")
     async with chatting(server) as chat:
         turn = await say(chat, temperature=0.5, top_p=0.9)
     assert turn.status == "done"
@@ -230,7 +217,7 @@ async def test_of_two_options_that_exclude_each_other_one_is_sent() -> None:
 
 @pytest.mark.defect("D7")
 async def test_a_model_that_thinks_is_free_to_choose_where_it_cannot_be_forced() -> None:
-    server = StrictProvider("anthropic")
+    server = OptionsProvider("anthropic")
     async with chatting(server) as chat:
         turn = await say(chat, tool_choice="required", reasoning_effort="high")
     assert turn.status == "done"
@@ -244,7 +231,7 @@ async def test_a_provider_that_refuses_everything_is_asked_a_bounded_number_of_t
         name: f"Unsupported parameter: '{name}'"
         for name in ("temperature", "top_p", "seed", "stop", "messages")
     }
-    server = StrictProvider("openai", Rules(refuses=words))
+    server = OptionsProvider("openai", Rules(refuses=words))
     async with chatting(server, {"temperature": 0.1, "top_p": 0.5, "seed": 1, "stop": "x"}) as chat:
         turn = await say(chat)
     assert isinstance(turn.exception, BadRequestError)
@@ -253,7 +240,7 @@ async def test_a_provider_that_refuses_everything_is_asked_a_bounded_number_of_t
 
 @pytest.mark.defect("D7")
 async def test_a_value_that_is_wrong_is_an_error_and_is_not_left_out() -> None:
-    server = StrictProvider("openai-responses")
+    server = OptionsProvider("openai-responses")
     async with chatting(server, {"max_tokens": 2}) as chat:
         turn = await say(chat)
     assert isinstance(turn.exception, BadRequestError)
@@ -262,9 +249,9 @@ async def test_a_value_that_is_wrong_is_an_error_and_is_not_left_out() -> None:
 
 @pytest.mark.defect("D7")
 async def test_what_one_model_refuses_another_one_of_the_client_is_sent() -> None:
-    server = StrictProvider("openai", Rules(refuses={"seed": "Unsupported parameter: 'seed'"}))
+    server = OptionsProvider("openai", Rules(refuses={"seed": "Unsupported parameter: 'seed'"}))
     with server:
-        config = {**server.config({"seed": 7}), "servers": SERVERS}
+        config = {**server.config_of({"seed": 7}), "servers": {"math": MATH}}
         config["models"]["other"] = {"client": "desk", "model": "m-2", "seed": 7}
         async with McpToolChat.from_config(config) as chat:
             await say(chat)
@@ -290,7 +277,7 @@ MODELS = [
 async def test_a_limit_that_nobody_sets_has_room_for_an_answer_and_its_thinking(
     model: str, options: dict[str, Any], most: int, stream: bool
 ) -> None:
-    server = StrictProvider("anthropic")
+    server = OptionsProvider("anthropic")
     async with chatting(server, {"model": model, **options}) as chat:
         turn = await say(chat, stream=stream)
     turn.raise_for_status()
@@ -302,11 +289,11 @@ async def test_an_sdk_with_its_own_timeout_does_not_refuse_a_long_answer_in_one_
     import casual_llm
     from anthropic import AsyncAnthropic
 
-    with StrictProvider("anthropic") as server:
+    with OptionsProvider("anthropic") as server:
         client = casual_llm.AnthropicClient(api_key="sk-not-a-real-key", base_url=server.url)
         client.client = AsyncAnthropic(api_key="sk-not-a-real-key", base_url=server.url)
         model = casual_llm.Model(client, "claude-opus-4-8")
-        async with McpToolChat.from_config({"servers": SERVERS}) as chat:
+        async with McpToolChat.from_config({"servers": {"math": MATH}}) as chat:
             turn = await chat.run(
                 [UserMessage(content="Do it.")], TurnOptions(model=model, stream=False)
             )

@@ -4,13 +4,11 @@ reported.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
 from casual_llm.messages import UserMessage
-from kit.option_rules import Rules, StrictProvider
+from kit.option_rules import OptionsProvider, Rules, chatting
 from kit.provider import PROVIDERS
 
 from casual_mcp_nb import load_config
@@ -22,18 +20,7 @@ from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import ProviderError, UsageError
 
 SECRET = "hdr-4f9d0a7c1b2e"
-SERVERS = {"math": {"bundled": "math", "transport": "in-process"}}
 TOOL = "math__evaluate_expression"
-
-
-@asynccontextmanager
-async def chatting(
-    server: StrictProvider, model: dict[str, Any] | None = None, **client: Any
-) -> AsyncIterator[McpToolChat]:
-    async with AsyncExitStack() as stack:
-        stack.enter_context(server)
-        config = {**server.config(model, **client), "servers": SERVERS}
-        yield await stack.enter_async_context(McpToolChat.from_config(config))
 
 
 async def say(chat: McpToolChat, **options: Any) -> Turn:
@@ -122,7 +109,7 @@ GIVEN = {
 async def test_each_option_goes_to_each_provider_in_its_own_field(
     provider: str, where: str, stream: bool
 ) -> None:
-    server = StrictProvider(provider, Rules(takes=frozenset({"user"})))
+    server = OptionsProvider(provider, Rules(takes=frozenset({"user"})))
     given = {**GIVEN[provider], "extra_headers": {"X-Team": SECRET}}
     async with chatting(server, given if where == "config" else {}) as chat:
         turn = await say(chat, stream=stream, **(given if where == "call" else {}))
@@ -140,7 +127,7 @@ async def test_each_option_goes_to_each_provider_in_its_own_field(
 
 @pytest.mark.defect("D7")
 async def test_an_option_of_a_call_wins_and_bodies_and_headers_are_put_together() -> None:
-    server = StrictProvider("openai", Rules(takes=frozenset({"provider", "user"})))
+    server = OptionsProvider("openai", Rules(takes=frozenset({"provider", "user"})))
     model = {
         "temperature": 0.2,
         "seed": 1,
@@ -168,7 +155,7 @@ async def test_an_option_of_a_call_wins_and_bodies_and_headers_are_put_together(
 
 @pytest.mark.defect("D7")
 async def test_what_is_not_sent_is_told_once_in_a_conversation() -> None:
-    server = StrictProvider("anthropic")
+    server = OptionsProvider("anthropic")
     async with chatting(server, {"seed": 7}) as chat:
         first = await say(chat)
         second = await say(chat, history=first.messages)
@@ -183,7 +170,7 @@ async def test_a_forced_choice_holds_for_the_first_step(provider: str, choice: s
     from kit.provider import answer
 
     called = answer(provider, "", (TOOL, {"expression": "1 + 1"}))
-    server = StrictProvider(provider, None, called, answer(provider, "Two."))
+    server = OptionsProvider(provider, None, called, answer(provider, "Two."))
     async with chatting(server) as chat:
         turn = await say(chat, tool_choice=choice)
     forced, free = (body["tool_choice"] for body in server.bodies)
@@ -194,7 +181,7 @@ async def test_a_forced_choice_holds_for_the_first_step(provider: str, choice: s
 
 @pytest.mark.defect("D7")
 async def test_ollama_is_offered_no_tools_where_none_may_be_called() -> None:
-    server = StrictProvider("ollama", Rules(facts={}))
+    server = OptionsProvider("ollama", Rules(facts={}))
     async with chatting(server) as chat:
         await say(chat, tool_choice="none")
     assert "tools" not in server.bodies[0]
@@ -221,7 +208,7 @@ WRONG = [
 async def test_a_wrong_option_is_an_error_before_anything_is_sent(
     options: dict[str, Any], words: str
 ) -> None:
-    server = StrictProvider("openai")
+    server = OptionsProvider("openai")
     async with chatting(server) as chat:
         with pytest.raises(UsageError) as caught:
             await say(chat, **options)
@@ -233,7 +220,7 @@ async def test_a_wrong_option_is_an_error_before_anything_is_sent(
 
 @pytest.mark.defect("D3")
 async def test_a_temperature_above_anthropics_limit_is_an_error_before_any_request() -> None:
-    server = StrictProvider("anthropic")
+    server = OptionsProvider("anthropic")
     async with chatting(server) as chat:
         with pytest.raises(UsageError, match="0 to 1"):
             await say(chat, temperature=1.5)
@@ -246,7 +233,7 @@ async def test_headers_of_a_client_and_of_a_call_are_shown_nowhere() -> None:
 
     other = "call-8d1f77ab20"
     echo = Reply(400, {"error": {"message": f"bad headers {SECRET} {other}"}})
-    server = StrictProvider("openai", None, echo)
+    server = OptionsProvider("openai", None, echo)
     async with chatting(server, headers={"X-Team": f"Bearer {SECRET}"}) as chat:
         turn = Turn(Trace())
         await chat.run(
@@ -272,7 +259,7 @@ async def test_openrouter_takes_its_own_fields_and_headers() -> None:
     """The settings of README's example, against a server that takes no field but OpenAI's and
     OpenRouter's.
     """
-    server = StrictProvider("openai", Rules(takes=frozenset({"provider", "models", "reasoning"})))
+    server = OptionsProvider("openai", Rules(takes=frozenset({"provider", "models", "reasoning"})))
     routes = {
         "provider": {"order": ["anthropic"], "allow_fallbacks": False},
         "reasoning": {"max_tokens": 2_000},
@@ -292,7 +279,7 @@ async def test_openrouter_takes_its_own_fields_and_headers() -> None:
 
 @pytest.mark.defect("D7")
 async def test_the_options_of_a_request_are_saved_with_it_and_old_files_load() -> None:
-    server = StrictProvider("openai")
+    server = OptionsProvider("openai")
     async with chatting(server) as chat:
         turn = await say(chat, temperature=0.5)
     loaded = Conversation.from_json(Conversation([turn]).to_json())

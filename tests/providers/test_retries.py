@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -230,7 +231,7 @@ async def test_a_silent_provider_is_given_up_at_the_limit_and_not_at_three_times
     provider: str, stream: bool, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
     server = serving(Reply(silent=True))
-    with pytest.raises(ProviderTimeout, match=r"no answer in time from .* \(limit 1 s\)"):
+    with pytest.raises(ProviderTimeout, match=r"\(limit 1 s\)"):
         await model_of(server, provider, timeout=1, max_retries=2).complete(
             ASKED, on_event=lambda _: None, stream=stream
         )
@@ -309,7 +310,7 @@ async def test_each_wait_stands_on_the_trace_and_in_the_display(
         (0, 2, 0.1),
     ]
     shown = turn_bundle(turn, "output")["text/plain"]
-    assert "Request 1 failed: the request failed (status 429)" in shown
+    assert re.search(r"\bRequest 1 failed: .*\b429\b", shown)
     assert "Retry after 0.10 s." in shown
     assert KEY not in shown + turn.trace.to_json()
 

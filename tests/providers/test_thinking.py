@@ -210,7 +210,7 @@ async def test_a_budget_is_refused_where_the_provider_knows_none(
     factory_for: Callable[..., ModelFactory],
 ) -> None:
     config = Config.model_validate(config_of(serving(""), provider, thinking_tokens=2_000))
-    with pytest.raises(UsageError, match=r"knows no thinking_tokens\. Set reasoning_effort"):
+    with pytest.raises(UsageError, match=r"no thinking_tokens\. .*reasoning_effort"):
         factory_for(config).chat_model()
 
 

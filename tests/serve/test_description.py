@@ -13,14 +13,14 @@ import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, assume, given, settings
+from kit.setups import MATH, OFFLINE
 from schemathesis import GenerationMode
 
 from casual_mcp_nb import Service, Session
 
 CONFIG: dict[str, Any] = {
-    "clients": {"offline": {"provider": "offline"}},
-    "models": {"planner": {"client": "offline", "model": "planner"}},
-    "servers": {"math": {"bundled": "math", "transport": "in-process"}},
+    **OFFLINE,
+    "servers": {"math": MATH},
     "tool_sets": {"sums": {"servers": {"math": True}}},
 }
 ADDRESS_OF_AN_IMAGE = re.compile(r'"https?://')

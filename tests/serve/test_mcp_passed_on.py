@@ -555,7 +555,7 @@ async def test_skills_reach_a_client_that_checks_them(tmp_path: Path) -> None:
                 await client.get_skill("skill://nothing/SKILL.md")
             assert unknown.value.error.code == mcp.INVALID_PARAMS
             read = await client.call_tool("read_skill", {"skill": "docs:fill-forms"})
-            assert "Ask for what is missing" in read.content[0].text
+            assert "what is missing" in read.content[0].text
             session.selection.servers["more"] = "off"
             assert "only" not in {each.frontmatter.name for each in await client.list_skills()}
             with pytest.raises(MCPError):

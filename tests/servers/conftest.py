@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from kit import waiting
 from kit.processes import marked, new_mark
 from kit.raw_server import raw_config
 
@@ -22,13 +23,7 @@ from casual_mcp_nb.servers.server_manager import ServerManager
 @pytest.fixture
 def until() -> Callable[..., Awaitable[None]]:
     """Waits until a condition holds; fails after so many seconds."""
-
-    async def wait(condition: Callable[[], Any], seconds: float = 30.0) -> None:
-        async with asyncio.timeout(seconds):
-            while not condition():  # noqa: ASYNC110 (processes and files signal nothing)
-                await asyncio.sleep(0.02)
-
-    return wait
+    return waiting.until
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fastmcp import Context, FastMCP
+from kit.raw_server import OK, received
 
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.mcp import APPS_EXTENSION, TASKS_EXTENSION, QuestionAnswer, ServerQuestion
@@ -19,16 +20,6 @@ from casual_mcp_nb.servers.handlers import Handlers
 
 Raw = Callable[..., ServerConfig]
 Opened = Callable[..., Any]
-
-OK = {"result": {"content": [{"type": "text", "text": "ok"}]}}
-
-
-def _received(record: Path, method: str) -> list[Any]:
-    return [
-        message
-        for line in record.read_text().splitlines()
-        if (message := json.loads(line)).get("method") == method
-    ]
 
 
 @pytest.mark.fault(17)
@@ -49,7 +40,7 @@ async def test_a_server_that_dies_in_a_call_fails_the_call_and_restarts_on_next_
     assert "next use" in (connection.status.error or "")
     assert await connection.call("fine", {}) == fine
     assert connection.status.state == "ready"
-    names = [message["params"]["name"] for message in _received(record, "tools/call")]
+    names = [message["params"]["name"] for message in received(record, "tools/call")]
     assert names == ["fine", "die", "fine"]
 
 
@@ -77,7 +68,7 @@ async def test_a_death_between_calls_is_noticed_and_the_next_call_starts_the_ser
     assert len(connection.tools) == 1
     results = await asyncio.gather(*(connection.call("last", {}) for _ in range(3)))
     assert [result.content[0].text for result in results] == ["ok"] * 3
-    assert len(_received(record, "initialize")) == 2
+    assert len(received(record, "initialize")) == 2
 
 
 async def test_a_server_that_cannot_restart_is_failed_and_not_retried_on_every_use(
@@ -117,9 +108,9 @@ async def test_a_hanging_call_ends_at_its_limit_and_the_server_is_notified(
         await hanging
     assert (caught.value.server, caught.value.tool) == ("hung", "hang")
     assert "servers.hung.call_timeout" in str(caught.value)
-    await until(lambda: _received(record, "notifications/cancelled"))
+    await until(lambda: received(record, "notifications/cancelled"))
     assert (await connection.call("fine", {})).content[0].text == "ok"
-    assert len(_received(record, "initialize")) == 1
+    assert len(received(record, "initialize")) == 1
 
 
 @pytest.mark.fault(20)
@@ -144,11 +135,11 @@ async def test_cancelling_the_caller_cancels_the_request_and_keeps_the_connectio
     )
     await connection.connect()
     call = asyncio.create_task(connection.call("hang", {}))
-    await until(lambda: _received(record, "tools/call"))
+    await until(lambda: received(record, "tools/call"))
     call.cancel()
     await asyncio.wait({call}, timeout=2)
     assert call.cancelled()
-    await until(lambda: _received(record, "notifications/cancelled"))
+    await until(lambda: received(record, "notifications/cancelled"))
     assert (await connection.call("fine", {})).content[0].text == "ok"
 
 
@@ -242,7 +233,7 @@ async def test_meta_reaches_the_server(opened: Opened, raw: Raw, tmp_path: Path)
     connection = opened(Connection("told", raw(calls={"a": OK}, record=str(record))))
     await connection.connect()
     await connection.call("a", {"x": 1}, meta={"lesson": "7"})
-    params = _received(record, "tools/call")[0]["params"]
+    params = received(record, "tools/call")[0]["params"]
     assert params["arguments"] == {"x": 1}
     assert params["_meta"]["lesson"] == "7"
 
@@ -269,7 +260,7 @@ async def test_capabilities_without_a_handler_are_undeclared_and_refused(
         return {message["id"]: message for message in messages if "method" not in message}
 
     await until(lambda: len(answers()) == 3)
-    declared = _received(record, "initialize")[0]["params"]["capabilities"]
+    declared = received(record, "initialize")[0]["params"]["capabilities"]
     assert declared.keys() == {"extensions"}
     # Tasks need the version without a handshake.
     assert APPS_EXTENSION in declared["extensions"]
@@ -302,7 +293,7 @@ async def test_a_handler_is_declared_and_gets_the_servers_name(
     await connection.call("roots", {})
     await until(lambda: '"Ada"' in record.read_text() and tmp_path.as_uri() in record.read_text())
     assert questions == [("asker", "Your name?")]
-    assert set(_received(record, "initialize")[0]["params"]["capabilities"]) == {
+    assert set(received(record, "initialize")[0]["params"]["capabilities"]) == {
         "elicitation",
         "roots",
         "extensions",

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from kit.mcp_http import McpHttp
+from kit.raw_server import OK
 from kit.scripted_http import Reply
 
 from casual_mcp_nb.base.config import ServerConfig
@@ -18,7 +19,6 @@ from casual_mcp_nb.servers.connection import Connection
 Raw = Callable[..., ServerConfig]
 Opened = Callable[..., Any]
 
-OK = {"result": {"content": [{"type": "text", "text": "ok"}]}}
 MEGABYTE = b"x" * 1_000_000
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fastmcp import FastMCP
 from fastmcp.server.middleware import Middleware
+from kit.raw_server import OK
 
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.tool import ToolSpec
@@ -27,8 +28,6 @@ from casual_mcp_nb.servers.server_manager import ServerManager
 
 Raw = Callable[..., ServerConfig]
 Opened = Callable[..., Any]
-
-OK = {"result": {"content": [{"type": "text", "text": "ok"}]}}
 
 
 def _inside(*names: str) -> FastMCP[Any]:

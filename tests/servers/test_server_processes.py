@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from kit.raw_server import OK
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.config import ServerConfig
@@ -23,8 +24,6 @@ from casual_mcp_nb.servers.transport import KEPT_BYTES, launched
 Raw = Callable[..., ServerConfig]
 Opened = Callable[..., Any]
 Processes = Callable[[], list[str]]
-
-OK = {"result": {"content": [{"type": "text", "text": "ok"}]}}
 
 
 async def test_the_children_of_a_server_are_ended_after_its_clean_exit(
