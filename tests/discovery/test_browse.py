@@ -4,6 +4,7 @@ messages.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -146,9 +147,8 @@ async def test_impossible_requests_are_answered_with_the_reason(
 async def test_tools_are_loaded_by_name_with_their_cards(args: dict[str, Any]) -> None:
     result = await tools()["load_tools"].execute(args)
     assert new(result) == loaded_in(result.content) == ["time__convert_time", "git__log"]
-    assert result.content.startswith(
-        "Found 2 tools. They are loaded now; call them by their names.\n\n## time__convert_time\n"
-    )
+    assert result.content.startswith("Found 2 tools. ")
+    assert "\n\n## time__convert_time\n" in result.content
     assert [(row.score, row.newly_loaded) for row in result.rows or ()] == [
         (None, True),
         (None, True),
@@ -158,7 +158,7 @@ async def test_tools_are_loaded_by_name_with_their_cards(args: dict[str, Any]) -
 async def test_a_name_shared_by_several_tools_loads_each_with_a_note() -> None:
     result = await tools()["load_tools"].execute({"names": ["log"]})
     assert new(result) == ["git__log", "git_hub__log"]
-    assert "'log' can mean several tools" in result.content
+    assert "'log' can mean several" in result.content
 
 
 async def test_the_limit_bounds_the_active_tools() -> None:
@@ -168,13 +168,10 @@ async def test_the_limit_bounds_the_active_tools() -> None:
     )
     assert new(result) == ["time__convert_time"]
     assert loaded_in(result.content) == ["git__log", "time__convert_time"]
-    assert (
-        "1 tool not loaded: at most 2 can be loaded at a time. Unload others first with"
-        " unload_tools" in result.content
-    )
+    assert re.search(r"\b1 tool not loaded: at most 2\b.* unload_tools\b", result.content)
     full = await browse["load_tools"].execute({"names": ["get_current_time"]})
-    assert full.content.startswith("Error: 1 tool not loaded: at most 2")
-    assert full.content.endswith("loaded before this call: git:log, time:convert_time.")
+    assert re.match(r"Error: 1 tool not loaded: at most 2\b", full.content)
+    assert full.content.endswith(": git:log, time:convert_time.")
     gone = await browse["unload_tools"].execute({"names": ["git:log"]})
     assert gone.content == "Unloaded 1 tool.\n\n## git__log"
     assert gone.unloaded == (CATALOG.by_wire_name["git__log"],)

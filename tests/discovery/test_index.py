@@ -297,7 +297,8 @@ def test_tools_that_say_the_same_leave_room_for_others() -> None:
     assert "other:weather_alerts" in names_of("weather report", 5, index=index)
     assert_adds_up(hits[1].explain())
     lost = hits[1].explain().shares[-1]
-    assert (lost.term, lost.field) == ("same description as a better hit", "like s0:get_weather")
+    assert "same description" in lost.term
+    assert lost.field == "like s0:get_weather"
     assert lost.share < 0
 
 
@@ -322,7 +323,7 @@ def test_a_deprecated_tool_ranks_after_its_successor_and_is_found_by_name(said: 
         assert names_of(query, index=index) == ["files:read_text_file", "files:read_file"]
     last = index.search("read a file")[1].explain()
     assert_adds_up(last)
-    assert last.shares[-1].term == "its server calls it deprecated"
+    assert "deprecated" in last.shares[-1].term
     assert names_of("read_file", index=index)[0] == "files:read_file"
 
 
@@ -657,7 +658,7 @@ def test_why_a_tool_was_not_found_is_explained() -> None:
     explanation = INDEX.explain("stock price", TOOLS[0])
     assert (explanation.score, explanation.rank, explanation.shares) == (0.0, None, ())
     assert explanation.missing == ("stock", "pric")
-    assert explanation.verdict == "No match: it contains none of the search words."
+    assert explanation.verdict.startswith("No match: ")
     assert [explanation.word(term) for term in explanation.missing] == ["stock", "price"]
 
 

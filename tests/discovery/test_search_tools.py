@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -146,10 +147,7 @@ async def test_missing_hits_are_filled_up_from_the_best_server() -> None:
         (False, False),
         (True, True),
     ]
-    assert (
-        "## git__hub_status\nServer: git (the best match's server; this tool does not match by"
-        " itself)" in result.content
-    )
+    assert re.search(r"## git__hub_status\nServer: git \(.*does not match", result.content)
     assert names(await tool(max_search_results=1).execute({"query": "ancestry"})) == ["git__log"]
     loaded = tool(loaded=[ToolName("git", "hub_status")])
     assert loaded_in((await loaded.execute({"query": "ancestry"})).content) == ["git__log"]
@@ -158,9 +156,7 @@ async def test_missing_hits_are_filled_up_from_the_best_server() -> None:
 async def test_after_the_hits_the_other_tools_of_their_servers_are_named_and_not_loaded() -> None:
     result = await tool(max_search_results=1).execute({"query": "convert time zones"})
     assert names(result) == loaded_in(result.content) == ["time__convert_time"]
-    assert result.content.endswith(
-        "\n\nNot loaded, on the same servers (load with tool_names):\n  time: get_current_time"
-    )
+    assert re.search(r"\n\nNot loaded, .*tool_names.*:\n  time: get_current_time$", result.content)
     assert "Not loaded" not in (await ask(server_name="time")).content
     assert "Not loaded" not in (await ask(tool_names=["convert_time"])).content
 
@@ -224,18 +220,13 @@ async def test_tools_found_before_are_already_loaded() -> None:
     search = tool(loaded=[ToolName("git", "log")])
     first = await search.execute({"server_name": "git"})
     assert names(first) == ["git__hub_status"]
-    assert first.content.startswith(
-        "Found 2 tools: 1 is loaded now, 1 was already loaded; call them by their names."
-    )
+    assert first.content.startswith("Found 2 tools: 1 is loaded now, 1 was already loaded; ")
     assert "## git__log\nAlready loaded." in first.content
     assert [row.newly_loaded for row in first.rows or ()] == [False, True]
     again = await search.execute({"query": "working"})
     assert names(again) == []
-    assert (
-        again.content
-        == "Found 1 tool, already loaded; call it by its name.\n\n## git__hub_status\nAlready"
-        " loaded."
-    )
+    assert again.content.startswith("Found 1 tool, already loaded; ")
+    assert again.content.endswith("\n\n## git__hub_status\nAlready loaded.")
 
 
 @pytest.mark.parametrize(
@@ -245,10 +236,8 @@ async def test_tools_found_before_are_already_loaded() -> None:
 async def test_a_tool_that_was_there_from_the_start_is_already_loaded(args: dict[str, Any]) -> None:
     result = await ask(**args)
     assert result.newly_loaded_tools == []
-    assert (
-        result.content
-        == "Found 1 tool, already loaded; call it by its name.\n\n## math__add\nAlready loaded."
-    )
+    assert result.content.startswith("Found 1 tool, already loaded; ")
+    assert result.content.endswith("\n\n## math__add\nAlready loaded.")
 
 
 @pytest.mark.parametrize(
@@ -299,11 +288,8 @@ async def test_unknown_names_are_answered_with_the_available_ones(
 
 async def test_known_and_unknown_names_are_reported_separately() -> None:
     content = (await ask(tool_names=["log", "logg"])).content
-    assert (
-        "'log' can mean several tools: git:log, git_hub:log. All of them were looked up; choose by"
-        " server." in content
-    )
-    assert "Unknown tool 'logg'. Did you mean 'log'?" in content
+    assert re.search(r"'log' can mean .*: git:log, git_hub:log\. ", content)
+    assert re.search(r"\bUnknown tool 'logg'\. .*'log'\?", content)
 
 
 async def test_within_one_server_the_tool_that_is_called_exactly_so_is_meant() -> None:
@@ -315,9 +301,9 @@ async def test_a_name_of_more_tools_than_the_limit_loads_none_of_them() -> None:
     search = SearchToolsTool([ToolSpec(f"s{number}", "run") for number in range(6)])
     result = await search.execute({"tool_names": ["run"]})
     assert names(result) == []
-    assert (
-        "'run' can mean several tools: s0:run, s1:run, s2:run, s3:run, s4:run, s5:run. Give"
-        " server_name too." in result.content
+    assert re.search(
+        r"'run' can mean .*: s0:run, s1:run, s2:run, s3:run, s4:run, s5:run\. .*server_name",
+        result.content,
     )
     assert names(await search.execute({"tool_names": ["run"], "server_name": "s3"})) == ["s3__run"]
 
@@ -403,10 +389,7 @@ async def test_odd_arguments_get_a_short_helpful_answer(args: Any, loaded: str, 
 @pytest.mark.fault(51)
 async def test_names_beyond_the_first_hundred_are_counted() -> None:
     content = (await ask(tool_names=[f"xyzzy_{number}" for number in range(10_000)])).content
-    assert (
-        "97 more of the names are unknown. Only the first 100 names were looked up, 9900 were not."
-        in content
-    )
+    assert re.search(r"\b97 more .* unknown\. .*\b100 .*, 9900\b", content)
 
 
 @pytest.mark.fault(51)
@@ -498,9 +481,7 @@ async def test_a_long_answer_is_bounded_and_loads_only_the_tools_it_shows() -> N
     assert loaded_in(result.content) == names(result)
     assert 50 < len(names(result)) < 1_000
     left = 1_000 - len(names(result))
-    assert result.content.endswith(
-        f"{left} more are not loaded. Search with a query or with tool_names for those you need."
-    )
+    assert re.search(rf"\b{left} more are not loaded\. .*tool_names", result.content)
     wanted = ["tool_999", "tool_998"]
     assert names(await search.execute({"tool_names": wanted})) == [
         f"big__{name}" for name in wanted

