@@ -76,7 +76,7 @@ def test_a_notebook_survives_servers_with_flipping_claims_and_slow_patterns(
         answer(page, 0, "n")
     expect(output(page, 0)).to_contain_text("STATUSES denied denied ok")
     run_cell(page, 1)
-    assert "earlier claim: destructive. Now: read-only." in answer(page, 1, "n")
+    assert "destructive. Now: read-only." in answer(page, 1, "n")
     expect(output(page, 1)).to_contain_text("STATUSES denied")
     for number in range(2, len(CELLS)):
         run_cell(page, number)

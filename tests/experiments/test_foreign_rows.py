@@ -132,7 +132,7 @@ def test_one_row_that_is_no_case_costs_no_other(project: str, number: int, tmp_p
     build, rows = ROWS[project]
     path = tmp_path / "cases.jsonl"
     path.write_text("\n".join(json.dumps(row) for row in (build("a"), rows[number], build("b"))))
-    with pytest.warns(UserWarning, match=r"1 of 3 rows in 'cases.jsonl' were skipped.*line 2"):
+    with pytest.warns(UserWarning, match=r"1 of 3 rows .*'cases.jsonl' .*line 2"):
         cases = load_tool_cases(path)
     assert [text for case in cases for text in case.messages] == [
         load_tool_cases([build(name)])[0].message for name in "ab"
@@ -237,7 +237,7 @@ def test_a_csv_file_has_cases_as_a_table_does(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cases.csv, line 2, field no_call.*perhaps"):
         load_tool_cases(path)
     path.write_text("message,no_call\nGo,true,3\n")
-    with pytest.raises(UsageError, match=r"cases\.csv, line 2 has more cells"):
+    with pytest.raises(UsageError, match=r"cases\.csv, line 2 .*cells"):
         load_tool_cases(path)
 
 

@@ -5,6 +5,7 @@ how far a person agrees.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -257,10 +258,7 @@ def test_agreement_is_that_of_the_table() -> None:
         {"label": "right", "right": 20, "wrong": 5},
         {"label": "wrong", "right": 10, "wrong": 15},
     ]
-    assert (
-        str(found)
-        == "The judge agrees with a person's label on 35 of 50 answers (Cohen's kappa 0.40)."
-    )
+    assert re.search(r"\b35 of 50 .*\bkappa 0\.40\b", str(found))
 
 
 @pytest.mark.parametrize(
@@ -452,7 +450,7 @@ def test_a_case_without_a_stored_run_does_not_pass_a_check(weather_session: Sess
     results = weather_session.experiments.run([case], models=models.model)
     changed = [case, ToolUseCase("Another message", answer="Sunny", id="b")]
     (problem,) = results.judge(changed).problems(min_right=1)
-    assert problem.endswith("1 case without a run: b.")
+    assert re.search(r"\b1 case without .*: b\.$", problem)
 
 
 @pytest.mark.defect("P6")

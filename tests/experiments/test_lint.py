@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
-from casual_mcp_nb.experiments.findings import LintFinding
 from casual_mcp_nb.experiments.lint import lint
 
 TEXT = (
@@ -35,14 +34,10 @@ def test_tools_that_no_query_can_tell_apart_are_named_once_for_a_pair() -> None:
         ToolSpec("disk", "read_file", TEXT + " Now!", PATH),
         ToolSpec("other", "fetch", "Fetch a page."),
     ]
-    assert lint(tools)[:] == (
-        LintFinding(
-            "same text",
-            ToolName("disk", "read_file"),
-            "Its description is the same as that of files:read_file.",
-            (ToolName("files", "read_file"),),
-        ),
-    )
+    (finding,) = lint(tools)
+    assert (finding.kind, finding.tool) == ("same text", ToolName("disk", "read_file"))
+    assert finding.others == (ToolName("files", "read_file"),)
+    assert "files:read_file" in finding.text
 
 
 def test_a_word_missing_in_the_other_tools_name_distinguishes_them() -> None:
@@ -56,12 +51,12 @@ def test_a_word_missing_in_the_other_tools_name_distinguishes_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tool", "kind", "text"),
+    ("tool", "kind", "parts"),
     [
         (
             ToolSpec("s", "t", " \n"),
             "no description",
-            "It has no description: only its name and parameters can be found.",
+            (),
         ),
         (
             ToolSpec(
@@ -71,7 +66,7 @@ def test_a_word_missing_in_the_other_tools_name_distinguishes_them() -> None:
                 {"properties": {"a": {}, "b": True, "c": {"description": "C."}}},
             ),
             "parameter without description",
-            "No description: a, b.",
+            (": a, b.",),
         ),
         (
             ToolSpec(
@@ -81,27 +76,25 @@ def test_a_word_missing_in_the_other_tools_name_distinguishes_them() -> None:
                 {"properties": {f"p{n}": {} for n in range(9)}},
             ),
             "parameter without description",
-            "No description: p0, p1, p2, p3, p4 and 4 more.",
+            (": p0, p1, p2, p3, p4 and 4 more.",),
         ),
         (
             ToolSpec("s", "t", "Word by word. " * 200),
             "long description",
-            "Its description takes ≈ 737 of its ≈ 761 tokens.",
+            ("≈ 737", "≈ 761"),
         ),
         (
             ToolSpec("s" * 40, "t" * 30, "Moor a boat at the quay."),
             "name",
-            (
-                "server__tool has 72 characters, and 64 are allowed. The model reads"
-                f" {ToolSpec('s' * 40, 't' * 30).wire_name}."
-            ),
+            ("72", "64", f" {ToolSpec('s' * 40, 't' * 30).wire_name}."),
         ),
     ],
 )
-def test_each_fault_is_found(tool: ToolSpec, kind: str, text: str) -> None:
+def test_each_fault_is_found(tool: ToolSpec, kind: str, parts: tuple[str, ...]) -> None:
     # What other hosts do with a long text or name has its own tests.
     found = [finding for finding in findings_of(tool) if finding[0] != "host"]
-    assert found == [(kind, str(tool.tool_name), text)]
+    assert [finding[:2] for finding in found] == [(kind, str(tool.tool_name))]
+    assert [part for part in parts if part not in found[0][2]] == []
 
 
 @pytest.mark.parametrize(

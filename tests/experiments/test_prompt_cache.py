@@ -147,11 +147,11 @@ def test_cold_and_warm_are_told_apart_and_the_verdict_does_not_flip(server: Cach
     texts = [" ".join(price_conclusions(results)) for results in (cold, warm)]
     assert cold.cheapest is warm.cheapest is None
     for text in texts:
-        assert "depends on the prompt cache" in text
+        assert "the prompt cache" in text
         assert "loses" not in text
     if server.reports:
         assert "the cache was cold" in texts[0]
-        assert "first request read from the cache" in texts[1]
+        assert "read from the cache" in texts[1]
     else:
         assert all("reports no cache reads" in text for text in texts)
 
@@ -208,7 +208,7 @@ def test_the_arm_that_is_right_most_often_is_not_compared_with_cheaper_ones() ->
     )
     (sentence,) = [text for text in price_conclusions(verdicts) if "costs least" in text]
     assert re.findall(r"\d+% \w+ than \w", sentence) == ["50% less than c"]
-    assert sentence.endswith("a can cost less, but is less often right.")
+    assert re.search(r"\ba can cost less, .*less often right\.$", sentence)
     alone = of(replace(wrong, right=False), replace(right, right=True))
     (sentence,) = [text for text in price_conclusions(alone) if "costs least" in text]
     assert "% more" not in sentence

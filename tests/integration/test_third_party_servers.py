@@ -77,9 +77,9 @@ def test_every_tool_is_offered_with_its_schema_under_a_name_providers_accept(
 def test_a_server_that_dies_at_its_start_says_why_while_the_others_work(session: Session) -> None:
     status = session.servers["sqlite"]
     assert status.state == "failed"
-    assert status.error.startswith("the process exited during startup")
+    assert "exited" in status.error
     assert "mcp<2" in status.error
-    assert "AttributeError: 'Server' object has no attribute 'list_resources'" in status.stderr_tail
+    assert "no attribute 'list_resources'" in status.stderr_tail
 
     turn = session.chat(
         "go", model=scripted_model(call("everything__echo", message="still here"), "done")

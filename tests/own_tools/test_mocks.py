@@ -56,7 +56,7 @@ def test_a_stub_that_raises_is_an_error_of_its_call(session: Session) -> None:
     with session.tools.mock({"math:add": fails}):
         made = added(session)
     assert (made.status, made.mocked) == ("error", True)
-    assert "OSError: the line is busy" in made.result
+    assert "OSError: the line" in made.result
 
 
 def test_a_value_that_fits_the_output_schema_is_made_up(session: Session) -> None:

@@ -170,7 +170,7 @@ def test_a_panel_offers_the_whole_server_first_and_shows_what_has_changed() -> N
         row = told.shown()["questions"][question]
         assert (row["tool"], row["choices"][0][0]) == ("wipe", "approve")
         assert "destructive" in row["difference"]
-        with pytest.raises(UsageError, match="not an answer to this question"):
+        with pytest.raises(UsageError, match="not an answer"):
             told.do("answer", question=question, answer="approve_for_server")
         told.do("answer", question=question, answer="deny")
         told.idle()
@@ -181,7 +181,7 @@ def test_an_answer_that_does_not_fit_or_comes_too_late_is_refused(told: Told) ->
     told.play(ADD, "3")
     told.send("x")
     question = told.asks(ApprovalQuestion)
-    with pytest.raises(UsageError, match="not an answer to this question"):
+    with pytest.raises(UsageError, match="not an answer"):
         told.do("answer", question=question, answer="send")
     told.do("answer", question=question, answer="deny")
     told.idle()
@@ -202,7 +202,7 @@ def test_a_form_is_sent_with_its_values_and_a_mistake_leaves_it_open(told: Told)
         "class",
         "meals",
     ]
-    with pytest.raises(UsageError, match="'City' must be filled in"):
+    with pytest.raises(UsageError, match="'City' must be"):
         told.do("answer", question=question, answer="send", values={"city": ""})
     told.do(
         "answer",
@@ -235,7 +235,7 @@ def test_what_a_step_sent_is_shown_when_it_is_asked_for(told: Told) -> None:
     assert "no_tool" in html
     assert "<script>" not in html
     for wrong in ({"turn": turn, "step": 3}, {"turn": turn, "step": 0}, {"turn": "t99", "step": 1}):
-        with pytest.raises(UsageError, match=r"no step|no longer part of the conversation"):
+        with pytest.raises(UsageError, match=r"no step|no longer part"):
             told.do("request", **wrong)
 
 
@@ -268,7 +268,7 @@ def test_a_turn_is_asked_again_with_another_text_and_those_after_it_go(told: Tol
     told.do("rerun", turn=second, prompt="another")
     assert [row["prompt"] for row in told.idle()["turns"].values()] == ["one", "another"]
     assert first in told.shown()["turns"]
-    with pytest.raises(UsageError, match="no longer part of the conversation"):
+    with pytest.raises(UsageError, match="no longer part"):
         told.do("rerun", turn=second)
 
 

