@@ -176,9 +176,9 @@ def _outputs(messages: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def started_kernel(**environment: str) -> Iterator[Kernel]:
-    """A new kernel with these variables in its environment, killed at the end: a shutdown takes
-    seconds.
+def started_kernel(setup: str = "", **environment: str) -> Iterator[Kernel]:
+    """A new kernel with these variables in its environment, in which a first cell has run; killed at
+    the end, as a shutdown takes seconds.
 
     It finds none of the SDKs of providers, unless `PYTHONPATH` is among the variables.
     """
@@ -186,7 +186,11 @@ def started_kernel(**environment: str) -> Iterator[Kernel]:
         startup_timeout=LIMIT, env={**os.environ, "MCP_STORE": "off", **lean(), **environment}
     )
     try:
-        yield Kernel(manager, client)
+        kernel = Kernel(manager, client)
+        if setup:
+            ran = kernel.run(setup)
+            assert ran.status == "ok", ran.text()
+        yield kernel
     finally:
         client.stop_channels()
         if manager.has_kernel:

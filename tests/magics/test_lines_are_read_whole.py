@@ -29,8 +29,7 @@ session.connect();
 
 @pytest.fixture(scope="module")
 def kernel() -> Iterator[Kernel]:
-    with started_kernel() as kernel:
-        assert kernel.run(SETUP).status == "ok"
+    with started_kernel(SETUP) as kernel:
         yield kernel
 
 

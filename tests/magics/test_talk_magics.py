@@ -26,8 +26,7 @@ PROMPTS = "print([turn.prompt for turn in session.turns])"
 
 @pytest.fixture(scope="module")
 def kernel() -> Iterator[Kernel]:
-    with started_kernel() as kernel:
-        assert kernel.run(SETUP).status == "ok"
+    with started_kernel(SETUP) as kernel:
         yield kernel
 
 

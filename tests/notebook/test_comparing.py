@@ -37,9 +37,7 @@ session.connect();
 
 @pytest.fixture(scope="module")
 def kernel() -> Iterator[Kernel]:
-    with started_kernel() as kernel:
-        ran = kernel.run(SETUP)
-        assert ran.status == "ok", ran.text()
+    with started_kernel(SETUP) as kernel:
         yield kernel
 
 

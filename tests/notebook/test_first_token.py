@@ -48,8 +48,7 @@ class Streaming(Provider):
 
 @pytest.fixture(scope="module")
 def kernel() -> Iterator[Kernel]:
-    with started_kernel(PYTHONPATH="") as kernel:
-        assert kernel.run(SETUP).status == "ok"
+    with started_kernel(SETUP, PYTHONPATH="") as kernel:
         yield kernel
 
 

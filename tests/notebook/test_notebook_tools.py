@@ -86,8 +86,7 @@ turn = session.chat("Spin", model=scripted_model(call("notebook__spin"), "Done."
 
 @pytest.fixture(scope="module")
 def kernel() -> Iterator[Kernel]:
-    with started_kernel() as kernel:
-        assert kernel.run(SETUP).status == "ok"
+    with started_kernel(SETUP) as kernel:
         yield kernel
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 from kit.kernel import Kernel, started_kernel
-from kit.lean import lean
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(300)]
 
@@ -44,8 +43,7 @@ gone"""
 
 @pytest.fixture(scope="module")
 def kernel() -> Iterator[Kernel]:
-    with started_kernel(**lean()) as kernel:
-        assert kernel.run(SETUP).status == "ok"
+    with started_kernel(SETUP) as kernel:
         yield kernel
 
 
