@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from kit.history import assert_valid
 from kit.processes import marked
+from kit.raw_server import OK, received
 from kit.scripted_http import Reply, ScriptedHttp
 from kit.turns import ask
 from kit.waiting import wait_until
@@ -22,7 +23,6 @@ from casual_mcp_nb.providers.scripted import call, calls
 Raw = Callable[..., dict[str, Any]]
 Opened = Callable[..., Any]
 
-OK = {"result": {"content": [{"type": "text", "text": "ok"}]}}
 BOTH = calls(call("left__a"), call("right__a"))
 
 
@@ -44,7 +44,8 @@ async def test_a_command_that_does_not_exist_is_shown_and_the_other_two_servers_
 ) -> None:
     chat = await opened(beside(raw, {"command": "/no/such/server"}))
     status = chat.server_manager.statuses["broken"]
-    assert (status.state, status.error) == ("failed", "the command '/no/such/server' was not found")
+    assert status.state == "failed"
+    assert "'/no/such/server'" in (status.error or "")
     for shown in (repr(status), status._repr_html_()):
         assert "/no/such/server" in shown
         assert "not found" in shown
@@ -59,13 +60,13 @@ async def test_a_server_that_exits_at_once_fails_with_its_stderr_cleaned_and_mas
     broken = raw({"env": {"KEY": "s3cret-key"}}, stderr=stderr, exit=1)
     chat = await opened(beside(raw, broken))
     status = chat.server_manager.statuses["broken"]
-    assert status.error == "the process exited during startup"
+    assert "exited" in (status.error or "")
     assert status.stderr_tail == f"loading\nKeyError: 'MY_TOKEN' is not set, {MASK}"
     assert "MY_TOKEN" in status._repr_html_()
     assert "s3cret" not in repr(status) + status._repr_html_()
     await assert_the_others_work(chat)
     alone = await opened({"broken": broken})
-    with pytest.raises(ConnectError, match="KeyError: 'MY_TOKEN' is not set, ") as caught:
+    with pytest.raises(ConnectError, match="KeyError: 'MY_TOKEN' ") as caught:
         await ask(alone, "never")
     assert "\x1b" not in str(caught.value)
 
@@ -83,7 +84,7 @@ def test_in_a_kernel_the_error_of_a_cell_holds_the_end_of_the_servers_stderr(raw
             f"Session.from_config({config!r}).chat('Hello', model=scripted_model('never'))"
         )
     assert ran.status == "error"
-    assert "KeyError: 'MY_TOKEN' is not set" in ran.text()
+    assert "KeyError: 'MY_TOKEN'" in ran.text()
     assert "broken" in ran.text()
 
 
@@ -110,8 +111,7 @@ async def test_a_banner_instead_of_an_answer_is_quoted(opened: Opened, raw: Raw,
     banner = raw({"init_timeout": 2.0}, handshake="silent", banner="Welcome to <b>1.0</b>!\x1b[2J")
     chat = await opened(beside(raw, banner))
     error = chat.server_manager.statuses["broken"].error or ""
-    assert error.startswith("no answer in 2 s")
-    assert error.endswith("Its stdout has 'Welcome to <b>1.0</b>!', which is not an MCP message")
+    assert re.search(r" 2 s\b.*stdout .*'Welcome to <b>1\.0</b>!'", error)
     assert "<b>1.0" not in chat.server_manager.statuses["broken"]._repr_html_()
     assert len(marked(mark)) == 2
     await assert_the_others_work(chat)
@@ -122,7 +122,7 @@ async def test_a_handshake_that_is_answered_with_an_error_fails_with_the_servers
     opened: Opened, raw: Raw, mark: str
 ) -> None:
     chat = await opened(beside(raw, raw(handshake="error")))
-    assert chat.server_manager.statuses["broken"].error == "the licence has run out"
+    assert "licence" in (chat.server_manager.statuses["broken"].error or "")
     assert len(marked(mark)) == 2
     await assert_the_others_work(chat)
 
@@ -155,7 +155,7 @@ async def test_a_chat_starts_without_the_tools_of_a_server_whose_listing_fails_o
     chat = await opened(beside(raw, raw({"init_timeout": 1.0}, listing=listing)))
     status = chat.server_manager.statuses["broken"]
     assert (status.state, status.tools) == ("unlisted", 0)
-    assert status.error == f"its tools could not be listed: {reason}"
+    assert (status.error or "").endswith(f": {reason}")
     assert reason in status._repr_html_()
     await assert_the_others_work(chat)
 
@@ -173,10 +173,11 @@ async def test_when_all_servers_fail_one_error_lists_the_reasons_and_a_chat_stil
     with pytest.raises(ConnectError) as caught:
         await ask(chat, "never")
     lines = str(caught.value).splitlines()
-    assert "- gone: the command '/no/such/server' was not found" in lines
-    assert "- leaver: the process exited during startup" in lines
-    assert "    out of licences" in lines
-    assert any(line.startswith("- silent: no answer in 0.5 s") for line in lines)
+    gone, leaver, silent = (line for line in lines if line.startswith("- "))
+    assert re.match(r"- gone: .*'/no/such/server'", gone)
+    assert re.match(r"- leaver: .*\bexited\b", leaver)
+    assert lines[lines.index(leaver) + 1] == "    out of licences"
+    assert re.match(r"- silent: .* 0\.5 s\b", silent)
     chat.selection.servers.update(dict.fromkeys(servers, "off"))
     turn = await ask(chat, "Without tools, then.")
     assert (turn.status, turn.answer) == ("done", "Without tools, then.")
@@ -296,8 +297,7 @@ async def test_a_request_without_a_handler_is_refused_and_the_turn_says_who_aske
     plan = {"ask": method, "ask_params": ASKED[method], "answer": "asked"}
     chat = await opened({"asker": raw(calls={"a": plan}, record=str(record))})
     turn = await ask(chat, call("asker__a"), "done")
-    messages = [json.loads(line) for line in record.read_text().splitlines()]
-    (hello,) = [message for message in messages if message.get("method") == "initialize"]
+    (hello,) = received(record, "initialize")
     assert hello["params"]["capabilities"].keys() == {"extensions"}
     assert '"code"' in turn.tool_calls[0].result
     assert [log.server for log in turn.server_logs] == ["asker"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +14,10 @@ import pytest
 from kit.history import assert_valid
 from kit.mcp_http import McpHttp
 from kit.processes import marked, wait_gone
+from kit.raw_server import OK, received
 from kit.scripted_http import Reply
 from kit.turns import ask
+from kit.waiting import until
 
 from casual_mcp_nb.conversation.event import ToolProgress
 from casual_mcp_nb.providers.scripted import call, calls
@@ -23,22 +25,7 @@ from casual_mcp_nb.providers.scripted import call, calls
 Raw = Callable[..., dict[str, Any]]
 Opened = Callable[..., Any]
 
-OK = {"result": {"content": [{"type": "text", "text": "ok"}]}}
 REPLY = '{"jsonrpc": "2.0", "id": ID, "result": {"content": [{"type": "text", "text": "first"}]}}\n'
-
-
-def received(record: Path, method: str) -> list[Any]:
-    return [
-        message
-        for line in record.read_text().splitlines()
-        if (message := json.loads(line)).get("method") == method
-    ]
-
-
-async def until(condition: Callable[[], Any], seconds: float = 30.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 (files signal nothing)
-            await asyncio.sleep(0.02)
 
 
 def outcomes(turn: Any) -> list[tuple[str, str]]:
@@ -57,7 +44,7 @@ async def test_a_death_in_a_call_costs_that_call_and_the_next_one_restarts_the_s
     first = await ask(chat, calls(call("mortal__die"), call("healthy__a")), "one failed")
     died, sibling = first.tool_calls
     assert died.status == "error"
-    assert "'mortal' failed in the call of tool 'die': the connection was closed" in died.result
+    assert re.search(r"'mortal' .*'die': .*\bclosed\b", died.result)
     assert "out of paper" in died.result
     assert sibling.result == "ok"
     second = await ask(
@@ -100,7 +87,7 @@ async def test_a_death_between_calls_is_mended_once_and_a_second_one_is_told_to_
     )
     assert [c.status for c in second.tool_calls] == ["ok", "error", "ok"]
     assert "not repaired yet" in second.tool_calls[1].result
-    assert chat.server_manager.statuses["brief"].error == "the process exited during startup"
+    assert "exited" in (chat.server_manager.statuses["brief"].error or "")
     assert len(received(record, "initialize")) == 2
     assert_valid(second.messages)
 
@@ -250,7 +237,7 @@ async def test_foreign_ids_second_replies_and_half_messages_break_nothing_else(
     )
     assert [c.status for c in turn.tool_calls] == ["timeout", "ok", "ok", "error", "ok"]
     assert [c.result for c in turn.tool_calls[1:3]] == ["first", "ok"]
-    assert "failed in the call of tool 'half'" in turn.tool_calls[3].result
+    assert "tool 'half'" in turn.tool_calls[3].result
     assert_valid(turn.messages)
 
 

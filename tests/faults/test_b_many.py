@@ -14,6 +14,7 @@ import pytest
 from kit.history import assert_valid
 from kit.loop_guard import LoopGuard
 from kit.mcp_http import McpHttp
+from kit.raw_server import OK
 from kit.secrets import planted
 from kit.turns import ask
 
@@ -24,7 +25,6 @@ from casual_mcp_nb.servers._repairs import MAX_PARTS
 Raw = Callable[..., dict[str, Any]]
 Opened = Callable[..., Any]
 
-OK = {"result": {"content": [{"type": "text", "text": "ok"}]}}
 WAYS = ["stdio", "json", "event stream"]
 ROW = {"id": 1, "name": "x" * 20, "value": 1.5}
 
@@ -97,7 +97,7 @@ async def test_a_message_of_too_many_values_fails_that_call_and_everything_else_
     many, *others = turn.tool_calls
     assert [each.result for each in others] == ["ok", "ok"]
     assert many.status == "error"
-    assert "its reply is too large: over 250,000 values" in many.result
+    assert "too large: over 250,000 values" in many.result
     assert not watch.take()
     assert_valid(turn.messages)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -71,10 +72,9 @@ async def test_an_error_without_content_and_a_json_rpc_error_are_said_in_words(
     chat = await opened({"strict": raw(calls=plan)})
     turn = await ask(chat, call("strict__mute"), call("strict__refused"), "done")
     assert [c.status for c in turn.tool_calls] == ["error", "error"]
-    assert turn.tool_calls[0].result == "Error: the tool reported an error without text"
-    assert (
-        turn.tool_calls[1].result == "Error: Tool 'refused' of server 'strict' failed: no disk left"
-    )
+    mute, refused = (each.result for each in turn.tool_calls)
+    assert re.fullmatch("Error: .+ without text", mute)
+    assert re.fullmatch("Error: .*'refused' .*'strict' .*: no disk left", refused)
     assert_valid(turn.messages)
 
 
@@ -114,7 +114,7 @@ async def test_structured_content_that_breaks_its_schema_names_the_field_and_kee
     turn = await ask(chat, call("loose__ask"), "done")
     assert turn.tool_calls[0].status == "error"
     assert turn.tool_calls[0].result.startswith("Error: forty-two\n")
-    assert "at $.answer: 'forty-two' is not of type 'integer'" in turn.tool_calls[0].result
+    assert re.search(r"\$\.answer: 'forty-two' .*'integer'", turn.tool_calls[0].result)
 
 
 # The smallest PNG: one transparent pixel.

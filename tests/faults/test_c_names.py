@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from casual_llm.messages import UserMessage
 from kit.history import assert_valid
+from kit.raw_server import received
 from kit.turns import ask
 
 from casual_mcp_nb.base.config import ExcludeSpec, ToolSetConfig
@@ -32,10 +33,7 @@ def says(text: str) -> dict[str, Any]:
 
 def called(record: Path) -> list[str]:
     """The names of the calls that reached a server."""
-    messages = map(json.loads, record.read_text().splitlines() if record.exists() else ())
-    return [
-        message["params"]["name"] for message in messages if message.get("method") == "tools/call"
-    ]
+    return [message["params"]["name"] for message in received(record, "tools/call")]
 
 
 @pytest.mark.fault(43)
@@ -146,7 +144,7 @@ async def test_an_endless_listing_stops_with_a_warning_and_the_chat_uses_what_ca
     assert [c.result for c in turn.tool_calls] == ["A", "B"]
     assert [one["name"] for one in turn.steps[0].request.tools] == ["endless__a", "sound__b"]
     assert caplog.text.count("The list of tools of server 'endless' does not end") == 1
-    assert "Tool 'a' of server 'endless' is left out: it is listed twice" in caplog.text
+    assert re.search("Tool 'a' .*'endless' is left out: .*twice", caplog.text)
 
 
 @pytest.mark.fault(47)
@@ -231,10 +229,7 @@ async def test_a_server_that_failed_and_is_in_the_toolset_is_said_to_have_failed
     turn = await ask(chat, calls(call("git__push"), call("sound__a")), "done", tool_set=tool_set)
     (notice,) = turn.notices
     assert notice.server == "git"
-    assert (
-        notice.text
-        == "Server 'git' failed: the process exited during startup, so its tools are missing."
-    )
+    assert re.search(r"'git' failed: .*\bexited\b", notice.text)
     assert turn.tool_calls[1].result == "A"
     only = await ask(chat, "done", tool_set=ToolSetConfig(servers={"sound": True}))
     assert only.notices == []

