@@ -420,14 +420,14 @@ class TurnService:
         def run(chosen: Sequence[PlannedCall]) -> ToolCalls:
             return drive_blocking(self._engine, steps(chosen))
 
-        async def run_async(chosen: Sequence[PlannedCall]) -> ToolCalls:
-            return await drive_awaited(self._engine, steps(chosen))
+        def run_async(chosen: Sequence[PlannedCall]) -> Coroutine[Any, Any, ToolCalls]:
+            return drive_awaited(self._engine, steps(chosen))
 
         def go_on_blocking(echo: Echo) -> Turn:
             return drive_blocking(self._engine, go_on(echo))
 
-        async def go_on_async(echo: Echo) -> Turn:
-            return await drive_awaited(self._engine, go_on(echo))
+        def go_on_async(echo: Echo) -> Coroutine[Any, Any, Turn]:
+            return drive_awaited(self._engine, go_on(echo))
 
         return PlannedCalls(turn, calls, run, run_async, go_on_blocking, go_on_async)
 
