@@ -92,14 +92,21 @@ def evaluate(expression: str) -> Number:
         )
     try:
         with _calculating():
-            text = expression.strip().replace("^", "**")
-            return checked(_value(ast.parse(text, mode="eval").body))
-    except SyntaxError as error:
-        raise ToolError(f"Not a valid expression: {error.msg}.") from error
+            return checked(_value(_parsed(expression.strip().replace("^", "**"))))
     except (RecursionError, MemoryError) as error:
         raise ToolError("The expression is nested too deeply.") from error
     except (TypeError, ValueError) as error:
         raise ToolError(f"Cannot be evaluated: {error}.") from error
+
+
+def _parsed(text: str) -> ast.expr:
+    try:
+        return ast.parse(text, mode="eval").body
+    except SyntaxError as error:
+        raise ToolError(f"Not a valid expression: {error.msg}.") from error
+    except ValueError as error:
+        # Of a null byte, until Python 3.11.3.
+        raise ToolError(f"Not a valid expression: {error}.") from error
 
 
 def checked(value: Any) -> Number:

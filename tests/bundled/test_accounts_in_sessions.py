@@ -4,6 +4,7 @@ doctor's findings.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ MAIL = {
 async def test_sending_asks_each_time_whatever_the_policy_and_the_answers_before(
     google: Google, sign_in: Any
 ) -> None:
-    sign_in("gmail-read", "gmail-send")
+    await asyncio.to_thread(sign_in, "gmail-read", "gmail-send")
     google.refresh_tokens.clear()
     requests: list[ApprovalRequest] = []
 
@@ -68,7 +69,7 @@ async def test_sending_asks_each_time_whatever_the_policy_and_the_answers_before
 async def test_nobody_is_asked_about_a_mail_that_would_hide_something(
     google: Google, sign_in: Any
 ) -> None:
-    sign_in("gmail-send")
+    await asyncio.to_thread(sign_in, "gmail-send")
     requests: list[ApprovalRequest] = []
 
     async def person(request: ApprovalRequest) -> Decision:

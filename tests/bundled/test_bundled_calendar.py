@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
@@ -176,6 +177,6 @@ async def test_an_account_that_may_only_read_has_no_tool_that_creates(
 ) -> None:
     with pytest.raises(ValueError, match="casual-mcp-nb sign-in google"):
         build("calendar")
-    sign_in("calendar-read")
+    await asyncio.to_thread(sign_in, "calendar-read")
     names = [tool.name for tool in await build("calendar").list_tools()]
     assert names == ["calendar_list_events", "calendar_get_event"]

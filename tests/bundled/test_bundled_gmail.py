@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import base64
 from email import message_from_bytes, policy
 from email.message import EmailMessage
@@ -384,12 +385,12 @@ async def test_the_tools_are_those_that_the_account_granted(
 ) -> None:
     with pytest.raises(ValueError, match="casual-mcp-nb sign-in google"):
         build("gmail")
-    sign_in("gmail-send")
+    await asyncio.to_thread(sign_in, "gmail-send")
     server = gmail_server.build(endpoint=f"{mailbox.url}/")
     assert [tool.name for tool in await server.list_tools()] == ["gmail_send"]
     fields = {"to": ["ada@example.com"], "subject": "s", "text": "t", "reply_to_message_id": "m1"}
     assert "gmail-read" in await refused(server, "gmail_send", **fields)
-    sign_in("calendar")
+    await asyncio.to_thread(sign_in, "calendar")
     with pytest.raises(ValueError, match="gmail-read"):
         build("gmail")
 
