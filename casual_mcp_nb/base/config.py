@@ -333,8 +333,9 @@ class ServerConfig(RemoteConfig):
             request.
         always_load: Whether it stays loaded with `defer_all`, or the names of tools that stay
             loaded even if it is deferred.
-        include_tools: The only tools to use, by name or pattern (`read_*`), or None for all.
-        exclude_tools: Tools not to use, by name or pattern.
+        include_tools: The only tools to use, by name or pattern (`read_*`), or None for all. The
+            server's apps use no others either.
+        exclude_tools: Tools not to use, by name or pattern. Neither a model nor an app calls them.
         descriptions: Its tools' other descriptions, by tool: a text, or `{"description": …,
             "parameters": {name: text}}`.
         instructions: Whether its instructions go into the system prompt.
@@ -612,7 +613,8 @@ class ToolSetConfig(BaseConfig):
         description: Its purpose.
         servers: For each server `true` (all its tools), a list of tool names, or `{"exclude":
             [names]}`. Unnamed servers are excluded. In-process servers can be named too, and
-            `notebook`, which has a notebook's functions.
+            `notebook`, which has a notebook's functions. It binds a server's apps as well: a list
+            leaves them the server's tools that are only for apps, and `exclude` can name those.
     """
 
     description: str = ""

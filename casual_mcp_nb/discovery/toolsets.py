@@ -32,6 +32,19 @@ def filter_tools(tools: Iterable[ToolSpec], tool_set: ToolSetConfig | None) -> t
     return tuple(tool for tool in tools if tool.tool_name in included)
 
 
+def includes_for_apps(tool: ToolSpec, tool_set: ToolSetConfig | None) -> bool:
+    """Check whether a toolset lets its server's apps call a tool.
+
+    It binds apps as it binds a model. A list of names speaks of the tools that a model can see, so
+    tools that are only for apps come with their server, unless the list is empty.
+    """
+    if tool.restriction == "app only" and tool_set is not None:
+        rule = tool_set.servers.get(tool.server, False)
+        if isinstance(rule, tuple):
+            return bool(rule)
+    return bool(filter_tools([tool], tool_set))
+
+
 def check_tool_set(
     tool_set: ToolSetConfig | None,
     servers: Mapping[str, ServerStatus],

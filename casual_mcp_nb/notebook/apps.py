@@ -22,6 +22,7 @@ from casual_mcp_nb.conversation.audit import RecordedCalls, app_call_event
 from casual_mcp_nb.conversation.event import Event, ToolFinished, ToolStarted
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.discovery.toolsets import includes_for_apps, resolve_tool_set
 from casual_mcp_nb.errors import CasualMcpError, ClosedError, ToolCallError, UsageError, shown
 from casual_mcp_nb.notebook.app import App, result_of
 from casual_mcp_nb.servers.resources import AppPage, app_page
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     # The table of views imports this module, and needs no engine.
     from casual_mcp_nb.engine.chat import McpToolChat
     from casual_mcp_nb.engine.events import Observers
+    from casual_mcp_nb.engine.tool_view import ToolView
     from casual_mcp_nb.notebook.loop import EngineThread
     from casual_mcp_nb.notebook.open_questions import Questions
 
@@ -204,9 +206,13 @@ class SessionApps:
         return app_page(tool.server, tool.app, contents, config.url if config else None)
 
     def tools_for_apps(self, server: str) -> list[ToolSpec]:
-        """List the tools of a server that its apps may call."""
-        tools = self.chat.catalog.by_server.get(server, ())
-        return [tool for tool in tools if tool.for_apps and tool.restriction != "task only"]
+        """List the tools of a server that its apps may call now, see `_refusal`."""
+        view = self.chat.current_view()
+        tools = []
+        for tool in self.chat.catalog.by_server.get(server, ()):
+            if tool.restriction != "task only" and not self._refusal(tool, view):
+                tools.append(tool)
+        return tools
 
     async def call(
         self, app: App, name: str, arguments: dict[str, Any]
@@ -261,23 +267,37 @@ class SessionApps:
         parts.runner.add_later(turn, event, belongs)
 
     def _check(self, tool: ToolSpec) -> None:
-        """Raise ToolCallError if no app may call a tool: its server forbids it, or the person's
-        selection excludes it.
+        """Raise ToolCallError if no app may call a tool now, see `_refusal`."""
+        reason = self._refusal(tool, self.chat.current_view())
+        if reason:
+            raise ToolCallError(reason, server=tool.server, tool=tool.wire_name)
+
+    def _refusal(self, tool: ToolSpec, view: ToolView) -> str:
+        """Explain why no app may call a tool, or return an empty string if they may.
+
+        Its server reserves it for the model, its changed definition was not accepted, the config
+        leaves it out, or the person's selection excludes it: its server is off, the tool is off, or
+        the toolset does not include it.
         """
-        name, reason = shown(str(tool.tool_name)), ""
-        view = self.chat.current_view()
+        name = shown(str(tool.tool_name))
         off = {self.chat.catalog.get(each) for each in view.selection.tools_off}
         if not tool.for_apps:
-            reason = f"{name} is not a tool that apps may call."
-        elif tool.tool_name in view.blocked:
-            reason = (
+            return f"{name} is not a tool that apps may call."
+        if tool.tool_name in view.blocked:
+            return (
                 f"{name} is blocked: its server changed its definition, and the change was not"
                 " accepted yet."
             )
-        elif view.selection.servers.get(tool.server) == "off" or tool in off:
-            reason = f"{name} is off: the selection excludes it."
-        if reason:
-            raise ToolCallError(reason, server=tool.server, tool=tool.wire_name)
+        if tool.tool_name in view.excluded:
+            return f"{name} is excluded by the config."
+        if view.selection.servers.get(tool.server) == "off" or tool in off:
+            return f"{name} is off: the selection excludes it."
+        if view.problem:
+            return view.problem
+        tool_set = resolve_tool_set(view.selection.tool_set, self.chat.tool_sets)
+        if not includes_for_apps(tool, tool_set):
+            return f"{name} is off: the toolset does not include it."
+        return ""
 
     async def read(self, server: str, uri: str) -> ResourceContents:
         """Read a resource of a server for its app."""

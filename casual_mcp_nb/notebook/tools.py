@@ -232,13 +232,16 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             UsageError: The tool has no app.
             ServerError: The server failed.
         """
-        return await self._starter.run_shown(self._open_app(name, arguments))
+        program = ProgramCalls.now()
+        return await self._starter.run_shown(self._open_app(name, arguments, program))
 
     app_async = awaited(app)
 
-    async def _open_app(self, name: str, arguments: Mapping[str, Any]) -> App:
+    async def _open_app(
+        self, name: str, arguments: Mapping[str, Any], program: ProgramCalls | None
+    ) -> App:
         tool = self._apps.tool_with_app((await self._starter.view()).catalog.resolve(name))
-        called = await self.call_recorded(str(tool.tool_name), arguments)
+        called = await self.call_recorded(str(tool.tool_name), arguments, program=program)
         return self._apps.open(tool, called.call, called.result)
 
     @property

@@ -5,6 +5,7 @@ ask of a session.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import ipywidgets
 import pytest
 import traitlets
 from kit.app_pages import MIME, app_server
+from kit.raw_server import raw_config
 from kit.setups import OFFLINE
 from kit.waiting import wait_until
 
@@ -343,6 +345,52 @@ def test_an_app_reaches_only_what_is_for_it(session: Session) -> None:
         _run(session, app.read_resource("ui://places/none"))
     with pytest.raises(UsageError):
         _run(session, app.sample({"messages": [], "maxTokens": 5}))
+
+
+SELECTIONS: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
+    "nothing": ({}, {}, {"show", "erase", "peek"}),
+    "excluded by the config": ({"exclude_tools": ["erase"]}, {}, {"show", "peek"}),
+    "included by the config": ({"include_tools": ["show"]}, {}, {"show"}),
+    "a tool off": ({}, {"tools_off": ["places:erase"]}, {"show", "peek"}),
+    "the server off": ({}, {"servers": {"places": "off"}}, set()),
+    "a list": ({}, {"tool_set": {"servers": {"places": ["show"]}}}, {"show", "peek"}),
+    "an empty list": ({}, {"tool_set": {"servers": {"places": []}}}, set()),
+    "all of it": ({}, {"tool_set": {"servers": {"places": True}}}, {"show", "erase", "peek"}),
+    "an exclusion": (
+        {},
+        {"tool_set": {"servers": {"places": {"exclude": ["erase", "peek"]}}}},
+        {"show"},
+    ),
+    "another server": ({}, {"tool_set": {"servers": {"places": False}}}, set()),
+    "a toolset by name": ({}, {"tool_set": "narrow"}, {"show", "peek"}),
+}
+
+
+@pytest.mark.parametrize(("server", "chosen", "usable"), SELECTIONS.values(), ids=SELECTIONS)
+def test_an_app_calls_nothing_that_the_config_or_the_selection_excludes(
+    server: dict[str, Any], chosen: dict[str, Any], usable: set[str]
+) -> None:
+    page = {"resourceUri": "ui://places/show"}
+    meta = {"show": page, "erase": {}, "peek": {"visibility": ["app"]}}
+    tools = [
+        {"name": name, "inputSchema": {"type": "object"}, "_meta": {"ui": ui}}
+        for name, ui in meta.items()
+    ]
+    config = {
+        "servers": {"places": raw_config(config=server, tools=tools)},
+        "tool_sets": {"narrow": {"servers": {"places": ["show"]}}},
+    }
+    with Session(config, quiet=True, store=None) as session:
+        app = session.tools.app("places:show")
+        for name, value in chosen.items():
+            setattr(session.selection, name, value)
+        called = set()
+        for name in meta:
+            with suppress(ToolCallError):
+                _run(session, app.call_tool(name, {}))
+                called.add(name)
+        assert called == usable
+        assert {tool["name"] for tool in app.list_tools()["tools"]} == usable
 
 
 @pytest.mark.parametrize(("tool", "error"), [("plain", UsageError), ("lost", ResourceError)])

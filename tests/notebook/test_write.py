@@ -16,6 +16,7 @@ import pytest
 from fastmcp import FastMCP
 from IPython.core.interactiveshell import InteractiveShell
 from kit.provider import Provider, answer
+from kit.raw_server import raw_config
 from mcp_types import ToolAnnotations
 
 from casual_mcp_nb import Conversation, Session
@@ -169,6 +170,20 @@ def test_a_tool_that_is_off_cannot_be_called_by_a_written_cell(session: Session)
     again = session.models.write("price", model=(model := scripted_model(fenced(cell.code))))
     assert [(each.included, each.reason) for each in again.calls] == [(False, "")]
     assert "shop" not in model.client.requests[0].messages[0].content
+
+
+def test_opening_an_app_in_a_written_cell_is_a_call_of_the_program() -> None:
+    shown = {"resourceUri": "ui://places/show"}
+    tool = {"name": "show", "inputSchema": {"type": "object"}, "_meta": {"ui": shown}}
+    config = {"servers": {"places": raw_config(tools=[tool])}}
+    with Session(config, quiet=True, store=None) as session:
+        model = scripted_model(fenced("session.tools.app('places:show')"))
+        cell = session.models.write("show", model=model)
+        session.tools.app("places:show")
+        session.selection.tools_off = ["places:show"]  # type: ignore[assignment]
+        session.tools.app("places:show")
+        with pytest.raises(ToolCallError, match="off"):
+            cell.run({"session": session})
 
 
 HOSTILE = """import pathlib
