@@ -61,8 +61,9 @@ class CallDeadline(TimeLimit):
         super().__init__(min(self.start + limits.call, self._end))
 
     def __enter__(self) -> Self:
+        super().__enter__()
         self._running.add(self)
-        return super().__enter__()
+        return self
 
     def __exit__(self, *exc_info: Any) -> None:
         self._running.discard(self)
@@ -105,6 +106,12 @@ class CallDeadlines(set[CallDeadline]):
         self._waiting = 0
         self._until_empty: list[asyncio.Future[None]] = []
         self._timeouts: dict[asyncio.Timeout, float] = {}
+
+    def add(self, deadline: CallDeadline, /) -> None:
+        """Add a call's deadline when it has begun, paused while a question waits."""
+        super().add(deadline)
+        if self._waiting:
+            deadline.pause()
 
     def discard(self, deadline: object, /) -> None:
         """Remove a call's deadline after it has ended."""

@@ -211,6 +211,23 @@ def test_an_open_request_pauses_the_deadlines_of_the_servers_calls_up_to_its_lim
 
 
 @pytest.mark.defect("A5")
+def test_a_call_that_begins_while_a_question_waits_has_its_time_after_the_answer() -> None:
+    form = {"mode": "form", "message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+    plan = {
+        "a": {"ask": "elicitation/create", "ask_params": form, "answer": "asked"},
+        "b": {"delay": 0.8, "result": {"content": [{"type": "text", "text": "b"}]}},
+    }
+    slow = raw_config(calls=plan, version=LATEST, config={"call_timeout": 0.4})
+    with Session.from_config({"servers": {"asker": slow}}) as session:
+        future = session.submit("x", model=scripted_model(call("asker__a"), "done"))
+        question = asked(session, FormQuestion)
+        second = session.parts.engine.submit(session.tools.call_async("asker:b"))[0]
+        assert second.result(20).result == "b"
+        question.decline()
+        assert "decline" in future.result(20).tool_calls[0].result
+
+
+@pytest.mark.defect("A5")
 def test_a_server_that_asks_forty_questions_has_eight_open_and_is_reported(tmp_path: Path) -> None:
     record = tmp_path / "record"
     with Session.from_config({"servers": {"asker": asking(39, record=str(record))}}) as session:
