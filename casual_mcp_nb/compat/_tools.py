@@ -209,7 +209,8 @@ def extract_server_and_tool(tool_name: str, server_names: Iterable[str]) -> tupl
 
 
 def _reader(servers: Iterable[str]) -> Callable[[str], str]:
-    return lambda tool: extract_server_and_tool(tool, servers)[0]
+    names = tuple(servers)
+    return lambda tool: extract_server_and_tool(tool, names)[0]
 
 
 def build_tool_server_map(

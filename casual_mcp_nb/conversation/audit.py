@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
@@ -226,7 +226,7 @@ _MAX_TEXT = 20_000
 
 
 def app_call_event(
-    trace: Iterable[Event],
+    trace: Collection[Event],
     shown_call: ToolCall,
     at: float,
     call: ToolCall,

@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -95,8 +96,15 @@ class RunResults(Mapping[str, ArmResults], Exportable):
     spent: tuple[float, float] = (0.0, 0.0)
 
     def __getitem__(self, name: str) -> ArmResults:
-        arm = {arm.name: arm for arm in self.arms}[name]
-        return ArmResults(arm, tuple(record for record in self.records if record.arm == name))
+        return self._by_arm[name]
+
+    @cached_property
+    def _by_arm(self) -> dict[str, ArmResults]:
+        records: dict[str, list[RunRecord]] = {arm.name: [] for arm in self.arms}
+        for record in self.records:
+            if record.arm in records:
+                records[record.arm].append(record)
+        return {arm.name: ArmResults(arm, tuple(records[arm.name])) for arm in self.arms}
 
     def __iter__(self) -> Iterator[str]:
         return (arm.name for arm in self.arms)
@@ -159,8 +167,9 @@ class RunResults(Mapping[str, ArmResults], Exportable):
 
     def of_cases(self, cases: Iterable[str]) -> RunResults:
         """Select some cases' part."""
-        chosen = tuple(case for case in self.cases if case in set(cases))
-        records = tuple(record for record in self.records if record.case in chosen)
+        wanted = frozenset(cases)
+        chosen = tuple(case for case in self.cases if case in wanted)
+        records = tuple(record for record in self.records if record.case in wanted)
         return dataclasses.replace(self, records=records, cases=chosen, planned=0, clusters=0)
 
     @property

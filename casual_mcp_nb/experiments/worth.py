@@ -8,7 +8,7 @@ the cheapest with which they were right. Further arms follow until nothing is lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -395,7 +395,7 @@ def _names(called: Iterable[str], off: set[str]) -> frozenset[str]:
     return frozenset(names & off)
 
 
-def _labels(names: Iterable[str]) -> set[str]:
+def _labels(names: Collection[str]) -> set[str]:
     """Leave out servers of which a tool is named."""
     servers = {ToolName.split(name).server for name in names if ":" in name}
     return set(names) - servers
@@ -438,7 +438,7 @@ def _put_back(
 def _add_groups(
     groups: dict[str, set[str]],
     best: frozenset[str],
-    sets: Iterable[frozenset[str]],
+    sets: Collection[frozenset[str]],
     needed: frozenset[str],
 ) -> None:
     """Note what could have come back in place of each name."""

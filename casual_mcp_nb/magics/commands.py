@@ -5,7 +5,7 @@ output.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -132,7 +132,7 @@ def _index(kind: str, number: int | None, count: int) -> int:
     raise UsageError(text, hint=hint)
 
 
-def _check(kind: str, name: str, valid: Iterable[str]) -> None:
+def _check(kind: str, name: str, valid: Collection[str]) -> None:
     if name not in valid:
         raise UnknownNameError(kind, name, valid)
 

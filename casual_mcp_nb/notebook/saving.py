@@ -55,7 +55,7 @@ def export(
         raise UsageError(
             f"A player is an .html file, not {shown(path.suffix)}.", hint="For example: lesson.html"
         )
-    form = _FORMATS[suffix]
+    form, secrets = _FORMATS[suffix], tuple(secrets)
     programs = [_masked_program(program, secrets) for program in programs]
     if form is None:
         text = _masked_text(conversation.to_json(programs), secrets)

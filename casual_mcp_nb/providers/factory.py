@@ -8,7 +8,7 @@ import logging
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -367,7 +367,7 @@ class ModelFactory:
                 await sdk.close()
 
 
-def unknown_model(name: str, models: Iterable[str]) -> UnknownModelError:
+def unknown_model(name: str, models: Collection[str]) -> UnknownModelError:
     """Build the error for a model that the config does not have, with the way to start another
     one.
     """

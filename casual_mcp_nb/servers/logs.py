@@ -104,12 +104,13 @@ def route_library_logs(more: Iterable[str] = ()) -> None:
     Other handlers stay, except fastmcp's own. From loggers that other programs use too, only the
     libraries' records are redirected.
     """
-    _routed.update(more)
+    others = tuple(more)
+    _routed.update(others)
     for name in SHARED:
         logger_of_all = logging.getLogger(name)
         if not any(isinstance(each, _Divert) for each in logger_of_all.filters):
             logger_of_all.addFilter(_Divert())
-    for name in (*LIBRARIES, *more):
+    for name in (*LIBRARIES, *others):
         library = logging.getLogger(name)
         library.propagate = False
         for handler in list(library.handlers):

@@ -206,7 +206,10 @@ def test_several_prompts_have_checks_of_their_own(session: Session) -> None:
     assert [(run.message, run.right) for run in results.records] == [(prompts[0], True)] * 2 + [
         (prompts[1], False)
     ] * 2
+    assert [results[name] is arm for name, arm in results.items()] == [True] * 2
     part = results.of_cases(results.cases[:1])
+    assert results.of_cases(iter(results.cases[:1])) == part
+    assert results.of_cases(case for case in results.cases).cases == results.cases
     assert [arm.success for arm in results.values()] == [0.5, 0.5]
     assert [arm.success for arm in part.values()] == [1, 1]
     assert {run.model for run in results.records} == {"planner", "second"}
