@@ -183,9 +183,22 @@ DIALECTS: Mapping[str, Dialect] = {
 `compatible` is any server that speaks OpenAI's format at another address.
 """
 
+PLAIN = Dialect(
+    title="providers that are not in the table",
+    sources=(),
+    keys=_CLAUDE_KEYS,
+    bare_arrays=False,
+    patterns="anchored",
+    text_choices=True,
+    unlisted_required=False,
+    schema_word=False,
+    most_repeats=1_000,
+)
+"""What every provider of the table takes, for one of another package that does not say more."""
 
-def dialect_of(wire: str, host: str, *, at_home: bool) -> Dialect | None:
-    """Choose the line of the table for a client, or None for a client that makes its own requests.
+
+def dialect_of(wire: str, host: str, *, at_home: bool) -> Dialect:
+    """Choose the line of the table for a client, or `PLAIN` for a format that has none.
 
     Args:
         wire: The name of its wire format.
@@ -195,7 +208,7 @@ def dialect_of(wire: str, host: str, *, at_home: bool) -> Dialect | None:
     if wire == "litellm" or (wire == "openai" and not at_home):
         google = host == "googleapis.com" or host.endswith(".googleapis.com")
         return DIALECTS["gemini" if google else "compatible"]
-    return DIALECTS.get(wire)
+    return DIALECTS.get(wire, PLAIN)
 
 
 @dataclass(frozen=True, kw_only=True)

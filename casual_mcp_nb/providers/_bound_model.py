@@ -170,7 +170,7 @@ class BoundModel:
             facts.knows_dialect = True
             if not hasattr(type(self.client), "answer"):
                 host = urlsplit(raw_address_of(self.client)).hostname or ""
-                facts.dialect = dialect_of(
+                facts.dialect = self.wire.dialect or dialect_of(
                     self.wire.name or "litellm", host, at_home=self._is_at_home
                 )
         return facts.dialect

@@ -279,6 +279,7 @@ class Learned:
             `touch`.
         tools: The tools that its provider refuses.
         dialect: What its provider takes of tools, once that is known.
+        told_of_dialect: Whether the person has read that nothing says what it takes.
     """
 
     streams: bool = True
@@ -298,6 +299,7 @@ class Learned:
     tools: RefusedTools = field(default_factory=RefusedTools)
     dialect: Dialect | None = None
     knows_dialect: bool = False
+    told_of_dialect: bool = False
 
 
 _learned_models: WeakKeyDictionary[object, dict[str, Learned]] = WeakKeyDictionary()

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.base.dialects import PLAIN
 from casual_mcp_nb.errors import BadRequestError, shown
 from casual_mcp_nb.providers import _reading as reading
 from casual_mcp_nb.providers._clients import (
@@ -76,6 +77,8 @@ class ToolOffer:
         if not self._tools and not self._found_tools:
             return
         dialect = self._model.dialect
+        if dialect is PLAIN:
+            self._notify_of_dialect()
         self.loaded = await offered(self._tools, dialect, self._refused)
         if self._found_tools:
             self.found = await offered(self._found_tools, dialect, self._refused)
@@ -97,6 +100,16 @@ class ToolOffer:
         loaded_tools = [tool for tool in tools if not tool.get("defer_loading")]
         offer["tools"] = [*loaded_tools, *hosted_tools, *tools[len(loaded_tools) :]]
         return offer
+
+    def _notify_of_dialect(self) -> None:
+        """Tell the person once that nothing says which schemas the provider takes."""
+        facts = self._model.facts
+        if not facts.told_of_dialect:
+            facts.told_of_dialect = True
+            self._notify(
+                f"Nothing says which schemas provider {shown(self._model.wire.name)} takes, so"
+                " tools are sent with what all providers take."
+            )
 
     def notify_of_left_out(self) -> None:
         """Tell the person which tools the model did not have."""

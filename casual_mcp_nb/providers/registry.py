@@ -67,6 +67,9 @@ class ProviderAdapter:
         offer_found: Convert definitions that are always loaded, and those that searches have found,
             to extra arguments for a request whose rendered beginning stays the same when more are
             found, or None where the provider cannot do that.
+        dialect: What the provider takes of tools' definitions, or None for its line in
+            `base/dialects.py`. Without either, it gets what all providers take, and a notice says
+            so.
     """
 
     offer: Callable[[Definitions], dict[str, Any]]
@@ -77,6 +80,7 @@ class ProviderAdapter:
     ) = None
     name: str = ""
     offer_found: Callable[[Definitions, Definitions], dict[str, Any]] | None = None
+    dialect: Dialect | None = None
 
 
 def plain_tools_param(tools: Definitions) -> dict[str, Any]:
@@ -413,6 +417,8 @@ def dialect_for(client: ClientConfig) -> Dialect | None:
     spec = spec_of(client.provider)
     if spec.adapter is None:
         return None
+    if spec.adapter.dialect is not None:
+        return spec.adapter.dialect
     host = urlsplit(client.base_url or "").hostname or ""
     return dialect_of(spec.adapter.name, host, at_home=is_home_address(client.base_url, spec.homes))
 

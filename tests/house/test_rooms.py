@@ -122,11 +122,11 @@ NEW = {
 }
 
 
-def test_a_new_thing_touches_at_most_three_files(rooms: ModuleType) -> None:
+def test_a_new_thing_touches_at_most_four_files(rooms: ModuleType) -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ([^|]+?) \| (\d+) \| (.*) \|$", page, re.MULTILINE)
     assert {kind for kind, _, _ in rows} >= NEW
-    assert max(int(count) for _, count, _ in rows) <= 3
+    assert max(int(count) for _, count, _ in rows) <= 4
     texts = [files for _, _, files in rows if "`" in files]
     named = [path for text in texts for path in re.findall(r"`((?:\w+/)+(?:\w+\.\w+)?)`", text)]
     assert len(named) > len(texts)

@@ -4,6 +4,7 @@ packages can add to it.
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -11,7 +12,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from kit.raw_server import raw_config
 
+from casual_mcp_nb.base.dialects import DIALECTS, PLAIN, dialect_of
+from casual_mcp_nb.base.tool_door import admit
 from casual_mcp_nb.providers.registry import GROUP, ProviderSpec, specs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,6 +51,17 @@ def test_each_provider_talks_in_the_format_of_its_name() -> None:
         s.name for s in specs().values() if s.adapter
     ]
     assert len({spec.position for spec in specs().values()}) == len(specs())
+
+
+def test_each_provider_says_what_it_takes_of_a_schema() -> None:
+    silent = [
+        spec.name
+        for spec in specs().values()
+        if spec.adapter
+        and not spec.adapter.dialect
+        and dialect_of(spec.adapter.name, "", at_home=True) is PLAIN
+    ]
+    assert silent == []
 
 
 def python(code: str, path: Path) -> str:
@@ -102,3 +117,79 @@ print(specs()["offline"].about == "an impostor")
         "ACME_KEY from Acme ['offline', 'acme'] True",
         "False",
     ]
+
+
+ODD = {
+    "type": "object",
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "required": ["a b", "gone"],
+    "properties": {
+        "a b": {"type": "string", "pattern": "(?=x)y"},
+        "n": {"enum": [1, 2]},
+        "many": {"type": "array", "maxItems": 5_000},
+    },
+}
+
+
+def test_what_is_plain_is_taken_by_every_provider() -> None:
+    plain = admit({"name": "t", "description": "", "parameters": ODD}, PLAIN).definition
+    assert plain is not None
+    assert plain["parameters"] != ODD
+    for dialect in DIALECTS.values():
+        assert admit(plain, dialect).definition == plain
+
+
+ACME = """
+from casual_llm import AssistantMessage
+from casual_mcp_nb.base.dialects import Dialect
+from casual_mcp_nb.base.tokens import TokenUsage
+from casual_mcp_nb.conversation.step import ModelResponse
+from casual_mcp_nb.providers.registry import ProviderAdapter, ProviderSpec, plain_tools_param
+
+class Client:
+    seen = []
+    async def _chat(self, messages, options): ...
+
+async def ask(client, model, messages, options):
+    client.seen.append(options.extra["tools"][0]["parameters"])
+    return ModelResponse(AssistantMessage(content="ok"), TokenUsage(), "stop")
+
+def spec(name, dialect):
+    kind = type(name, (Client,), {"_chat": lambda self, messages, options: None})
+    adapter = ProviderAdapter(plain_tools_param, ask, name=name, dialect=dialect)
+    return ProviderSpec(name=name, about="", build=lambda name, config: kind(), client=lambda: kind, adapter=adapter)
+
+SILENT = spec("silent", None)
+SAID = spec("said", Dialect(title="Said", sources=("https://example.org",)))
+"""
+
+
+def test_a_provider_of_another_package_gets_plain_schemas_unless_it_says_more(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "acme.py").write_text(ACME)
+    info = tmp_path / "acme-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{GROUP}]\nsilent = acme:SILENT\nsaid = acme:SAID\n")
+    tool = {"name": "t", "inputSchema": ODD}
+    names = ("silent", "said")
+    config = {
+        "clients": {name: {"provider": name} for name in names},
+        "models": {name: {"client": name, "model": "m"} for name in names},
+        "servers": {"odd": raw_config(tools=[tool])},
+    }
+    code = f"""
+import json
+from acme import Client
+from casual_mcp_nb import Session
+with Session({config!r}, quiet=True, store=None) as session:
+    for model in {names!r}:
+        turns = [session.chat("x", model=model, echo="none") for _ in range(2)]
+        told = ["schemas" in notice.text for turn in turns for notice in turn.notices]
+        print(json.dumps([told, Client.seen[-1]["properties"]]))
+"""
+    silent, said = map(json.loads, python(code, tmp_path).splitlines())
+    assert (silent[0], said[0]) == ([True], [])
+    assert "a b" not in silent[1]
+    assert said[1]["n"]["enum"] == [1, 2]
