@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import logging
 import socket
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -123,7 +124,9 @@ def bound_socket(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError, UnicodeError) as error:
         raise UsageError(f"Cannot serve at {shown(host)}: {error}.") from None
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if sys.platform != "win32":
+            # On Windows, it would let two services bind one port.
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # A head and its body are two writes: without it, the second would wait 40 ms for the first
         # to be acknowledged.
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

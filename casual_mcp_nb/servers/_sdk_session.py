@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from importlib.metadata import version
 from typing import Any
 
 import mcp_types
@@ -41,7 +42,9 @@ from casual_mcp_nb.servers.session_protocols import SessionOpener
 from casual_mcp_nb.servers.usable import notification_kinds, request_kinds
 
 MAX_ROUNDS = 10
-"""How often a server may ask something before it answers a request."""
+"""How often a request is repeated for a server that asks something, or to wait, in place of a
+result.
+"""
 STATE_SECONDS = 0.05
 MAX_STATE_SECONDS = 0.25
 """The first and the longest wait before a request is repeated for a server that asks nothing."""
@@ -118,6 +121,7 @@ class TolerantSession(ClientSession):
         self.output_schemas: dict[str, dict[str, Any] | None] = {}
         self.has_alternative = False
         self._routed: set[str] = set()
+        self._told_of_headers = False
         super().__init__(dispatcher=dispatcher, **callbacks)
 
     def _build_capabilities(self, version: str) -> mcp_types.ClientCapabilities:
@@ -189,7 +193,7 @@ class TolerantSession(ClientSession):
             )
         if isinstance(result, InputRequiredResult):
             raise MCPError(
-                INTERNAL_ERROR, f"it asks more than {MAX_ROUNDS} times before it answers"
+                INTERNAL_ERROR, f"it gave no result after {MAX_ROUNDS} repeated requests"
             )
         return result
 
@@ -269,11 +273,18 @@ class TolerantSession(ClientSession):
         tools whose headers are wrong.
         """
         absorb = getattr(self, "_absorb_tool_listing", None)
-        if absorb is None:
-            return
         # It walks each schema twice, and few have such a header. A tool that had one may have it no
         # more.
         mentioned = self.protocol_version in MODERN_PROTOCOL_VERSIONS and _mentions_headers(listed)
+        if absorb is None:
+            if mentioned and not self._told_of_headers:
+                self._told_of_headers = True
+                self.opener.connection.field_ignored(
+                    f"Its x-mcp-header annotations have no effect with mcp {version('mcp')}, so a"
+                    " gateway that routes by these headers may refuse calls. Install another"
+                    " version of mcp."
+                )
+            return
         routed = [
             tool
             for tool in page.tools

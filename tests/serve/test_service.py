@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -349,3 +350,14 @@ def test_what_is_missing_is_named(session: Session, monkeypatch: pytest.MonkeyPa
 def test_limits_are_positive_numbers(field: str, value: object) -> None:
     with pytest.raises(UsageError):
         ServeLimits(**{field: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("platform", "reused"), [("linux", True), ("win32", False)])
+def test_an_address_is_reused_only_where_that_cannot_take_it_from_another_service(
+    monkeypatch: pytest.MonkeyPatch, platform: str, reused: bool
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "platform", platform)
+        bound = connection.bound_socket("127.0.0.1", 0)
+    with bound:
+        assert bool(bound.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)) is reused
