@@ -36,7 +36,8 @@ class Flag:
     """An option's syntax in a magic line.
 
     It has a flag, if that differs from the option's name, and `takes` an argument, which is `read`.
-    Otherwise, it has a `value`.
+    Otherwise, it has a `value`. A whole number can have a `least` value, which is checked wherever
+    the option is given.
     """
 
     help: str
@@ -44,6 +45,7 @@ class Flag:
     read: Callable[[str], Any] = str
     name: str = ""
     value: Any = None
+    least: int | None = None
 
 
 class ModelOptions(TypedDict, total=False):

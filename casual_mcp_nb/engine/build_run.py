@@ -41,6 +41,7 @@ from casual_mcp_nb.engine.system_prompt import system_prompt, unused_system_noti
 from casual_mcp_nb.engine.task_reports import due_reports
 from casual_mcp_nb.engine.tool_view import ToolView, cut_notices
 from casual_mcp_nb.engine.tools import ChatNames, ChatTools
+from casual_mcp_nb.engine.turn_fields import IN_CASSETTES
 from casual_mcp_nb.engine.turn_tools import TurnTools
 from casual_mcp_nb.engine.window import ContextWindow
 from casual_mcp_nb.errors import UnknownNameError
@@ -357,7 +358,7 @@ def _settings(run: Run, system: str, earlier: int, servers: Iterable[str]) -> Tu
     """Collect how a turn is set up, for a cassette."""
     options = run.setup.options
     sent = options.request.without(["extra_body"]).shown()
-    for name in ("max_steps", "stream"):
+    for name in IN_CASSETTES:
         if (value := options.given.get(name)) is not None:
             sent[name] = value
     if run.repair_calls:

@@ -17,7 +17,7 @@ from casual_mcp_nb.base.tool import Catalog, ToolName
 from casual_mcp_nb.config.environment import Settings
 from casual_mcp_nb.conversation.conversation import Prompt, as_messages
 from casual_mcp_nb.discovery.toolsets import resolve_tool_set
-from casual_mcp_nb.engine.turn_fields import NamedTurnFields, spelled_out
+from casual_mcp_nb.engine.turn_fields import LEAST, SWITCHES, NamedTurnFields, spelled_out
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class TurnLimits:
 
 
 _OF_REQUESTS = frozenset(OPTION_NAMES)
-_CHOICES = {"discovery": ("auto",), "stream": (), "repair_calls": ()}
+_CHOICES: Mapping[str, tuple[str, ...]] = {"discovery": ("auto",), **dict.fromkeys(SWITCHES, ())}
 """The options that are true or false, with their other values."""
 
 
@@ -124,14 +124,15 @@ class TurnOptions:
                 "mock must be a mapping with names of tools as keys.",
                 hint='For example: mock={"mail:send": "Sent."}.',
             )
-        steps: object = options.get("max_steps")
-        if steps is not None and (
-            isinstance(steps, bool) or not isinstance(steps, int) or steps < 1
-        ):
-            raise UsageError(
-                f"max_steps cannot be {brief(steps)}.",
-                hint="It must be 1 or more, or None for the usual limit.",
-            )
+        for name, least in LEAST.items():
+            number: object = options.get(name)
+            if number is not None and (
+                isinstance(number, bool) or not isinstance(number, int) or number < least
+            ):
+                raise UsageError(
+                    f"{name} cannot be {brief(number)}.",
+                    hint=f"It must be {least} or more, or None for the usual limit.",
+                )
 
     def __repr__(self) -> str:
         # Headers, the context and stubs may hold secrets.

@@ -24,6 +24,7 @@ from casual_mcp_nb.base.model_options import (
     DeliverySetting,
     Flag,
     ModelOptions,
+    flags_of,
     in_order,
 )
 from casual_mcp_nb.errors import UnknownNameError
@@ -122,7 +123,7 @@ class TurnFields(ModelOptions, total=False):
         DeliverySetting | None,
         Flag("how the model receives search results", "|".join(DELIVERY_SETTINGS)),
     ]
-    max_steps: Annotated[int | None, Flag("maximum number of model calls", "N", int)]
+    max_steps: Annotated[int | None, Flag("maximum number of model calls", "N", int, least=1)]
     stream: bool | None
     mock: Mapping[str, Any] | None
     repair_calls: Annotated[
@@ -140,6 +141,25 @@ class NamedTurnFields(TurnFields, total=False):
     ]
     system: Annotated[str | None, Flag("the system prompt for this turn", "TEXT")]
     meta: Mapping[str, Any] | None
+
+
+IN_CASSETTES = ("max_steps", "stream")
+"""The options that a cassette keeps as they were given, besides those for the model."""
+
+LEAST = {
+    option: flag.least
+    for option, flag in flags_of(NamedTurnFields).values()
+    if flag.least is not None
+}
+"""The least values of the options that are whole numbers, by the option's name."""
+
+SWITCHES = tuple(
+    option
+    for option, annotation in in_order(NamedTurnFields).items()
+    if option not in ModelOptions.__annotations__
+    and getattr(annotation, "__origin__", annotation) == (bool | None)
+)
+"""The options that are true or false."""
 
 
 class ChatOptions(NamedTurnFields, total=False):

@@ -32,7 +32,7 @@ from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.consent import checked_overrides
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.instructions import with_instructions
-from casual_mcp_nb.engine.turn_fields import ChatOptions
+from casual_mcp_nb.engine.turn_fields import IN_CASSETTES, ChatOptions
 from casual_mcp_nb.errors import (
     CassetteError,
     CassetteMismatchError,
@@ -536,7 +536,7 @@ def _recorded_turn(turn: Interaction, first: Interaction) -> RecordedTurn:
     options |= {
         name: value
         for name, value in request.get("options", {}).items()
-        if name in (*OPTION_NAMES, "max_steps", "stream", "repair_calls")
+        if name in (*OPTION_NAMES, *IN_CASSETTES, "repair_calls")
     }
     history = None
     if request["after"] <= len(sent) - len(messages):

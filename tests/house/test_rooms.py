@@ -115,7 +115,8 @@ NEW = {
         "magic",
         "widget",
         "selection option",
-        "turn option",
+        "turn option of the engine",
+        "turn option for the model",
         "figure of a comparison",
     ),
     *("field of an event", "column of the servers' table"),
@@ -132,3 +133,41 @@ def test_a_new_thing_touches_at_most_four_files(rooms: ModuleType) -> None:
     assert len(named) > len(texts)
     folders = (ROOT, ROOT / rooms.PACKAGE)
     assert [path for path in named if not any((folder / path).exists() for folder in folders)] == []
+
+
+OWN_REASONS = {
+    "max_steps": {
+        "engine/options.py": "the usual limit of a turn, which the config sets",
+        "serve/turns.py": "a client may not exceed the service's own",
+        "cli/chat.py": "an option of the command too",
+        "experiments/service.py": "an option of an experiment too",
+        "magics/extension.py": "the usual limit of a notebook's cells",
+    },
+    "top_p": {
+        "providers/builtin/gemini.py": "this API has another name for it",
+        "providers/builtin/openai_responses.py": "this client makes its own requests",
+        "cli/chat.py": "an option of the command too",
+        "telemetry.py": "a span has it",
+    },
+}
+"""The files that name an option for more than that a turn has it."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "option"),
+    [("turn option of the engine", "max_steps"), ("turn option for the model", "top_p")],
+)
+def test_the_row_of_a_turn_option_lists_the_files_that_name_one(
+    rooms: ModuleType, kind: str, option: str
+) -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    ((count, files),) = re.findall(rf"^\| {kind} \| (\d) \| (.*) \|$", page, re.MULTILINE)
+    listed = set(re.findall(r"`([\w/]+\.py)`", files))
+    folder = ROOT / rooms.PACKAGE
+    naming = {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*.py")
+        if re.search(rf"\b{option}\b", path.read_text(encoding="utf-8"))
+    }
+    assert len(listed) == int(count)
+    assert naming == listed | OWN_REASONS[option].keys()
