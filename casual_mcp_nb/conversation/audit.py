@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
@@ -226,7 +226,7 @@ _MAX_TEXT = 20_000
 
 
 def app_call_event(
-    trace: Collection[Event],
+    trace: Iterable[Event],
     shown_call: ToolCall,
     at: float,
     call: ToolCall,
@@ -253,8 +253,9 @@ def app_call_event(
     event = AppCalled(
         shown_call.id, call.tool, arguments, call.status, text, result, at, seconds, permission
     )
+    events = tuple(trace)
     before = [
-        each for each in trace if isinstance(each, AppCalled) and each.call_id == shown_call.id
+        each for each in events if isinstance(each, AppCalled) and each.call_id == shown_call.id
     ]
     size = sum(map(_size_of_app_call, (*before, event)))
     if len(before) < MAX_APP_CALLS and size <= MAX_APP_CALLS_SIZE:
@@ -263,7 +264,7 @@ def app_call_event(
         f"The app of {shown(str(shown_call.tool))} makes more calls than a turn keeps: see"
         " session.consent.audit."
     )
-    if any(isinstance(each, Notice) and each.text == text for each in trace):
+    if any(isinstance(each, Notice) and each.text == text for each in events):
         return None
     return Notice(text)
 

@@ -131,10 +131,10 @@ def parse_cell_line(line: str) -> CellArgs:
     )
     if args.echo is not None and args.echo not in ECHO:
         raise UnknownNameError("echo level", args.echo, ECHO)
-    for flag, (option, syntax) in _TURN_OPTIONS.items():
-        least = syntax.least
+    for name, (option, flag) in _TURN_OPTIONS.items():
+        least = flag.least
         if least is not None and options.get(option, least) < least:
-            raise UsageError(f"%%mcp: {flag} must be {least} or more.")
+            raise UsageError(f"%%mcp: {name} must be {least} or more.")
     if args.output is not None:
         variable_name(args.output)
     return args
