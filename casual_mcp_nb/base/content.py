@@ -10,7 +10,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb.base.binary import bytes_of
-from casual_mcp_nb.base.record import record
 from casual_mcp_nb.errors import UsageError
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def in_a_file(preview: PayloadPreview) -> PayloadPreview:
 ContentKind = Literal["text", "image", "audio", "resource", "link", "unknown"]
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class ContentPart:
     """One part of a tool result.
 
@@ -102,7 +101,7 @@ class TableRows:
     json: str = field(repr=False)
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class ToolResult:
     """A tool call's result, its parts in the server's order; `mocked` if a stub answered in place
     of the tool.

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb.base.displayable import Displayable
 from casual_mcp_nb.base.limits import strict_json
-from casual_mcp_nb.base.record import record
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
@@ -127,7 +126,7 @@ class CacheMiss:
     tokens: int | None = None
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class TokenUsage:
     """One model call's tokens.
 
@@ -152,7 +151,7 @@ class TokenUsage:
         return self.prompt_tokens + self.completion_tokens
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class TokenParts:
     """A request's tokens by part.
 

@@ -15,7 +15,6 @@ from typing import Any, Literal, Protocol, overload, runtime_checkable
 
 from casual_mcp_nb.base.displayable import Displayable, count
 from casual_mcp_nb.base.limits import strict_json
-from casual_mcp_nb.base.record import record
 from casual_mcp_nb.base.schema import MAX_PARAMETERS, limited_parameters, too_long
 from casual_mcp_nb.base.tokens import text_tokens
 from casual_mcp_nb.base.wire_names import MAX_WIRE_NAME, is_wire_name, plain_characters
@@ -135,7 +134,7 @@ class Risk(IntEnum):
     DESTRUCTIVE = 2
 
 
-@record(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class ToolSpec(Displayable):
     """One tool of one server, as the server lists it.
 
@@ -516,7 +515,7 @@ was made by the person.
 """
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Permission:
     """Whether a call may run, and who decided it.
 

@@ -18,7 +18,6 @@ from pydantic_core import to_json
 from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList
 from casual_mcp_nb.base.files import write_text
-from casual_mcp_nb.base.record import record
 from casual_mcp_nb.base.secret import redacted
 from casual_mcp_nb.base.tool import Permission, ToolName
 from casual_mcp_nb.conversation.event import (
@@ -48,7 +47,7 @@ _NOT_ASKED = Permission("", allowed=False)  # type: ignore[arg-type]
 """Of a call that did not get as far as a decision."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class AuditRecord(Displayable):
     """One tool call. `at` is in seconds since 1970.
 

@@ -16,7 +16,6 @@ from casual_mcp_nb.base.displayable import Displayable
 from casual_mcp_nb.base.mcp import TaskStatus
 from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.prices import Price
-from casual_mcp_nb.base.record import record
 from casual_mcp_nb.base.search import RankedBy
 from casual_mcp_nb.base.secret import Failure
 from casual_mcp_nb.base.tokens import TokenParts, TokenUsage
@@ -78,7 +77,7 @@ class SearchRow:
     words: tuple[str, ...] = ()
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Request(Displayable):
     """One model call's exact request.
 
@@ -111,7 +110,7 @@ class Request(Displayable):
     reused_messages: int = 0
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class TurnStarted(Displayable):
     """A turn started.
 
@@ -247,7 +246,7 @@ class PrefixChanged(Displayable):
     at: float = 0.0
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class StepStarted(Displayable):
     """A model call started. Steps count from 0 in each turn.
 
@@ -288,7 +287,7 @@ class HostedCall:
     failed: bool = False
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class StepFinished(Displayable):
     """The model answered.
 
@@ -348,7 +347,7 @@ class ModelWait(Displayable):
     at: float = 0.0
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class ToolStarted(Displayable):
     """A tool call started.
 
@@ -445,7 +444,7 @@ class ToolProgress(Displayable):
         return self.text
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class ToolFinished(Displayable):
     """A call ended, successfully or not.
 
@@ -547,7 +546,7 @@ class TaskReported(Displayable):
     at: float = 0.0
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class AppCalled(Displayable):
     """The app that shows a call of this turn has called a tool. The model reads nothing of it.
 
@@ -644,7 +643,7 @@ class Notice(Displayable):
     at: float = 0.0
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class TurnFinished(Displayable):
     """The turn ended.
 

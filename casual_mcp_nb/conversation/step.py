@@ -27,7 +27,6 @@ from casual_mcp_nb.base.content import (
 from casual_mcp_nb.base.displayable import Displayable, count
 from casual_mcp_nb.base.mcp import OVER, TaskStatus
 from casual_mcp_nb.base.prices import Cost, Price
-from casual_mcp_nb.base.record import record
 from casual_mcp_nb.base.tokens import TokenParts, TokenUsage
 from casual_mcp_nb.base.tool import ToolName, wire_name
 from casual_mcp_nb.conversation.event import (
@@ -708,7 +707,7 @@ _CUT = frozenset(
 )
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class ModelResponse:
     """The response to one request, with the tool calls that the provider ran itself.
 
