@@ -1,4 +1,4 @@
-"""Limits: how deep and large input is, how long questions stay open, how long work may take.
+"""Limits: how deep and large input is, and how long questions stay open.
 
 Input is limited in nesting and in the number of values. Too deeply nested values cannot be sent,
 shown or saved, because JSON encoders recurse. Each value costs whoever reads it up to a microsecond
@@ -12,12 +12,9 @@ import asyncio
 import importlib
 import json
 import math
-import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
-from operator import itemgetter
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.errors import UsageError
@@ -194,94 +191,6 @@ def _in_words(seconds: float) -> str:
     if minutes and not seconds_left:
         return f"{minutes:g} minute{'s' if minutes > 1 else ''}"
     return f"{seconds:g} s"
-
-
-_here = threading.local()
-
-
-class TimeLimit:
-    """Limits the time of its body as `asyncio.timeout_at` does: cancels the task at a deadline, and
-    raises TimeoutError.
-
-    asyncio sets and cancels a timer for each body. Here an earlier body's timer is used again,
-    because most bodies end in a thousandth of their time, and each tool call needs two. Deadlines
-    are on the running loop's clock. None is never.
-    """
-
-    def __init__(self, deadline: float | None) -> None:
-        self.deadline = deadline
-        self.expired = False
-
-    def __enter__(self) -> Self:
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("a time limit is only for tasks")
-        self._task, self._cancelling = task, task.cancelling()
-        loop = asyncio.get_running_loop()
-        timer: _Timer | None = getattr(_here, "timer", None)
-        if timer is None or timer.loop is not loop:
-            _here.timer = timer = _Timer(loop)
-        self._timer = timer
-        timer.limits.add(self)
-        if self.deadline is not None and self.deadline < timer.at:
-            timer.set(self.deadline)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._timer.limits.discard(self)
-        if (
-            self.expired
-            and self._task.uncancel() <= self._cancelling
-            and kind is asyncio.CancelledError
-        ):
-            raise TimeoutError from error
-
-    def move(self, deadline: float | None) -> None:
-        """Set another deadline."""
-        self.deadline = deadline
-        if deadline is not None and deadline < self._timer.at:
-            self._timer.set(deadline)
-
-    def expire(self) -> None:
-        """Cancel the body."""
-        self.expired = True
-        self._task.cancel()
-
-
-class _Timer:
-    """A loop's timer, set for a deadline, or for an earlier one that is no longer needed."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-        self.limits: set[TimeLimit] = set()
-        self.at = math.inf
-        self._handle: asyncio.TimerHandle | None = None
-
-    def set(self, deadline: float) -> None:
-        if self._handle is not None:
-            self._handle.cancel()
-        self.at = deadline
-        self._handle = self.loop.call_at(deadline, self._ring)
-
-    def _ring(self) -> None:
-        self.at, self._handle = math.inf, None
-        now = self.loop.time()
-        waiting = [
-            (limit.deadline, limit)
-            for limit in self.limits
-            if limit.deadline is not None and not limit.expired
-        ]
-        waiting.sort(key=itemgetter(0))
-        for deadline, limit in waiting:
-            if deadline <= now:
-                limit.expire()
-        if later := [deadline for deadline, _ in waiting if deadline > now]:
-            self.set(min(later))
 
 
 _loaded: set[object] = set()

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from casual_mcp_nb.base.limits import TimeLimit
 from casual_mcp_nb.base.wire_names import accepted_name, is_wire_name
 from casual_mcp_nb.conversation.conversation import with_unique_ids
 from casual_mcp_nb.engine.options import TurnLimits
@@ -70,12 +69,12 @@ def _piece_interval(pieces: int) -> float:
 
 async def within(limits: TurnLimits, response: Awaitable[T]) -> T:
     """Wait for a model response, as long as the limits allow."""
-    limit = TimeLimit(asyncio.get_running_loop().time() + limits.answer_seconds)
+    limit = asyncio.timeout(limits.answer_seconds)
     try:
-        with limit:
+        async with limit:
             return await response
     except TimeoutError:
-        if not limit.expired:
+        if not limit.expired():
             raise
     raise AnswerLimitError(
         f"The model's answer did not end within {limits.answer_seconds:,.0f} s.",

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.callbacks import ignore
-from casual_mcp_nb.base.limits import TimeLimit, load
+from casual_mcp_nb.base.limits import load
 from casual_mcp_nb.base.tokens import request_tokens
 from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.errors import (
@@ -100,7 +100,7 @@ class ModelRequest:
         )
         self._changes = 0
         self._heard = False
-        self._limit: TimeLimit | None = None
+        self._limit: asyncio.Timeout | None = None
         self._spent = 0.0
 
     @property
@@ -189,7 +189,7 @@ class ModelRequest:
             if left is None:
                 answer = await self._send()
             else:
-                with TimeLimit(began + left) as self._limit:
+                async with asyncio.timeout(left) as self._limit:
                     answer = await self._send()
             if charge is not None and self.model.limits is not None:
                 used = answer.usage.total_tokens if answer.usage else None
@@ -215,6 +215,7 @@ class ModelRequest:
                 self._facts.window = failure.window
             self._facts.refuses_deferral |= isinstance(failure, NativeDeferralError)
         finally:
+            self._limit = None
             self._spent += loop.time() - began
         # Raised outside the handler, so that an error with a key is not kept as its context.
         failure.__context__ = origin
@@ -323,8 +324,8 @@ class ModelRequest:
                 hint="Give the model a smaller max_tokens, or ask for less at a time.",
             )
         # The provider has started to answer: from here on, only its silence is limited, by the SDK.
-        if self._limit is not None:
-            self._limit.move(None)
+        if self._limit is not None and not self._limit.expired():
+            self._limit.reschedule(None)
         self._heard = True
         if text and self._on_event is not None:
             self.streamed.append(text)

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from casual_mcp_nb.base.limits import MAX_VALUES, TimeLimit, ValueCount
+from casual_mcp_nb.base.limits import MAX_VALUES, ValueCount
 from casual_mcp_nb.base.service import TOKEN_VARIABLE, is_this_computer
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.serve.turns import INTERNAL, ProblemError
@@ -175,7 +175,7 @@ class Guard:
             raise self._too_large()
         parts, size, count = [], 0, ValueCount()
         try:
-            with TimeLimit(asyncio.get_running_loop().time() + BODY_SECONDS):
+            async with asyncio.timeout(BODY_SECONDS):
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":

@@ -18,7 +18,6 @@ from starlette.types import Receive
 
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import Policies, ToolSetConfig
-from casual_mcp_nb.base.limits import TimeLimit
 from casual_mcp_nb.base.secret import Failure, Secrets, failure_of, masked_error
 from casual_mcp_nb.base.service import ServeLimits
 from casual_mcp_nb.base.tool import Denial
@@ -261,16 +260,16 @@ class ServedTurns:
         task: asyncio.Task[object] | None = asyncio.current_task()
         assert task is not None
         self._running.add(task)
-        limit = TimeLimit(asyncio.get_running_loop().time() + self.limits.turn_seconds)
+        limit = asyncio.timeout(self.limits.turn_seconds)
         try:
-            with limit:
+            async with limit:
                 return await self._run(turn, messages, options, on_event)
         except asyncio.CancelledError:
             if self._closed:
                 raise _ended() from None
             raise
         except TimeoutError as error:
-            if not limit.expired:
+            if not limit.expired():
                 raise problem_of(error) from error
             text = f"The turn took longer than {self.limits.turn_seconds:g} s and was stopped."
             raise ProblemError(504, "turn_timeout", text) from None

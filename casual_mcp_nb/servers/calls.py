@@ -159,7 +159,7 @@ class ServerCalls:
 
         start = asyncio.get_running_loop().time()
         try:
-            with CallDeadline(self.limits, self.deadlines) as deadline:
+            async with CallDeadline(self.limits, self.deadlines) as deadline:
 
                 async def reset_and_report(
                     progress: float, total: float | None, message: str | None

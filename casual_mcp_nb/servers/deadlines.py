@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from casual_mcp_nb.base.config import ServerConfig
-from casual_mcp_nb.base.limits import TimeLimit
 from casual_mcp_nb.base.mcp import MAX_SAMPLES
 
 
@@ -43,7 +42,7 @@ class CallTimeout(Exception):
         self.field = field
 
 
-class CallDeadline(TimeLimit):
+class CallDeadline:
     """One running call's deadline: a context manager around it, which raises CallTimeout at a
     limit.
 
@@ -58,37 +57,37 @@ class CallDeadline(TimeLimit):
         self._end = self.start + limits.total
         self._paused_at: float | None = None
         self.samples = 0
-        super().__init__(min(self.start + limits.call, self._end))
+        self._timeout = asyncio.timeout_at(min(self.start + limits.call, self._end))
 
-    def __enter__(self) -> Self:
-        super().__enter__()
+    async def __aenter__(self) -> Self:
+        await self._timeout.__aenter__()
         self._running.add(self)
         return self
 
-    def __exit__(self, *exc_info: Any) -> None:
+    async def __aexit__(self, *exc_info: Any) -> None:
         self._running.discard(self)
         try:
-            super().__exit__(*exc_info)
+            await self._timeout.__aexit__(*exc_info)
         except TimeoutError:
             raise CallTimeout(self._loop.time() - self.start, self.field) from None
 
     @property
     def field(self) -> str:
         """The config field whose limit is reached first."""
-        if self.deadline == self._end:
+        if self._timeout.when() == self._end:
             return "total_timeout"
         return "call_timeout"
 
     def reset(self) -> None:
         """Restart a call's time limit, within the limit for the whole call."""
-        if self._paused_at is None and not self.expired:
-            self.move(min(self._loop.time() + self._limits.call, self._end))
+        if self._paused_at is None and self._is_running:
+            self._timeout.reschedule(min(self._loop.time() + self._limits.call, self._end))
 
     def pause(self) -> None:
         """Stop counting."""
-        if self._paused_at is None and not self.expired:
+        if self._paused_at is None and self._is_running:
             self._paused_at = self._loop.time()
-            self.move(None)
+            self._timeout.reschedule(None)
 
     def resume(self) -> None:
         """Resume counting. The pause does not count."""
@@ -96,6 +95,11 @@ class CallDeadline(TimeLimit):
             self._end += self._loop.time() - self._paused_at
             self._paused_at = None
             self.reset()
+
+    @property
+    def _is_running(self) -> bool:
+        # A server may report progress after its call's end.
+        return self in self._running and not self._timeout.expired()
 
 
 class CallDeadlines(set[CallDeadline]):

@@ -627,7 +627,7 @@ class ServerResources:
             start = asyncio.get_running_loop().time()
             setting, code = "", None
             try:
-                with CallDeadline(self._limits, self._deadlines):
+                async with CallDeadline(self._limits, self._deadlines):
                     return await send(session)
             except CallTimeout as error:
                 setting, reason = error.field, str(error)

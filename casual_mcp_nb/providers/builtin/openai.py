@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeGuard, TypeVar, cast
 
-from casual_mcp_nb.base.limits import TimeLimit
 from casual_mcp_nb.providers._calls import StreamedCalls, call_of
 from casual_mcp_nb.providers._clients import (
     InvalidResponse,
@@ -351,15 +350,15 @@ class Chunks:
     async def __aiter__(self) -> AsyncIterator[Piece]:
         from openai import APIError
 
-        limit = TimeLimit(None)
+        limit = asyncio.timeout(None)
         try:
-            with limit:
+            async with limit:
                 async for event in self._stream._iter_events():
-                    if limit.deadline is not None:
+                    if limit.when() is not None:
                         continue
                     if event.data.startswith("[DONE]"):
                         self.at_end = True
-                        limit.move(asyncio.get_running_loop().time() + _END_SECONDS)
+                        limit.reschedule(asyncio.get_running_loop().time() + _END_SECONDS)
                         continue
                     chunk = event.json()
                     if isinstance(chunk, dict):
@@ -371,7 +370,7 @@ class Chunks:
                         yield Piece(chunk)
         except Exception:
             # The answer is complete: how its connection ends does not matter.
-            if limit.deadline is None:
+            if limit.when() is None:
                 raise
 
 
