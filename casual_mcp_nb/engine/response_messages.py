@@ -31,7 +31,6 @@ class ResponseMessages:
         aid: Whether the model has to answer without tools.
         messages: The conversation so far, whose calls have ids.
         repair_calls: Whether calls that are written as text are run.
-        notify: Tells the person.
 
     Attributes:
         written: The ids of the calls that were written as text. They are whole even if the answer
@@ -45,13 +44,11 @@ class ResponseMessages:
         aid: SmallModelAid,
         messages: Sequence[ChatMessage],
         repair_calls: bool,
-        notify: Callable[[str], None],
     ) -> None:
         self._model = model
         self._tools = tools
         self._aid = aid
         self._repair_calls = repair_calls
-        self._notify = notify
         ids = []
         for message in messages:
             if message.role == "assistant":
@@ -60,21 +57,28 @@ class ResponseMessages:
         self._names = CallNames(ids, tools.wire_name)
         self.written: set[str] = set()
 
-    def read(self, response: ModelResponse) -> AssistantMessage:
-        """Make the message of a response, with names and ids that every provider accepts."""
+    def read(self, response: ModelResponse, notify: Callable[[str], None]) -> AssistantMessage:
+        """Make the message of a response, with names and ids that every provider accepts.
+
+        Args:
+            response: The response.
+            notify: Tells the person about calls that were written as text, or that are not run.
+        """
         message = response.message
         as_text = not message.tool_calls
         if as_text:
-            message = self._with_written_calls(message, response.truncated)
+            message = self._with_written_calls(message, response.truncated, notify)
         elif self._aid.must_answer:
-            message = self._without_calls(message)
+            message = self._without_calls(message, notify)
         if message.tool_calls is not None:
             message = self._names.clean(message)
         if as_text:
             self.written.update(call.id for call in message.tool_calls or ())
         return message
 
-    def _with_written_calls(self, message: AssistantMessage, truncated: bool) -> AssistantMessage:
+    def _with_written_calls(
+        self, message: AssistantMessage, truncated: bool, notify: Callable[[str], None]
+    ) -> AssistantMessage:
         """Turn calls that the model wrote as text into calls, if they are to run.
 
         A notice reports it.
@@ -93,21 +97,23 @@ class ResponseMessages:
         if not self._repair_calls or self._aid.must_answer:
             offered = "" if known else " and it was offered no such tool,"
             advice = "" if self._repair_calls else " The option repair_calls runs such calls."
-            self._notify(f"{said},{offered} so nothing was run.{advice}")
+            notify(f"{said},{offered} so nothing was run.{advice}")
             return message
         if known:
-            self._notify(f"{said}: it is run like any other call (repair_calls).")
+            notify(f"{said}: it is run like any other call (repair_calls).")
         else:
-            self._notify(f"{said}: the model is told which tools there are.")
+            notify(f"{said}: the model is told which tools there are.")
         self._aid.read_written(written)
         return self._model.with_real_names(_as_calls(before, written))
 
-    def _without_calls(self, message: AssistantMessage) -> AssistantMessage:
+    def _without_calls(
+        self, message: AssistantMessage, notify: Callable[[str], None]
+    ) -> AssistantMessage:
         """Leave out the calls of a model that has to answer, since nothing would run them."""
         names = ", ".join(
             dict.fromkeys(shown(call.function.name) for call in message.tool_calls or ())
         )
-        self._notify(
+        notify(
             f"The model was asked to answer without tools, and called {names}: that was not run."
         )
         return message.model_copy(update={"tool_calls": None})

@@ -141,15 +141,8 @@ class Run:
             setup.tasks,
         )
         self._aid = self.dispatcher.aid
-        emit, now = self.emit, self.now
-
-        def notify(text: str) -> None:
-            emit(Notice(text, at=now()))
-
-        # No method: others have it, and a turn makes no cycles (decision 0103).
-        self._notify = notify
         self._responses = ResponseMessages(
-            self.model, self.tools, self._aid, self.messages, self.repair_calls, notify
+            self.model, self.tools, self._aid, self.messages, self.repair_calls
         )
         self._native_check = NativeCheck(self.model, self.tools)
         self._answered, self._has_called = False, self._first_step > 0
@@ -275,7 +268,7 @@ class Run:
         ):
             self._notify(notice)
         self.prefix.response_id = response.response_id
-        message = self._responses.read(response)
+        message = self._responses.read(response, self._notify)
         self.messages.append(message)
         self.emit(self._ended(step, message, response, truncated))
         return message
@@ -503,6 +496,9 @@ class Run:
         self.messages[index] = self.messages[index].model_copy(update={"content": text})
         self.window.forget(index)
         self.emit(TextEdited(step, edit.call_id, text, before, self.now()))
+
+    def _notify(self, text: str) -> None:
+        self.emit(Notice(text, at=self.now()))
 
     def _notify_once(self, text: str) -> None:
         for new in self.seen_notices.new([text]):

@@ -153,8 +153,7 @@ class BoundModel:
         self.client_name = self.client_name or self.provider
         self.own_options = self.options
         self.tape: Recorder | Replayer | None = None
-        self._facts: tuple[str, Learned | None] = "", None
-        self._plain: tuple[str, RequestOptions, Sendable | None] = "", NO_OPTIONS, None
+        self._facts: dict[str, Learned] = {}
         self._offered: tuple[Sequence[Mapping[str, Any]], dict[str, Any]] = (), {}
 
     @cached_property
@@ -183,13 +182,11 @@ class BoundModel:
     @property
     def facts(self) -> Learned:
         """The facts learnt about the model. All that are bound to the same client share them."""
-        name, facts = self._facts
-        if facts is None or name is not self.model:
+        if self.model not in self._facts:
             from casual_mcp_nb.providers._options import learned
 
-            facts = learned(self.client, self.model)
-            self._facts = self.model, facts
-        return facts
+            self._facts[self.model] = learned(self.client, self.model)
+        return self._facts[self.model]
 
     @cached_property
     def wanted(self) -> RequestOptions:
@@ -208,20 +205,17 @@ class BoundModel:
 
     def sendable(self, *, tools: bool) -> Sendable:
         """Select the options to send with a request, as far as known."""
-        name, wanted, plain = self._plain
-        if plain is not None and name is self.model and wanted is self.wanted:
-            return plain
-        from casual_mcp_nb.providers._options import sendable_options as sendable
+        from casual_mcp_nb.providers._options import sendable_options
 
-        wire, facts = self.wire.name or self.provider, self.facts
-        sent = sendable(wire, self.model, self.wanted, facts, tools=tools, at_home=self._is_at_home)
-        if sent.plain:
-            self._plain = self.model, self.wanted, sent
-        return sent
+        wire = self.wire.name or self.provider
+        return sendable_options(
+            wire, self.model, self.wanted, self.facts, tools=tools, at_home=self._is_at_home
+        )
 
     def offer(self, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return definitions as request arguments. A tuple that is sent again is converted once."""
         last, offer = self._offered
+        # Not by equality, for which a schema's `true` is the same as 1.
         if tools is not last:
             offer = self.wire.offer(tools)
             if isinstance(tools, tuple):

@@ -476,14 +476,12 @@ _OF_TOOLS = ("tool_choice", "parallel_tool_calls")
 
 @dataclass(frozen=True)
 class Sendable:
-    """The options to send with a request, and notices for the person about those that are not sent.
-
-    Where none were requested or added (`plain`), they are the same for every request.
+    """The options to send with a request, and notices for the person about those that are not
+    sent.
     """
 
     options: RequestOptions
     notices: tuple[str, ...] = ()
-    plain: bool = False
 
 
 def options_of(chat: ChatOptions | None) -> RequestOptions:
@@ -518,7 +516,7 @@ def sendable_options(
         usual = spec.answer_limit(model, options)
     most = usual if options.max_tokens is None else options.max_tokens
     if not given and most is None:
-        return Sendable(options, plain=True)
+        return Sendable(options)
     highest = spec.highest_temperature
     if highest is not None and (options.temperature or 0) > highest[0]:
         raise UsageError(
