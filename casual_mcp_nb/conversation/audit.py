@@ -37,9 +37,12 @@ from casual_mcp_nb.errors import UnknownNameError, shown
 Caller = Literal["model", "person", "tool", "server", "host", "app"]
 """Who made a call.
 
-A `tool` is a notebook function that calls another tool, a `server` asked the model for an answer, a
-`host` is another program that uses the session's tools, an `app` is the page of a server that shows
-a result.
+- `model`: the model, in a turn.
+- `person`: the person, in Python.
+- `tool`: a notebook function or a program of the model, which calls another tool.
+- `server`: a server that asked the model for an answer.
+- `host`: another program that uses the session's tools.
+- `app`: the page of a server that shows a result.
 """
 
 

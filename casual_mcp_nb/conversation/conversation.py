@@ -148,6 +148,11 @@ def _ended(trace: Trace) -> Trace:
 
 
 StoredStatus = Literal["active", "archived"]
+"""Where a stored conversation is listed.
+
+- `active`: in the list of conversations.
+- `archived`: only among the archived ones.
+"""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,25 @@ if TYPE_CHECKING:
 
 
 CallStatus = Literal["running", "ok", "error", "denied", "stopped", "timeout", "unknown"]
+"""How a tool call ended, or that it has not.
+
+- `running`: it has not ended.
+- `ok`: there is a result that is not an error.
+- `error`: the tool or its server failed, or the call could not be made.
+- `denied`: it was not approved, so it was not run.
+- `stopped`: it was cancelled, usually because its turn was stopped.
+- `timeout`: it reached its time limit.
+- `unknown`: its turn is over, and its end was not recorded.
+"""
+
 TurnStatus = Literal["running", "done", "stopped", "failed"]
+"""How a turn ended, or that it has not.
+
+- `running`: it has not ended.
+- `done`: the model gave its answer, or, for a plan, its calls.
+- `stopped`: it was cancelled, or saved before it ended.
+- `failed`: an error ended it.
+"""
 
 SEARCH_TOOLS = "search_tools"
 """The search tool's name. Defined only here. Use `SearchToolsTool.name` elsewhere."""
@@ -216,13 +234,18 @@ PrefixCause = Literal[
 ]
 """Why a request does not begin with the previous one.
 
-- `found`: a search added tools; `unloaded`: found tools were removed again.
-- `definition`: servers changed the tool definitions; `tools`: other tools are offered.
+- `found`: a search added tools.
+- `unloaded`: found tools were removed again.
+- `definition`: servers changed the tool definitions.
 - `large_result`: the tool that reads large results is offered from now on.
-- `selection`: the person chose other tools; `delivery`: found tools are delivered differently.
-- `system`: the system prompt; `trimmed`: the oldest messages are left out; `messages`: an earlier
-  message differs.
-- `options`: an option that providers render before the messages; `model`: another model.
+- `selection`: the person chose other tools.
+- `delivery`: found tools are delivered differently.
+- `tools`: other tools are offered, for another reason.
+- `system`: the system prompt differs.
+- `trimmed`: the oldest messages are left out.
+- `messages`: an earlier message differs.
+- `options`: an option that providers render before the messages differs.
+- `model`: another model is asked.
 """
 
 
@@ -393,8 +416,12 @@ class ApprovalAnswered(Displayable):
 
 
 QuestionKind = Literal["step", "form", "link", "sampling"]
-"""A question to the person: how to continue at a pause in step mode, or a server's form, page or
-request.
+"""What the person is asked.
+
+- `step`: how to continue at a pause in step mode.
+- `form`: to fill in a server's form.
+- `link`: to open a page that a server names.
+- `sampling`: whether a server gets an answer from the model.
 """
 
 

@@ -677,6 +677,13 @@ class WrittenCall:
 
 
 ProgramState = Literal["not run", "ok", "failed", "stopped"]
+"""What became of a program that a model wrote.
+
+- `not run`: this version has not run.
+- `ok`: its last run ended without an error.
+- `failed`: its last run ended with an error.
+- `stopped`: its last run was interrupted.
+"""
 
 
 @dataclass(frozen=True)

@@ -97,9 +97,12 @@ _REQUEST_TEXT = 800
 class TurnDetail:
     """How much detail a turn shows.
 
-    Requests show the `new` parts since the previous one, with `whole` the first one with its tool
-    definitions, or nothing. `now` is in seconds since the turn began, for a running one, and
-    `since` the request before the first step, if the reader has seen it.
+    Args:
+        requests: What each request shows. `new`: its parts since the previous request, shortened.
+            `whole`: the same without shortening, and the first request with its tool definitions.
+            None: nothing.
+        now: For a running turn, the seconds since it began.
+        since: The request before the first step, if the reader has seen it.
     """
 
     requests: Literal["new", "whole"] | None = None

@@ -62,22 +62,38 @@ if TYPE_CHECKING:
 
 
 Policy = Approval | Literal["default"]
+"""When a call needs approval.
+
+- `never`, `destructive`, `always`: as set for the server or the tool, see `Approval`.
+- `default`: nothing is set. A person is asked about tools that are destructive, and about tools of
+  other people's servers that do not declare whether they are.
+"""
 
 Reason = Literal[
     "always", "destructive", "unannotated", "changed", "sampling", "outgoing", "proposal"
 ]
-"""Why the person is asked: the policy is `always`. The tool is destructive.
+"""Why the person is asked before a call.
 
-Its server does not declare whether it is. Its definition is not the approved one, and the new one
-would need less approval. A server requests an answer from the model rather than a tool call. A
-bundled server's tool sends something to other people in the user's name, or a model is to propose
-descriptions.
+- `always`: the policy is `always`.
+- `destructive`: the tool is destructive, or, under the policy `destructive`, may be.
+- `unannotated`: the tool's server does not declare whether the tool is destructive.
+- `changed`: the tool's definition is not the approved one, or the server now declares less risk.
+- `sampling`: a server requests an answer from the model. There is no tool call.
+- `outgoing`: a bundled server's tool sends something to other people in the user's name.
+- `proposal`: a model is to propose descriptions of tools.
 """
 
 ONE_BY_ONE: frozenset[Reason] = frozenset({"sampling", "outgoing", "proposal"})
 """Reasons for which each call needs an answer: none is remembered."""
 
 Scope = Literal["call", "tool", "server"]
+"""What the person's answer is for.
+
+- `call`: this call.
+- `tool`: all calls to the tool in this conversation, while its definition is the same.
+- `server`: all of the server's tools in this conversation that are not destructive. Only for the
+  reason `unannotated`.
+"""
 
 MAX_REASON = 1_000
 """How many characters of a denial's reason the model reads."""
@@ -116,9 +132,7 @@ class Decision:
 
     Args:
         verdict: See `ApprovalAnswer`.
-        scope: The scope of a True in this conversation: the `call`, all calls to the `tool` with
-            this definition, or, where the reason is `unannotated`, all the `server`'s tools that
-            are not destructive.
+        scope: What a True is for.
         answered: Whether it is an answer at all, or False where nobody gave one.
     """
 

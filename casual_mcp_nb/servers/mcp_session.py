@@ -65,6 +65,7 @@ from casual_mcp_nb.servers.transport import (
 
 MAX_EXTENSIONS = 20
 ListKind = Literal["tools", "resources", "prompts"]
+"""A list of a server, whose changes it may report. Skills change with the `resources`."""
 _LISTS: tuple[ListKind, ...] = ("tools", "resources", "prompts")
 
 
@@ -127,7 +128,9 @@ session was lost.
 SessionFate = Literal["alive", "forgotten", "broken"]
 """What became of a session in which a request failed.
 
-`forgotten`: the server has not acted on the request.
+- `alive`: it can be used further.
+- `forgotten`: the server no longer knows the session, and has not acted on the request.
+- `broken`: it has ended, and the server may have acted on the request.
 """
 LAST_ANSWER_SECONDS = 2.0
 """How long to wait for the answer from a process that ended during startup."""

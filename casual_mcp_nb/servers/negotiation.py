@@ -64,8 +64,8 @@ class Negotiation:
         deadlines: Those of the server, which a sign-in pauses.
 
     Attributes:
-        failure: How the server failed to answer `server/discover`: it was `silent` until the
-            handshake was answered, or its process `ended`.
+        failure: How the server failed to answer `server/discover`. `silent`: the older handshake
+            was answered first. `ended`: the connection ended. None: it did not fail.
     """
 
     def __init__(self, seconds: float, deadlines: CallDeadlines) -> None:

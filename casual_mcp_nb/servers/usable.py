@@ -377,7 +377,12 @@ def _is_model(kind: Any) -> bool:
 def _shape(
     kind: Any,
 ) -> tuple[Any, Literal["model", "models", "list", "dict", "plain"], tuple[Any, ...]]:
-    """Find a type without None and its limits, its form, and the types in it."""
+    """Find a type without None and its limits, its form, and the types in it.
+
+    Returns:
+        The type. Its form: `model` has fields, `models` is a union with some of those, `list` and
+        `dict` hold others, `plain` is none of these. And the types in it.
+    """
     plain = _without_none(kind)
     origin, inner = get_origin(plain), get_args(plain)
     if _is_model(plain):

@@ -91,7 +91,11 @@ def rounds_of(group: Sequence[WireRecord]) -> int:
 
 
 def outcome_of_group(group: Sequence[WireRecord]) -> Literal["ok", "error", "open"]:
-    """Tell whether a group has an error, and whether a request in it has no answer yet."""
+    """Tell how a group of messages ended.
+
+    Returns:
+        `error`: the group has an error. `open`: a request in it has no answer yet. `ok`: neither.
+    """
     if any(record.kind == "error" for record in group):
         return "error"
     requests = {(record.direction, record.id) for record in group if record.kind == "request"}
