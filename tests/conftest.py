@@ -1,5 +1,6 @@
-"""Three rules for all tests: nobody holds an event loop for longer than 250 ms, config files are
-the tests' own, and no conversation is saved.
+"""Four rules for all tests: nobody holds an event loop for longer than 250 ms, config files are the
+tests' own, no conversation is saved, and in each turn that is run, every call that starts also ends
+(`kit.turn_rules`).
 
 A test that holds a loop on purpose is marked `@pytest.mark.holds_the_loop("why")`; one about asking
 before a config is started uses the fixture `asks_first`.
@@ -18,6 +19,7 @@ import pytest
 from kit.loop_guard import LIMIT_SECONDS, LoopGuard
 from kit.marks import one_case
 from kit.parsing import parse_without_collecting
+from kit.turn_rules import RULES
 
 parse_without_collecting()
 GUARD = LoopGuard(LIMIT_SECONDS)
@@ -133,7 +135,10 @@ def pytest_sessionfinish() -> None:
 
 
 def _checked(item: pytest.Item) -> Generator[None, object, object]:
+    RULES.watch()
     result = yield
+    if broken := RULES.take():
+        pytest.fail("A turn broke its rules.\n" + "\n".join(broken[:5]), pytrace=False)
     held = GUARD.take()
     if held and item.get_closest_marker("holds_the_loop") is None:
         pytest.fail("The event loop was held.\n" + "\n".join(map(str, held[:5])), pytrace=False)

@@ -5,12 +5,11 @@ them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from casual_mcp_nb.base.content import format_result
 from casual_mcp_nb.base.limits import encodable
@@ -20,6 +19,7 @@ from casual_mcp_nb.conversation.event import (
     SYNTHETIC,
     ApprovalAnswered,
     ApprovalAsked,
+    CallStatus,
     Event,
     Notice,
     SkillRead,
@@ -30,7 +30,7 @@ from casual_mcp_nb.conversation.event import (
 from casual_mcp_nb.conversation.step import UNANSWERED, NamedCall, ToolCall, is_program
 from casual_mcp_nb.engine.dispatch import CallListener, Dispatcher
 from casual_mcp_nb.engine.large_results import THROUGH_BRIDGE, LargeResults, Readable
-from casual_mcp_nb.engine.nesting import NestedCall, Nesting, ended_call
+from casual_mcp_nb.engine.nesting import NestedCall, Nesting, end_all, ended_call
 from casual_mcp_nb.engine.options import TurnLimits
 from casual_mcp_nb.engine.outcomes import CallOutcome, FinishedCall, ModelText
 from casual_mcp_nb.engine.repeats import Repeats
@@ -44,16 +44,20 @@ if TYPE_CHECKING:
     from casual_llm.messages import AssistantToolCall
 
 
+UNFINISHED = "Error: this call has no result: something else failed while it ran."
+"""The result of a call with which its turn failed."""
 _NOTHING: Mapping[str, str] = {}
 
 
 @dataclass(eq=False, repr=False)
 class RunningCall:
-    """A call while it runs, with what it has reported.
+    """A call while it runs, with what it has reported. A context manager around all of it.
 
-    It listens to the call, and emits the call's events.
+    It listens to the call, and emits the call's events. Entering emits the first. However the body
+    ends, the call has ended too: without a result, unless the body has called `finish`.
 
     Args:
+        started: The event of its start.
         dispatch: Has the dispatcher run it.
         tasks: Keeps the task that the call becomes, or None if it waits for the task's end.
         named: What the model wrote, or None for a call that a function makes.
@@ -61,9 +65,7 @@ class RunningCall:
         depth: How many calls are around it.
     """
 
-    step: int
-    id: str
-    tool: ToolName
+    started: ToolStarted
     dispatch: Callable[[CallListener], Awaitable[CallOutcome]]
     emit: Callable[[Event], None]
     now: Callable[[], float]
@@ -73,12 +75,41 @@ class RunningCall:
     depth: int = 0
     _permission: Permission | None = None
     _task: int = 0
+    _ended: bool = False
 
     def __post_init__(self) -> None:
         call_id, emit, now = self.id, self.emit, self.now
         self._progress = ProgressThrottle(
             lambda report: emit(ToolProgress(call_id, *report, now()))
         )
+
+    def __enter__(self) -> Self:
+        try:
+            self.emit(self.started)
+        except BaseException as error:
+            # An observer failed, after the start was recorded.
+            self._end_without_result(error)
+            raise
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
+        if not self._ended:
+            self._end_without_result(error)
+
+    @property
+    def step(self) -> int:
+        """The step's number."""
+        return self.started.step
+
+    @property
+    def id(self) -> str:
+        """The call's id."""
+        return self.started.call_id
+
+    @property
+    def tool(self) -> ToolName:
+        """The tool that it calls."""
+        return self.started.tool
 
     @property
     def listener(self) -> CallListener:
@@ -102,16 +133,21 @@ class RunningCall:
         self._task = self.tasks.keep(started, self.step, self.id, self.emit, self.now)
         return self._task
 
-    def stop(self) -> None:
-        """Emit that it was stopped. Its task goes on, if it has become one."""
+    def _end_without_result(self, error: BaseException | None) -> None:
+        """Emit that it failed, or that it was stopped. Its task goes on, if it has become one."""
+        self._ended = True
         self._progress.close()
+        status: CallStatus = "stopped"
         text = stopped_with_task(self._task) if self._task else UNANSWERED
+        if isinstance(error, Exception):
+            # The turn fails with it, and says why.
+            status, text = "error", UNFINISHED
         self.emit(
             ToolFinished(
                 self.step,
                 self.id,
                 self.tool,
-                "stopped",
+                status,
                 text,
                 at=self.now(),
                 permission=self._permission,
@@ -126,6 +162,7 @@ class RunningCall:
             read: The part that the model reads at once.
             text: What the model reads of it.
         """
+        self._ended = True
         self._progress.close()
         self.emit(
             ToolFinished(
@@ -205,7 +242,8 @@ class Calls:
         """
         if len(calls) == 1 and not refused:
             # Most steps make one call, which needs no separate task.
-            return [await self._run(self._start(step, calls[0], taped))]
+            with self._call(step, calls[0], taped) as running:
+                return [await self._run(running)]
         limit = self.limits.max_calls_per_step
         over_limit = (
             f"Error: this call was not run: an answer can have {limit} calls. Make it again in your"
@@ -222,8 +260,8 @@ class Calls:
         in_order = []
         for call in calls:
             if call.id in refused:
-                started = self._start(step, call, taped)
-                in_order.append(_refused(started, refused[call.id]))
+                with self._call(step, call, taped) as running:
+                    in_order.append(_refused(running, refused[call.id]))
             else:
                 in_order.append(finished[call.id])
         return in_order
@@ -238,44 +276,63 @@ class Calls:
         if len(unknown) == len(calls):
             unknown = set()
         self._slots = asyncio.Semaphore(self.limits.parallel_calls)
-        started = []
+        # Each in a task: observers may set variables when a call starts, such as its span, which
+        # are for this call only.
+        tasks: dict[str, asyncio.Task[FinishedCall]] = {}
+        first: list[asyncio.Task[FinishedCall]] = []
         for call in calls:
-            # Observers may set variables when a call starts, such as its span, which are for this
-            # call only.
-            context, late = copy_context(), call.id in unknown
-            started.append((context, late, context.run(self._start, step, call, taped, late)))
-        finished: dict[str, FinishedCall] = {}
-        for of_group in (False, True):
-            tasks = {}
-            for context, late, running in started:
-                if late is of_group:
-                    run = self._run(running)
-                    tasks[running.id] = asyncio.create_task(run, context=context)
-            finished.update(zip(tasks, await asyncio.gather(*tasks.values()), strict=True))
-        return finished
+            late = call.id in unknown
+            run = self._run_beside(step, call, taped, first if late else None)
+            tasks[call.id] = asyncio.create_task(run)
+            if not late:
+                first.append(tasks[call.id])
+        try:
+            finished = await asyncio.gather(*tasks.values())
+        except BaseException:
+            # None of them runs on after the turn.
+            await end_all(tasks.values())
+            raise
+        return dict(zip(tasks, finished, strict=True))
 
-    def _start(
+    async def _run_beside(
+        self,
+        step: int,
+        call: AssistantToolCall,
+        taped: Mapping[str, str],
+        first: Collection[asyncio.Task[FinishedCall]] | None,
+    ) -> FinishedCall:
+        """Run a call beside the others of its answer.
+
+        Args:
+            step: The step's number.
+            call: The call.
+            taped: As for `run_calls`.
+            first: The calls to wait for, or None if this is one of them.
+        """
+        with self._call(step, call, taped, late=first is not None) as running:
+            # All of them start before the first one runs.
+            await asyncio.sleep(0)
+            if first:
+                await asyncio.wait(first)
+            return await self._run(running)
+
+    def _call(
         self,
         step: int,
         call: AssistantToolCall,
         taped: Mapping[str, str],
         late: bool = False,
     ) -> RunningCall:
-        """Read a call by the model, and emit that it starts."""
+        """Read a call by the model."""
         named = self.dispatcher.read(call)
         name, arguments, bridged = named
         tool, wire_name = self.dispatcher.tools.identify(name)
         spec = self.dispatcher.tools.view.catalog.by_wire_name.get(wire_name)
         app = spec.app if spec else ""
-        self.emit(
+        return RunningCall(
             ToolStarted(
                 step, call.id, name, tool, arguments, self.now(), wire_name, parent=None, app=app
-            )
-        )
-        return RunningCall(
-            step,
-            call.id,
-            tool,
+            ),
             partial(self.dispatcher.dispatch, name, arguments, bridged=bridged, late=late),
             self.emit,
             self.now,
@@ -288,20 +345,16 @@ class Calls:
         """Run a call that a function makes."""
         tool, at = self.dispatcher.tools.view.catalog.resolve(nested.name), self.now()
         name, arguments = tool.wire_name, nested.arguments
-        self.emit(
-            ToolStarted(step, nested.id, name, tool.tool_name, arguments, at, name, nested.parent)
-        )
         # The function needs the result, so no task goes on.
         call = RunningCall(
-            step,
-            nested.id,
-            tool.tool_name,
+            ToolStarted(step, nested.id, name, tool.tool_name, arguments, at, name, nested.parent),
             partial(self.dispatcher.dispatch, tool, arguments),
             self.emit,
             self.now,
             depth=nested.depth,
         )
-        finished = await self._run(call)
+        with call:
+            finished = await self._run(call)
         return ended_call(nested, tool, finished.outcome, self.now() - at, at)
 
     async def _run(self, call: RunningCall) -> FinishedCall:
@@ -321,9 +374,6 @@ class Calls:
             async with nesting, slot:
                 outcome = await call.dispatch(call.listener)
             read = await self._within_limit(call, outcome)
-        except asyncio.CancelledError:
-            call.stop()
-            raise
         finally:
             self.servers.remove(server)
         text = self._text_for_model(call, outcome, read.text)

@@ -631,6 +631,10 @@ class McpToolChat:
         audit = self.audit.follow()
 
         def emit(event: Event) -> None:
+            if trace.all_of(TurnFinished):
+                # The end is the last event, whatever is still under way, such as a server's
+                # question whose call was stopped.
+                return
             trace.append(event)
             if type(event) in FOLLOWED:
                 audit(event)

@@ -42,6 +42,7 @@ from casual_mcp_nb.engine.tool_view import GuardedTool, mismatch
 from casual_mcp_nb.engine.tools import changed_skill_notice
 from casual_mcp_nb.engine.unavailable import why_unavailable
 from casual_mcp_nb.errors import (
+    ClosedError,
     ServerError,
     ToolTimeoutError,
     UsageError,
@@ -146,7 +147,8 @@ class Dispatcher:
     ) -> CallOutcome:
         """Run one call. Every failure becomes an outcome with a text for the model.
 
-        Only a cancellation raises.
+        Only a cancellation raises, and what ends the turn too: a cassette in which the call is
+        missing.
 
         Args:
             wanted: The tool's name as the model wrote it, or the tool itself for a call by a
@@ -209,7 +211,8 @@ class Dispatcher:
             )
         except ToolTimeoutError as error:
             return CallOutcome("timeout", f"Error: {error}")
-        except ServerError as error:
+        except (ServerError, ClosedError) as error:
+            # Each server has a connection of its own: the others' calls go on.
             return CallOutcome("error", f"Error: {error}")
         note += self._direct_notes.pop(tool.tool_name, "")
         if result.is_error and self.aid.explains_failures:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Self
@@ -122,7 +122,23 @@ class Nesting:
     async def __aexit__(self, *exc_info: object) -> None:
         SCOPE.reset(self._token)
         self._ended = True
-        if tasks := [task for task in self._tasks if task is not None]:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+        await end_all([task for task in self._tasks if task is not None])
+
+
+async def end_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks, and wait until all of them have ended.
+
+    A cancellation meanwhile is raised only then: nothing runs on after whoever waits for it here.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    running = set(tasks)
+    while running:
+        for task in running:
+            task.cancel()
+        try:
+            await asyncio.wait(running)
+        except asyncio.CancelledError as error:
+            cancelled = error
+        running = {task for task in running if not task.done()}
+    if cancelled is not None:
+        raise cancelled
