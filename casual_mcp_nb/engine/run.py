@@ -128,6 +128,7 @@ class Run:
         repair = given.get("repair_calls")
         self.repair_calls = self.model.repair_calls if repair is None else bool(repair)
         self._first_step = steps[-1].step + 1 if steps else 0
+        self._next_step = self._first_step
         self._first_view = self.tools.view
         self._system_tokens = _prompt_tokens(self.system)
         self._cut_answers = CutAnswers()
@@ -170,6 +171,8 @@ class Run:
     async def run_steps(self) -> None:
         """Run steps until the model calls no more tools.
 
+        A step is an answer of the model, with the calls in it.
+
         Raises:
             LimitError: The turn reached its step limit, a response does not end, or a call keeps
                 failing for the same reason. Everything before that stays on the trace.
@@ -182,23 +185,10 @@ class Run:
             fitting := await self._aid.tools_for(self.messages, self.tools)
         ):
             self.tools.load_for_message(fitting)
-        last = self._first_step + self._max_steps - 1
-        for step in range(self._first_step, last + 1):
-            if step > self._first_step:
-                await self.tools.refresh()
-            if self._first_step < step == last:
+        for count in range(1, self._max_steps + 1):
+            if 1 < count == self._max_steps:
                 self._aid.begin_last_step()
-            try:
-                message = await self.call_model(step)
-            except NativeDeferralError:
-                if self.tools.delivery != "native":
-                    raise
-                self._give_up_native()
-                continue
-            except ContextOverflowError as error:
-                if not self._leave_out_more(error):
-                    raise
-                continue
+            step, message = await self._next_answer()
             if not message.tool_calls:
                 if not text_of(message.content):
                     self._notify("The model's answer was empty: no text and no tool call.")
@@ -222,6 +212,29 @@ class Run:
             problem,
             hint="Completed steps are kept. Ask the model to continue, or raise max_steps.",
         )
+
+    async def _next_answer(self) -> tuple[int, AssistantMessage]:
+        """Call the model until it answers, with a request in another form after a refusal that
+        calls for one. Return the answer with its step's number.
+
+        Each request has a number of its own in the record. None but the answered one counts as a
+        step: this ends, since a turn gives up native deferral once, and shortens a request
+        `_MAX_OVERFLOWS` times before an answer.
+        """
+        while True:
+            step = self._next_step
+            self._next_step += 1
+            if step > self._first_step:
+                await self.tools.refresh()
+            try:
+                return step, await self.call_model(step)
+            except NativeDeferralError:
+                if self.tools.delivery != "native":
+                    raise
+                self._give_up_native()
+            except ContextOverflowError as error:
+                if not self._leave_out_more(error):
+                    raise
 
     async def call_model(self, step: int) -> AssistantMessage:
         """Call the model once and add its response to the conversation."""

@@ -53,6 +53,22 @@ The engine limits text. This limits arguments and thinking, which the engine see
 """
 
 
+# Who repeats a request, innermost first. Each repetition waits for the client's limits.
+#
+# | who                | after                | how often           | what it costs           |
+# |--------------------|----------------------|---------------------|-------------------------|
+# | `RequestForm`, in  | a refused option or  | `MAX_CHANGES`; then | no attempt, no step     |
+# | `_in_some_form`    | form                 | the model's facts   |                         |
+# |                    |                      | know it             |                         |
+# | `ToolOffer`, in    | refused definitions  | the same            | the same, and perhaps   |
+# | `_in_some_form`    |                      |                     | probes, of few tokens   |
+# | tenacity, in       | limits, overload, a  | the client's        | an attempt and a pause, |
+# | `_with_retries`    | lost connection      | `Retries`           | no step                 |
+# | `Run._next_answer` | refused native       | once in a turn      | a request on the        |
+# |                    | deferral             |                     | record, perhaps an      |
+# |                    |                      |                     | unused answer, no step  |
+# | `Run._next_answer` | a refused length     | once in a step      | a request on the        |
+# |                    |                      |                     | record, no step         |
 class ModelRequest:
     """A request in progress. Call `answer` once.
 
@@ -163,7 +179,8 @@ class ModelRequest:
         return await retrying(attempt)
 
     async def _in_some_form(self) -> ModelResponse:
-        """Send the request, and again in each form that a refusal calls for."""
+        """Make one attempt: send the request, and again in each form that a refusal calls for."""
+        self.attempts += 1
         answer: ModelResponse | None = None
         while answer is None:
             # This ends: there are at most `MAX_CHANGES` changes, see `_changes_after`.
@@ -175,11 +192,10 @@ class ModelRequest:
         return answer
 
     async def _once(self) -> ModelResponse | None:
-        """Make one attempt. Return None if the next one is to be made in another form."""
+        """Send the request once. Return None if it is to be sent again in another form."""
         charge = None
         if self.model.limits is not None:
             charge = await self._wait_for_the_limits(self.model.limits)
-        self.attempts += 1
         self._heard = False
         loop = asyncio.get_running_loop()
         last_headers.set(None)
@@ -204,7 +220,6 @@ class ModelRequest:
             raise
         except Exception as error:
             if await self._changes_after(error):
-                self.attempts -= 1
                 return None
             failure, origin = explained(error, self)
             self._form.note_failure()

@@ -17,6 +17,7 @@ from kit.scripted_http import Reply, Request, ScriptedHttp
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.config import ClientConfig, Config, ModelConfig
+from casual_mcp_nb.conversation.event import StepStarted
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
@@ -175,6 +176,17 @@ async def test_the_window_is_learned_from_a_refusal_and_the_turn_goes_on(
     ]
     assert len(first.notices) == 1
     assert f"{WINDOW:,}" in first.notices[0].text
+
+
+async def test_a_refused_length_uses_up_no_step() -> None:
+    with Small("openai", WORDINGS["openai"][0]) as server:
+        async with McpToolChat.from_config(server.config("openai", max_retries=0)) as chat:
+            options = TurnOptions(stream=False, max_steps=1)
+            prompt = [UserMessage(content="And now?")]
+            turn = await chat.run(prompt, options, history=conversation())
+    assert (turn.status, turn.answer) == ("done", "fine")
+    # The record has both requests, each with a number of its own.
+    assert [event.step for event in turn.trace.of(StepStarted)] == [0, 1]
 
 
 @pytest.mark.defect("G8")

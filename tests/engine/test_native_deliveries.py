@@ -137,6 +137,13 @@ async def test_a_refusal_falls_back_once_and_is_remembered(chat: McpToolChat, se
     assert "weather__forecast" in names(again.steps[0].request)[0]
 
 
+async def test_a_refusal_of_native_deferral_uses_up_no_step(chat: McpToolChat) -> None:
+    options = TurnOptions(model=scripted_model("ok"), max_steps=1)
+    turn = await chat.run([UserMessage(content="Do it")], options)
+    assert turn.status == "done"
+    assert [step.request.delivery for step in turn.steps] == ["native", "definitions"]
+
+
 async def test_a_forced_tool_is_still_forced_after_a_refusal(chat: McpToolChat) -> None:
     options = TurnOptions(model=scripted_model(find("forecast"), "ok"), tool_choice=SEARCH)
     turn = await chat.run([UserMessage(content="Do it")], options)
