@@ -362,7 +362,7 @@ class Calls:
         server = call.tool.server
         slot: AbstractAsyncContextManager[Any] = nullcontext()
         if self._slots is not None and not call.depth:
-            # A nested call takes no slot, since the call around it has one.
+            # A nested call takes no slot: the call around it has one, and waits for it.
             slot = self._slots
         nesting: AbstractAsyncContextManager[Any] = nullcontext()
         if server == NOTEBOOK or is_program(call.tool):

@@ -33,7 +33,10 @@ class TurnLimits:
     Args:
         max_steps: Model calls.
         max_calls_per_step: Tool calls in one model response. Those beyond it do not run.
-        parallel_calls: Maximum number of tool calls that run concurrently. The others wait.
+        parallel_calls: Maximum number of calls in one model response that run concurrently. The
+            others wait. Calls nested in these are not counted: a call that waited for a nested one,
+            and that one for a slot, could wait for each other. A program makes at most
+            `programs.PARALLEL_CALLS` of them at a time, and a function as many as it starts.
         result_tokens: How many tokens of a result the model reads, unless its server has another
             limit, or 0 for no limit. Of a larger one it reads the head, and can read on.
         result_format: How to present a result to the model.

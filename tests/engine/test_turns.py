@@ -18,6 +18,7 @@ from fastmcp import Context, FastMCP
 from kit.history import assert_valid
 from kit.turns import ask
 
+from casual_mcp_nb import ToolContext
 from casual_mcp_nb.base.config import Config, ToolSetConfig
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tokens import TokenUsage
@@ -198,6 +199,32 @@ async def test_at_most_the_set_number_of_calls_run_at_once_and_all_have_a_result
     assert {c.status for c in turn.tool_calls} == {"ok"}
     assert 1 < server.most_running <= 4
     assert_valid(turn.messages)
+
+
+async def test_nested_calls_need_none_of_the_places_that_the_calls_around_them_have(
+    server: Server,
+) -> None:
+    both = asyncio.Event()
+    waiting = 0
+
+    async def meet() -> str:
+        nonlocal waiting
+        waiting += 1
+        if waiting == 2:
+            both.set()
+        await both.wait()
+        return "met"
+
+    async def gather(context: ToolContext) -> str:
+        nested = (context.call_tool_async("notebook:meet") for _ in range(2))
+        return ", ".join(call.result for call in await asyncio.gather(*nested))
+
+    async with made(server, limits=TurnLimits(parallel_calls=1)) as chat:
+        chat.add_tool(meet)
+        chat.add_tool(gather)
+        both_calls = calls(call("notebook__gather"), call("notebook__gather"))
+        turn = await asyncio.wait_for(ask(chat, both_calls, "ok"), 30)
+    assert [c.result for c in turn.tool_calls] == ["met, met"] * 2
 
 
 async def test_progress_of_a_tool_is_on_the_trace(chat: McpToolChat) -> None:
