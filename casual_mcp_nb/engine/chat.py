@@ -51,7 +51,7 @@ from casual_mcp_nb.engine.consent import (
     checked_overrides,
     never,
 )
-from casual_mcp_nb.engine.conversation_state import ConversationState
+from casual_mcp_nb.engine.conversation_state import ConversationState, RunningTurn
 from casual_mcp_nb.engine.deliveries import Deliveries
 from casual_mcp_nb.engine.follower import Follower
 from casual_mcp_nb.engine.instructions import Instructions
@@ -782,16 +782,16 @@ class McpToolChat:
         """Record a question to the person, while the body runs, in each turn that is calling the
         server.
         """
-        answered = [
-            run.waiting_for_person(kind, server)
-            for run in tuple(self.state.running)
-            if run.is_calling(server)
-        ]
+        answered = [run.waiting_for_person(kind, server) for run in self._calling(server)]
         try:
             yield
         finally:
             for answer in answered:
                 answer()
+
+    def _calling(self, server: str) -> list[RunningTurn]:
+        """List the turns that are calling a server."""
+        return [run for run in tuple(self.state.running) if run.is_calling(server)]
 
     def _log(self, server: str, level: str, text: str) -> None:
         self.tape.log(server, {"log": level, "text": text})
@@ -801,5 +801,7 @@ class McpToolChat:
 
     def _notify(self, server: str, text: str) -> None:
         self.tape.log(server, {"notice": text})
-        for run in tuple(self.state.running):
+        # It is about what a server requests during calls, but few say during which one. Where
+        # nobody is calling, a task has asked, or the call has just ended: any turn can be meant.
+        for run in self._calling(server) or tuple(self.state.running):
             run.emit(Notice(text, server, run.now()))

@@ -69,6 +69,24 @@ async def opened(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
         yield open_chat
 
 
+async def test_a_notice_about_a_server_goes_to_the_turn_that_calls_it(opened: Any) -> None:
+    chat, _ = await opened(asks(), "Three.", approver=Person())
+    waiting, go_on = asyncio.Event(), asyncio.Event()
+
+    async def wait() -> str:
+        waiting.set()
+        await go_on.wait()
+        return "waited"
+
+    chat.add_tool(wait)
+    beside = asyncio.create_task(ask(chat, call("notebook__wait"), "done"))
+    await asyncio.wait_for(waiting.wait(), 30)
+    calling = await ask(chat, call("asker__a"), "done")
+    go_on.set()
+    assert [notice.server for notice in calling.notices] == ["asker"]
+    assert (await beside).notices == []
+
+
 def answer_of(turn: Any) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(turn.tool_calls[0].result)
     return found
