@@ -276,8 +276,9 @@ def test_state_of_the_provider_is_left_out_with_the_text_it_belongs_to(session: 
 
 def test_events_of_what_was_edited_before_are_taken_over(session: Session) -> None:
     turn = asks(session)
-    turn.trace.append(TextEdited(0, None, "How deep?", turn.prompt))
-    kept = recorded_steps(turn, 1)
+    *events, end = turn.trace
+    edited = TextEdited(0, None, "How deep?", turn.prompt)
+    kept = recorded_steps(Turn(Trace([*events, edited, end])), 1)
     assert (kept.prompt, kept.edits) == ("How deep?", [])
     assert len(kept.trace.of(TurnStarted)) == 1
 
