@@ -13,7 +13,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
-from casual_mcp_nb.conversation.event import ToolFinished, ToolStarted, TurnFinished
+from casual_mcp_nb.conversation.event import (
+    TextEdited,
+    ToolFinished,
+    ToolStarted,
+    TurnFinished,
+)
 from casual_mcp_nb.conversation.turn import Trace
 
 _CHAT = "casual_mcp_nb.engine.chat"
@@ -42,7 +47,8 @@ def broken_rules(trace: Trace) -> Iterator[str]:
 def _kinds_of_later() -> tuple[type[Any], ...]:
     from casual_mcp_nb.notebook.tasks import LaterEvent
 
-    return get_args(LaterEvent)
+    # Tools that the person unloads are marked in the result that had loaded them.
+    return (*get_args(LaterEvent), TextEdited)
 
 
 class TurnRules:
