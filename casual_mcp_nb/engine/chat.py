@@ -37,7 +37,13 @@ from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.config.templates import TemplateLibrary
 from casual_mcp_nb.conversation.audit import FOLLOWED, AuditTrail
 from casual_mcp_nb.conversation.conversation import Prompt
-from casual_mcp_nb.conversation.event import Event, Notice, QuestionKind, TurnFinished
+from casual_mcp_nb.conversation.event import (
+    Event,
+    Notice,
+    QuestionKind,
+    TurnFinished,
+    TurnStarted,
+)
 from casual_mcp_nb.conversation.stats import ChatStats
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.discovery.synthetic import SyntheticTool
@@ -642,7 +648,13 @@ class McpToolChat:
                 on_event(event)
 
         with self.toolbox.injecting(context):
-            run = await build_run(self, setup, emit)
+            try:
+                run = await build_run(self, setup, emit)
+            except BaseException as error:
+                if trace.all_of(TurnStarted):
+                    # An observer failed, or somebody stopped it, after the turn had begun.
+                    self._end_unbuilt(turn, error, emit)
+                raise
             self.state.last_turn = turn
             self.state.running.add(run)
             try:
@@ -652,17 +664,31 @@ class McpToolChat:
                 emit(TurnFinished("stopped", "Stopped. Completed steps are kept.", run.now()))
                 raise
             except Exception as error:
-                if isinstance(error, CasualMcpError):
-                    error = masked_error(error, self._secrets)
-                text = f"{type(error).__name__}: {error}"
-                shown = redacted(text, self._secrets)
-                turn.exception = error if shown == text else CasualMcpError(shown)
-                emit(TurnFinished("failed", shown, run.now(), failure_of(turn.exception)))
+                emit(self._failed(turn, error, run.now()))
             finally:
                 self.state.running.discard(run)
         if context:
             await self.tools.update_known()
         return turn
+
+    def _failed(self, turn: Turn, error: Exception, at: float) -> TurnFinished:
+        """Give a turn its exception, without secrets, and make its end."""
+        if isinstance(error, CasualMcpError):
+            error = masked_error(error, self._secrets)
+        text = f"{type(error).__name__}: {error}"
+        shown = redacted(text, self._secrets)
+        turn.exception = error if shown == text else CasualMcpError(shown)
+        return TurnFinished("failed", shown, at, failure_of(turn.exception))
+
+    def _end_unbuilt(self, turn: Turn, error: BaseException, emit: Callable[[Event], None]) -> None:
+        at = turn.trace.last_at
+        if isinstance(error, Exception):
+            end = self._failed(turn, error, at)
+        else:
+            end = TurnFinished("stopped", "Stopped. Completed steps are kept.", at)
+        # The observer that failed may fail again.
+        with suppress(Exception):
+            emit(end)
 
     @spelled_out(TurnFields)
     async def chat(

@@ -365,7 +365,9 @@ class Dispatcher:
         self.tools.load_directly(tool)
         if wrong is None or wrong:
             return CallOutcome("error", mismatch(tool, arguments, wrong or ()) + instructions)
-        self._direct_notes[tool.tool_name] = instructions
+        # Another call of this tool may wait beside this one: the first to end has the note.
+        before = self._direct_notes.get(tool.tool_name, "")
+        self._direct_notes[tool.tool_name] = before + instructions
         return tool
 
     async def _read_skill(self, reader: ReadSkillTool, arguments: dict[str, Any]) -> CallOutcome:

@@ -362,10 +362,11 @@ class SessionApps:
                 opened = self.open(tool, call, None)
                 opened.turn = weakref.ref(turn)
                 self._by_turn.setdefault(turn, []).append(opened)
-        elif (
-            isinstance(event, ToolFinished)
-            and (app := self._by_call.get(event.call_id)) is not None
-        ):
+        elif isinstance(event, ToolFinished):
+            app = self._by_call.get(event.call_id)
+            # Ids are unique in one conversation only, and another one's result is not for its eyes.
+            if app is None or app.turn() is not turn:
+                return
             app.call = replace(app.call, status=event.status, result=event.text)
             with suppress(CasualMcpError):
                 if event.result is not None and event.status in ("ok", "error"):

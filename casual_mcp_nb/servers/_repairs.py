@@ -76,7 +76,8 @@ class Repairs:
     Attributes:
         left_out: The tools of the last listing that cannot be used, each with the reason.
         ignored: What is left out or replaced, each with the reason, by method.
-        numbers: The cursor of the last page, if the server sent a number.
+        numbers: Cursors that the server sent as numbers, by method and text: the last of each
+            method.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Repairs:
     ) -> None:
         self.left_out: dict[str, str] = {}
         self.ignored: dict[str, dict[str, str]] = {}
-        self.numbers: dict[str, float] = {}
+        self.numbers: dict[tuple[str, str], float] = {}
         self._session = session
         self._server = server
         self._redact = redact
@@ -108,7 +109,7 @@ class Repairs:
         if name:
             place = f"{name}()"
         if "nextCursor" in raw:
-            raw = self._with_text_cursor(raw)
+            raw = self._with_text_cursor(method, raw)
         if method == "tools/list":
             if not isinstance(raw.get("tools"), list):
                 raise MCPError(INTERNAL_ERROR, "its answer to tools/list contains no list of tools")
@@ -151,12 +152,13 @@ class Repairs:
         result: dict[str, Any] = self.usable_part(method, kinds, raw, place)
         return result
 
-    def _with_text_cursor(self, raw: dict[str, Any]) -> dict[str, Any]:
+    def _with_text_cursor(self, method: str, raw: dict[str, Any]) -> dict[str, Any]:
         """Write a cursor that is a number as text. The server gets the number back."""
         cursor = raw.get("nextCursor")
         if not isinstance(cursor, int | float) or isinstance(cursor, bool):
             return raw
-        self.numbers = {str(cursor): cursor}
+        others = {key: number for key, number in self.numbers.items() if key[0] != method}
+        self.numbers = {**others, (method, str(cursor)): cursor}
         return {**raw, "nextCursor": str(cursor)}
 
     def _only_valid(self, method: str, raw: dict[str, Any]) -> dict[str, Any]:

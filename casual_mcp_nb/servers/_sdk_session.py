@@ -68,8 +68,9 @@ class _RepairingDispatcher(JSONRPCDispatcher[Any]):
         ):
             # What the server may ask and log depends on who calls it.
             params = {**(params or {}), "_meta": {**(params or {}).get("_meta", {}), **asker.meta}}
-        if params is not None and params.get("cursor") in repairs.numbers:
-            params = {**params, "cursor": repairs.numbers[params["cursor"]]}
+        number = repairs.numbers.get((method, (params or {}).get("cursor") or ""))
+        if number is not None:
+            params = {**(params or {}), "cursor": number}
         answer = await super().send_raw_request(method, params, opts, **kwargs)
         return repairs.repair(method, answer, str((params or {}).get("name") or ""))
 

@@ -20,7 +20,7 @@ from kit.turns import ask
 
 from casual_mcp_nb import ToolContext
 from casual_mcp_nb.base.mcp import QuestionAnswer
-from casual_mcp_nb.conversation.event import ToolFinished, ToolStarted, TurnFinished
+from casual_mcp_nb.conversation.event import ToolFinished, ToolStarted, TurnFinished, TurnStarted
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
@@ -225,3 +225,18 @@ async def test_a_question_that_is_closed_after_the_turn_was_stopped_adds_nothing
         assert isinstance(list(turn.trace)[-1], TurnFinished)
         # The chat still works.
         assert statuses(await ask(chat, call("desk__add", a=1, b=2), "3")) == ["ok"]
+
+
+async def test_an_observer_that_fails_as_a_turn_starts_leaves_no_turn_without_an_end(
+    chat: McpToolChat,
+) -> None:
+    def fail(event: Any) -> None:
+        if isinstance(event, TurnStarted):
+            raise ValueError("no")
+
+    turn = Turn(Trace())
+    options = TurnOptions(model=scripted_model("never"))
+    with pytest.raises(ValueError, match="no"):
+        await chat.run([UserMessage(content="Do it")], options, turn=turn, on_event=fail)
+    assert turn.status == "failed"
+    assert isinstance(turn.exception, ValueError)

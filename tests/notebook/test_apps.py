@@ -419,6 +419,18 @@ def test_a_turn_opens_the_apps_of_its_calls_with_whole_results(session: Session)
     assert again.feed(0)[1][2]["content"][0]["text"] == "Places of Rome"
 
 
+def test_the_result_of_a_call_in_another_conversation_is_not_for_an_app(session: Session) -> None:
+    model = scripted_model(call("places__show", city="Rome"), "ok")
+    shown = session.chat("Show", model=model, echo="none").tool_calls[0]
+    (app,) = session.tools.apps
+    feed, result = app.feed(0), app.call.result
+    session.conversations.new()
+    model = scripted_model(call("places__for_model"), "ok")
+    other = session.chat("Tell", model=model, echo="none").tool_calls[0]
+    assert (other.id, other.status) == (shown.id, "ok")
+    assert (app.feed(0), app.call.result) == (feed, result)
+
+
 def test_calls_of_an_app_are_on_its_turns_trace_and_saved(tmp_path: Path) -> None:
     file = tmp_path / "store.sqlite"
     with Session({}, in_process={"places": app_server()}, quiet=True, store=file) as session:

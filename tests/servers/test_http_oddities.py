@@ -7,14 +7,17 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kit.mcp_http import McpHttp, event
 from kit.scripted_http import Reply, Request
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.errors import ConnectError, ToolCallError, ToolTimeoutError
+from casual_mcp_nb.servers._repairs import Repairs
 from casual_mcp_nb.servers.connection import Connection
 
 Opened = Callable[..., Any]
@@ -78,6 +81,14 @@ async def test_a_cursor_that_is_a_number_is_followed_and_sent_back_as_it_was(
             (request.body.get("params") or {}).get("cursor")
             for request in server.received("tools/list")
         ] == [None, value]
+
+
+def test_numbers_of_one_listing_are_not_those_of_another() -> None:
+    session: Any = SimpleNamespace(protocol_version="2025-11-25")
+    repairs = Repairs(session, "remote", str, ignore)
+    repairs.repair("tools/list", {"tools": [], "nextCursor": 2})
+    repairs.repair("resources/list", {"resources": [], "nextCursor": 50})
+    assert repairs.numbers == {("tools/list", "2"): 2, ("resources/list", "50"): 50}
 
 
 @pytest.mark.defect("M19")
