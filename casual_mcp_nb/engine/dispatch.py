@@ -212,7 +212,7 @@ class Dispatcher:
         except ToolTimeoutError as error:
             return CallOutcome("timeout", f"Error: {error}")
         except (ServerError, ClosedError) as error:
-            # Each server has a connection of its own: the others' calls go on.
+            # Each server has a separate connection: the others' calls go on.
             return CallOutcome("error", f"Error: {error}")
         note += self._direct_notes.pop(tool.tool_name, "")
         if result.is_error and self.aid.explains_failures:

@@ -217,7 +217,7 @@ class Run:
         """Call the model until it answers, with a request in another form after a refusal that
         calls for one. Return the answer with its step's number.
 
-        Each request has a number of its own in the record. None but the answered one counts as a
+        Each request has a separate number in the record. None but the answered one counts as a
         step: this ends, since a turn gives up native deferral once, and shortens a request
         `_MAX_OVERFLOWS` times before an answer.
         """

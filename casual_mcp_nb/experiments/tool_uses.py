@@ -57,20 +57,29 @@ def tool_uses_of(arms: Iterable[ArmResults]) -> ToolUses:
     uses = []
     for arm in arms:
         tools = sorted({tool for record in arm.done for tool in record.deferred})
-        for tool in tools:
-            needing = [record for record in arm.done if tool in record.needed]
-            others = [record for record in arm.done if tool not in record.needed]
-            uses.append(
-                ToolUse(
-                    tool,
-                    arm.arm.name,
-                    len(arm.done),
-                    needed=len(needing),
-                    searched=sum(record.searches > 0 for record in needing),
-                    found=sum(tool in record.found for record in needing),
-                    called=sum(tool in record.called for record in needing),
-                    unneeded_found=sum(tool in record.found for record in others),
-                    unneeded_called=sum(tool in record.called for record in others),
-                )
-            )
+        uses += [_use_of(tool, arm) for tool in tools]
     return ToolUses(tuple(uses))
+
+
+def _use_of(tool: str, arm: ArmResults) -> ToolUse:
+    needed = searched = found = called = unneeded_found = unneeded_called = 0
+    for record in arm.done:
+        if tool in record.needed:
+            needed += 1
+            searched += record.searches > 0
+            found += tool in record.found
+            called += tool in record.called
+        else:
+            unneeded_found += tool in record.found
+            unneeded_called += tool in record.called
+    return ToolUse(
+        tool,
+        arm.arm.name,
+        len(arm.done),
+        needed,
+        searched,
+        found,
+        called,
+        unneeded_found,
+        unneeded_called,
+    )
