@@ -15,6 +15,9 @@ from types import BuiltinFunctionType
 
 from casual_mcp_nb.notebook.caller import notebook_shell
 
+_END_SECONDS = 2.0
+"""How long a prompt waits for a cancelled one before it to end."""
+
 
 def can_prompt() -> bool:
     """Check whether somebody could answer a prompt now: in a kernel whose front end takes input, or
@@ -116,6 +119,12 @@ class _DescriptorReader:
         os.close(self._wake)
 
 
+_cancelled: set[threading.Event] = set()
+"""For each read with `input()` that was cancelled and has not ended: an event that tells its
+end.
+"""
+
+
 class _InputReader:
     """Reads a line with `input()`, where a front end has replaced Python's own."""
 
@@ -125,11 +134,22 @@ class _InputReader:
 
     def read(self) -> str:
         try:
+            self._wait_for_cancelled()
             return input(self._text)
         except KeyboardInterrupt:
             raise _Cancelled from None
         finally:
             self._ended.set()
+            _cancelled.discard(self._ended)
+
+    def _wait_for_cancelled(self) -> None:
+        """Wait until earlier reads have noticed that they were cancelled.
+
+        In a kernel, two reads at the same time would tear an answer apart.
+        """
+        for ended in _cancelled - {self._ended}:
+            ended.wait(_END_SECONDS)
+            _cancelled.discard(ended)
 
     def cancel(self, thread: threading.Thread) -> None:
         """End the read, by an interrupt, for which a kernel looks all the time.
@@ -137,6 +157,7 @@ class _InputReader:
         Otherwise it would take the answer to the next prompt.
         """
         if thread.ident is not None and not self._ended.is_set():
+            _cancelled.add(self._ended)
             interrupt = ctypes.py_object(KeyboardInterrupt)
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), interrupt)
 

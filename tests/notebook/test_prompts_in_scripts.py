@@ -234,6 +234,34 @@ async def test_prompts_are_given_up_before_whoever_waits_for_the_turn_goes_on(
     assert not left
 
 
+async def test_a_prompt_waits_until_the_cancelled_one_before_it_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second, free = threading.Event(), threading.Event(), threading.Event()
+
+    def slow_input(text: str) -> str:
+        if text == "Second? ":
+            second.set()
+            return "yes"
+        first.set()
+        while not free.is_set():
+            # As a front end that notices an interrupt late.
+            with suppress(KeyboardInterrupt):
+                free.wait(60)
+        return "late"
+
+    monkeypatch.setattr(builtins, "input", slow_input)
+    prompt = asyncio.create_task(prompted("First? ", contextvars.copy_context()))
+    assert await asyncio.to_thread(first.wait, 60)
+    prompt.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await prompt
+    prompt = asyncio.create_task(prompted("Second? ", contextvars.copy_context()))
+    assert not await asyncio.to_thread(second.wait, 0.2)
+    free.set()
+    assert await asyncio.wait_for(prompt, 60) == "yes"
+
+
 def test_a_line_that_comes_after_the_end_of_its_loop_is_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
