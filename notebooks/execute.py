@@ -42,6 +42,7 @@ def main() -> int:
 def run(path: Path, html: Path | None, show: set[str], write: bool) -> int:
     """Execute one notebook; 0 when every cell ended well."""
     book = nbformat.read(path, as_version=4)
+    committed = savings(book)
     answered = with_answers(book)
     client = NotebookClient(
         answered,
@@ -59,6 +60,12 @@ def run(path: Path, html: Path | None, show: set[str], write: bool) -> int:
         return 1
     if wrong := misjudged(answered):
         print(f"{path.name}: exercises misjudged: {', '.join(wrong)}", file=sys.stderr)
+        return 1
+    if not write and (stale := changed(committed, savings(book))):
+        print(
+            f"{path.name}: its outputs are not those of today's code ({'; '.join(stale)}). Execute it with --write.",
+            file=sys.stderr,
+        )
         return 1
     number = 0
     for cell in book.cells:
@@ -131,6 +138,30 @@ def misjudged(book: nbformat.NotebookNode) -> list[str]:
                     f"the {kind} answer of {cell.metadata.name}: {said or 'nothing was said'}"
                 )
     return wrong
+
+
+def savings(book: nbformat.NotebookNode) -> dict[str, list[int]]:
+    """What each cell's output says that a turn saves, in percent."""
+    return {
+        cell.id: [
+            int(percent)
+            for output in cell.get("outputs", ())
+            for percent in re.findall(r"(\d+)% less than", text_of(output))
+        ]
+        for cell in book.cells
+    }
+
+
+def changed(committed: dict[str, list[int]], now: dict[str, list[int]]) -> list[str]:
+    """The cells that save another share now than their committed output says."""
+    stale = []
+    for cell, before in committed.items():
+        after = now[cell]
+        if len(before) != len(after) or any(
+            abs(one - other) > 1 for one, other in zip(before, after, strict=True)
+        ):
+            stale.append(f"cell {cell}: {before} before, {after} now, in percent")
+    return stale
 
 
 def startup_seconds(output: nbformat.NotebookNode) -> list[float]:
