@@ -78,6 +78,19 @@ class CallListener(NamedTuple):
     on_task: OnTask | None = None
 
 
+class CheckedCall(NamedTuple):
+    """A call that may be made.
+
+    Args:
+        tool: The tool that it means.
+        instructions: What the tool's server says about its use, if this call is the first that the
+            model can have heard of it.
+    """
+
+    tool: ToolSpec
+    instructions: str = ""
+
+
 @dataclass(eq=False)
 class Dispatcher:
     """Runs one turn's calls.
@@ -101,7 +114,6 @@ class Dispatcher:
     tape: Tape = NO_TAPE
     aid: SmallModelAid = field(default_factory=SmallModelAid)
     _told: set[str] = field(default_factory=set)
-    _direct_notes: dict[ToolName, str] = field(default_factory=dict)
 
     def read(self, call: AssistantToolCall) -> NamedCall:
         """Parse the call that a model meant, including one through `call_tool`, even if only
@@ -167,18 +179,35 @@ class Dispatcher:
             )
         if isinstance(wanted, str):
             arguments = self._put_right(name, arguments)
-            tool = await self._checked(name, arguments, listener, bridged, late)
-            if isinstance(tool, CallOutcome):
-                return tool
-            reduced = await self._reduced(tool, arguments)
+            checked = await self._checked(name, arguments, listener, bridged, late)
+            if isinstance(checked, CallOutcome):
+                return checked
+            reduced = await self._reduced(checked.tool, arguments)
             if reduced is not None:
                 arguments = reduced.arguments
-        elif wanted.tool_name in self.tools.view.blocked or wanted.restriction == "task only":
+            outcome = await self._call(checked.tool, arguments, listener, reduced)
+            return outcome._replace(note=outcome.note + checked.instructions)
+        if wanted.tool_name in self.tools.view.blocked or wanted.restriction == "task only":
             return CallOutcome(
                 "error", await why_unavailable(name, self.tools, self._calls_directly)
             )
-        else:
-            tool, reduced = wanted, None
+        return await self._call(wanted, arguments, listener)
+
+    async def _call(
+        self,
+        tool: ToolSpec,
+        arguments: dict[str, Any],
+        listener: CallListener,
+        reduced: Reduced | None = None,
+    ) -> CallOutcome:
+        """Call a tool, if the person permits it.
+
+        Args:
+            tool: The tool, which is known to be available.
+            arguments: What is sent.
+            listener: Gets the call's events.
+            reduced: How these arguments were made from those of a small model, if they were.
+        """
         self.tools.used.add(tool.tool_name)
         if self.mocks is not None and (stub := self.mocks.stub_for(tool)):
             # Nothing is run, so nobody is asked.
@@ -214,7 +243,6 @@ class Dispatcher:
         except (ServerError, ClosedError) as error:
             # Each server has a separate connection: the others' calls go on.
             return CallOutcome("error", f"Error: {error}")
-        note += self._direct_notes.pop(tool.tool_name, "")
         if result.is_error and self.aid.explains_failures:
             note += await self._explanation(tool, arguments)
         return await _outcome(result, note)
@@ -271,7 +299,7 @@ class Dispatcher:
         listener: CallListener,
         bridged: bool,
         late: bool,
-    ) -> ToolSpec | CallOutcome:
+    ) -> CheckedCall | CallOutcome:
         """Find the offered tool and check the arguments.
 
         Returns an outcome if the call reaches no server.
@@ -305,7 +333,7 @@ class Dispatcher:
             wrong = await self._problems(tool, arguments)
             if wrong:
                 return CallOutcome("error", mismatch(tool, arguments, wrong))
-        return tool
+        return CheckedCall(tool)
 
     async def _run_synthetic(self, name: str, arguments: dict[str, Any]) -> CallOutcome:
         """Run a tool that no server has."""
@@ -353,7 +381,7 @@ class Dispatcher:
 
     async def _loaded_by_its_call(
         self, tool: ToolSpec, arguments: dict[str, Any]
-    ) -> ToolSpec | CallOutcome:
+    ) -> CheckedCall | CallOutcome:
         """Load a deferred tool that was called.
 
         It runs only if the arguments fit its schema, which the model has not seen.
@@ -365,10 +393,7 @@ class Dispatcher:
         self.tools.load_directly(tool)
         if wrong is None or wrong:
             return CallOutcome("error", mismatch(tool, arguments, wrong or ()) + instructions)
-        # Another call of this tool may wait beside this one: the first to end has the note.
-        before = self._direct_notes.get(tool.tool_name, "")
-        self._direct_notes[tool.tool_name] = before + instructions
-        return tool
+        return CheckedCall(tool, instructions)
 
     async def _read_skill(self, reader: ReadSkillTool, arguments: dict[str, Any]) -> CallOutcome:
         """Read a file of a skill, whose digest the server's connection checks."""

@@ -98,7 +98,7 @@ def written(name: str, **arguments: Any) -> str:
 def opened(desk: Desk, asked: list[ApprovalRequest], **selection: Any) -> McpToolChat:
     async def approve(request: ApprovalRequest) -> bool:
         asked.append(request)
-        return True
+        return request.arguments.get("folder") != "never"
 
     manager = ServerManager({}, in_process={"math": desk.mcp})
     chat = McpToolChat(
@@ -381,6 +381,19 @@ async def test_a_deferred_tool_that_is_called_is_loaded_where_that_was_chosen(
     assert (
         all(step.request.tools == turn.steps[0].request.tools for step in turn.steps) is by_bridge
     )
+
+
+@pytest.mark.defect("M16")
+@pytest.mark.parametrize("folder", ["never", "old"])
+async def test_the_call_that_loads_a_tool_has_its_instructions_however_it_ends(
+    deferring: McpToolChat, desk: Desk, folder: str
+) -> None:
+    deferring.selection.direct_calls = True
+    deleting, adding = call("math__add_all_deletions", folder=folder), call("math__add", a=1, b=2)
+    turn = await ask(deferring, calls(deleting, adding), "?")
+    first, other = turn.tool_calls
+    assert first.status == {"never": "denied", "old": "ok"}[folder]
+    assert ["Exact arithmetic." in each.result for each in (first, other)] == [True, False]
 
 
 @pytest.mark.defect("M16")
