@@ -114,6 +114,7 @@ async def build_run(chat: Chat, setup: TurnSetup, emit: Callable[[Event], None])
         servers = chat.server_manager.names
         settings = partial(_settings, run, prompt.own_system, conversation.earlier, servers)
         chat.tape.begin_turn(started, settings)
+    chat.tape.record_task_reports(len(setup.history), conversation.reports)
     emit(started)
     for report in conversation.reports:
         emit(TaskReported(0, report.number, report.text, at=now()))

@@ -14,7 +14,7 @@ from casual_mcp_nb.base.arguments import parse_arguments, problem_of
 from casual_mcp_nb.base.arguments_by_schema import problems, put_right
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.content import ContentPart, OnProgress, ToolResult
-from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
+from casual_mcp_nb.base.tool import Permission, ToolSpec
 from casual_mcp_nb.cassettes.tape import NO_TAPE, Tape
 from casual_mcp_nb.conversation.event import (
     BROWSE_TOOLKIT,

@@ -363,7 +363,9 @@ class Run:
 
         reports: Sequence[TaskReport] = ()
         if self.setup.tasks is not None:
-            reports = due_reports(self.setup.tasks, self.dispatcher.tape, len(self.messages))
+            tape, after = self.dispatcher.tape, len(self.messages)
+            reports = due_reports(self.setup.tasks, tape, after)
+            tape.record_task_reports(after, reports)
         carrier, report = report_with(calls, reports) if reports else ("", "")
         for each in reports:
             self.emit(TaskReported(step + 1, each.number, each.text, carrier, self.now()))

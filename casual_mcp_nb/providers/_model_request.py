@@ -6,7 +6,8 @@ The form in which it is sent is in `_request_form`, the tools that it offers are
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -197,16 +198,10 @@ class ModelRequest:
         if self.model.limits is not None:
             charge = await self._wait_for_the_limits(self.model.limits)
         self._heard = False
-        loop = asyncio.get_running_loop()
         last_headers.set(None)
-        began = loop.time()
-        left = self._time_left
         try:
-            if left is None:
+            async with self._timed() as self._limit:
                 answer = await self._send()
-            else:
-                async with asyncio.timeout(left) as self._limit:
-                    answer = await self._send()
             if charge is not None and self.model.limits is not None:
                 used = answer.usage.total_tokens if answer.usage else None
                 self.model.limits.settle(charge, used)
@@ -231,7 +226,6 @@ class ModelRequest:
             self._facts.refuses_deferral |= isinstance(failure, NativeDeferralError)
         finally:
             self._limit = None
-            self._spent += loop.time() - began
         # Raised outside the handler, so that an error with a key is not kept as its context.
         failure.__context__ = origin
         raise failure from origin
@@ -317,7 +311,7 @@ class ModelRequest:
             await self._wait_for_the_limits(self.model.limits)
         messages: list[ChatMessage] = [UserMessage(content=_PROBE)]
         try:
-            async with asyncio.timeout(self.model.timeout):
+            async with self._timed():
                 await self._wire.ask(self.model.client, self.model.model, messages, request)
         except Exception as error:
             return error
@@ -346,9 +340,20 @@ class ModelRequest:
             self.streamed.append(text)
             self._on_event(text)
 
+    @asynccontextmanager
+    async def _timed(self) -> AsyncIterator[asyncio.Timeout]:
+        """Give the provider the time that is left, and count what it takes."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            async with asyncio.timeout(self._time_left) as limit:
+                yield limit
+        finally:
+            self._spent += loop.time() - began
+
     @property
     def _time_left(self) -> float | None:
-        """Seconds that are left for all attempts together, or None without a limit."""
+        """Seconds that are left for all attempts and probes together, or None without a limit."""
         if self.model.timeout is None:
             return None
         return self.model.timeout - self._spent

@@ -334,9 +334,14 @@ def test_a_cassette_replays_tasks(tmp_path: Path) -> None:
         session.cassettes.use(file)
         first = session.chat("Use crunch on topic wheat with polls 1")
         ended(session)
+        # A turn that cannot begin tells nobody of the task.
+        with pytest.raises(UnknownNameError):
+            session.chat("Is there a result?", model="nobody")
         second = session.chat("Is there a result?")
         recorded = [str(message.content) for turn in (first, second) for message in turn.messages]
         assert (reported(first), reported(second)) == ([], [1])
+    kinds = [each["kind"] for each in json.loads(file.read_text())["interactions"]]
+    assert kinds.count("tasks") == 1
     with Session.quick(cassette=file) as session:
         assert ask(session) == recorded
         assert [(each.number, each.status) for each in session.servers.tasks] == [(1, "completed")]

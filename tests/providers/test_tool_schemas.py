@@ -369,3 +369,17 @@ def test_the_table_names_its_sources() -> None:
         is DIALECTS["gemini"]
     )
     assert dialect_of("anthropic", "gateway.example", at_home=False) is DIALECTS["anthropic"]
+
+
+async def test_a_probe_that_waits_for_a_limit_takes_nothing_from_the_time_of_the_provider(
+    asked: Any,
+) -> None:
+    def refuses_first(name: str, schema: Any) -> str | None:
+        if name == "tool_3" and not desk.server.refused:
+            desk.model.limits.pause(2)
+        return "an unknown rule" if name == "tool_3" else None
+
+    desk = asked("openai", refuses_first)
+    desk.model.timeout = 1.5
+    answer = await desk.ask(plain(5))
+    assert answer.message.content == "done"
