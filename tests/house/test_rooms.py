@@ -73,10 +73,25 @@ def _set_by(owner: ast.ClassDef) -> set[str]:
     }
 
 
+def _is_member(rooms: ModuleType, owner: str, member: str) -> bool:
+    """Check whether a class of the package has a member."""
+    names: set[str] = set()
+    for path in rooms.modules().values():
+        text = path.read_text(encoding="utf-8")
+        if f"class {owner}" not in text:
+            continue
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.ClassDef) and node.name == owner:
+                names |= _names_in(node) | _set_by(node)
+    return member in names
+
+
 @pytest.mark.parametrize(("name", "rows"), [("rooms.md", [8]), ("ways.md", [11, 10, 6, 6, 10])])
 def test_every_step_on_the_ways_exists(rooms: ModuleType, name: str, rows: list[int]) -> None:
     page = (ROOT / "docs" / name).read_text(encoding="utf-8")
-    parts = re.split(r"^## The way ", page, flags=re.MULTILINE)[1:]
+    parts = [
+        part.split("\n## ")[0] for part in re.split(r"^## The way ", page, flags=re.MULTILINE)[1:]
+    ]
     assert [len(re.findall(r"^\| \d+ \| `", part, re.MULTILINE)) for part in parts] == rows
     ways = " ".join(" ".join(parts).split())
     # Both as `file.py` (`name`, `name`) and, within parentheses, as `file.py`, `name` and `name`.
@@ -93,19 +108,46 @@ def test_every_step_on_the_ways_exists(rooms: ModuleType, name: str, rows: list[
                 missing.append(f"{file}: {step}")
     assert missing == []
     # And those without their file, as `Class.name`.
-    texts = [path.read_text(encoding="utf-8") for path in rooms.modules().values()]
     for owner, member in sorted(set(re.findall(r"`([A-Z_]\w*)\.(\w+)`", ways))):
-        modules = [ast.parse(text) for text in texts if f"class {owner}" in text]
-        defined = {
-            name
-            for module in modules
-            for node in module.body
-            if isinstance(node, ast.ClassDef) and node.name == owner
-            for name in (*_names_in(node), *_set_by(node))
-        }
-        assert member in defined, f"{owner}.{member}"
+        assert _is_member(rooms, owner, member), f"{owner}.{member}"
     files = set(re.findall(r"`([\w/]+\.py)`", ways))
     assert [file for file in files if not (ROOT / rooms.PACKAGE / file).exists()] == []
+
+
+MODES = {
+    "recording, replaying": r"\.tape\b|: Tape\b",
+    "recorded steps": r"(setup|self)\.recorded\b",
+    "only planned": r"setup\.plan_only",
+    "step by step": r"options\.gate",
+    "delivery": r"\.delivery\b|\bbridges\b|is_bridged",
+    "small model": r"\b_?aid\b|SmallModelAid",
+    "nested calls": r"\bNesting\b|\bNestedCall\b",
+    "tasks": r"(setup|self)\.tasks\b",
+    "stubs": r"\.mocks\b",
+}
+"""What a file of the engine says where it looks at a mode."""
+
+
+def test_the_page_says_where_each_mode_changes_a_turn(rooms: ModuleType) -> None:
+    page = (ROOT / "docs" / "ways.md").read_text(encoding="utf-8")
+    _, table = page.split("## What changes the way of a turn")
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:5]]
+        for line in table.splitlines()
+        if "|" in line and "`" in line
+    ]
+    told = {mode: set(re.findall(r"`(\w+\.py)`", files)) for mode, _, files, _ in rows}
+    engine = ROOT / rooms.PACKAGE / "engine"
+    looked_at: dict[str, set[str]] = {mode: set() for mode in MODES}
+    for path in engine.glob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        for mode, marks in MODES.items():
+            if re.search(marks, text):
+                looked_at[mode].add(path.name)
+    assert told == looked_at
+    for _, chosen, _, _ in rows:
+        for owner, member in re.findall(r"`(\w+)\.(\w+)`", chosen):
+            assert _is_member(rooms, owner, member), f"{owner}.{member}"
 
 
 NEW = {
