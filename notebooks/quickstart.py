@@ -6,6 +6,7 @@ printed, and where its HTML is. Other options go to JupyterLab, such as `--no-br
 """
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -21,7 +22,9 @@ QUIET = [
     "--LabApp.news_url=None",
     "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
 ]
-"""Nothing is asked of the person, or of a server elsewhere, about news and updates."""
+"""No server elsewhere is asked about news and updates."""
+NO_NEWS = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false"}}
+"""JupyterLab would ask the person whether to fetch news. Their own settings win over this."""
 
 
 def lab_options(given: list[str], *, is_root: bool) -> list[str]:
@@ -32,8 +35,9 @@ def lab_options(given: list[str], *, is_root: bool) -> list[str]:
         is_root: Whether this is the user root, whom JupyterLab refuses without `--allow-root`.
     """
     first = [
-        f"--ServerApp.root_dir={NOTEBOOK.parent}",
-        f"--LabApp.default_url=/lab/tree/{NOTEBOOK.name}",
+        # Lessons have pictures from docs/.
+        f"--ServerApp.root_dir={ROOT}",
+        f"--LabApp.default_url=/lab/tree/{NOTEBOOK.relative_to(ROOT).as_posix()}",
         *QUIET,
     ]
     if is_root and "--allow-root" not in given:
@@ -49,6 +53,16 @@ def lab_options(given: list[str], *, is_root: bool) -> list[str]:
         )
         first += ["--allow-root", "--ServerApp.ip=127.0.0.1"]
     return [*first, *given]
+
+
+def ask_no_questions(python: Path) -> None:
+    """Change what JupyterLab asks when it opens for the first time, in the environment of
+    `python`.
+    """
+    overrides = python.parent.parent / "share" / "jupyter" / "lab" / "settings" / "overrides.json"
+    if not overrides.exists():
+        overrides.parent.mkdir(parents=True, exist_ok=True)
+        overrides.write_text(json.dumps(NO_NEWS), encoding="utf-8")
 
 
 def main() -> int:
@@ -78,6 +92,7 @@ def main() -> int:
         return subprocess.run([python, *execute], cwd=ROOT).returncode
     options = lab_options(given, is_root=hasattr(os, "geteuid") and os.geteuid() == 0)
     python = environment.ensure()
+    ask_no_questions(Path(python))
     print(
         f"Opening {NOTEBOOK.name} in JupyterLab; Ctrl-C ends it. Without a browser: --headless.",
         flush=True,

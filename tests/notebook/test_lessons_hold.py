@@ -5,6 +5,7 @@ exercises.
 from __future__ import annotations
 
 import functools
+import json
 import re
 import runpy
 import subprocess
@@ -63,6 +64,25 @@ def test_root_starts_the_quickstart_on_this_computer_only_unless_it_is_said() ->
     assert lab_options(given, is_root=True)[-2:] == given
     with pytest.raises(SystemExit, match="--allow-root"):
         lab_options(["--ip=0.0.0.0"], is_root=True)
+
+
+def test_the_quickstarts_jupyterlab_asks_nothing_and_shows_the_pictures_of_the_lessons(
+    tmp_path: Path,
+) -> None:
+    quickstart = runpy.run_path(str(LESSONS / "quickstart.py"))
+    python = tmp_path / "bin" / "python"
+    quickstart["ask_no_questions"](python)
+    (written,) = tmp_path.rglob("overrides.json")
+    assert json.loads(written.read_text()) == quickstart["NO_NEWS"]
+    written.write_text("{}")
+    quickstart["ask_no_questions"](python)
+    assert written.read_text() == "{}"
+    options = quickstart["lab_options"]([], is_root=False)
+    (root,) = (option.partition("=")[2] for option in options if "root_dir" in option)
+    for lesson in LESSONS.glob("*.ipynb"):
+        for picture in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", lesson.read_text(encoding="utf-8")):
+            assert (LESSONS / picture).resolve().is_relative_to(root)
+            assert (LESSONS / picture).exists()
 
 
 def test_the_explorer_lesson_cuts_the_first_request_as_far_as_it_says() -> None:
