@@ -689,7 +689,7 @@ def change_table(before: TokenParts, after: TokenParts) -> Table:
     whole = (words.about(before.total, before.origin), words.about(after.total, after.origin))
     bar = stack(after, max(before.total, after.total), "")
     rows.append(("Total", *whole, words.change(after.total - before.total), bar))
-    return Table(columns("Part", "Before #", "Now #", "Change #", "Now"), tuple(rows))
+    return Table(columns("Part", "Before #", "Now #", "Change #", "Composition"), tuple(rows))
 
 
 _FIRST_MESSAGES = 2
