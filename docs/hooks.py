@@ -217,7 +217,7 @@ def on_page_content(content: str, *, page: Any, **_: Any) -> str:
         stem = Path(page.file.src_uri).stem
         drawn = dict(outputs(next(path for path in lessons() if path.stem == stem)))
         content = re.sub(
-            r'<div data-output="([\d.]+)"></div>', lambda match: drawn[match[1]], content
+            r'<div data-output="([\d.]+)"></div>', lambda match: drawn.get(match[1], ""), content
         )
     return re.sub(r"<th([^>]*)></th>", r"<td\1></td>", content)
 

@@ -101,12 +101,13 @@ def environment_of(config: ServerConfig) -> dict[str, str]:
     """Collect the variables that a server gets in addition to the SDK's few (HOME, LOGNAME, PATH,
     SHELL, TERM, USER).
     """
+    # FastMCP's banner would be the first thing that a person reads of a server that failed.
+    variables = {"FASTMCP_SHOW_SERVER_BANNER": "false"}
     # A bundled server looks for the user's files where this process and the command line do.
     folder = os.environ.get("XDG_CONFIG_HOME") if config.bundled else None
-    given = {key: value.get_secret_value() for key, value in config.env.items()}
     if folder:
-        return {"XDG_CONFIG_HOME": folder, **given}
-    return given
+        variables["XDG_CONFIG_HOME"] = folder
+    return variables | {key: value.get_secret_value() for key, value in config.env.items()}
 
 
 def why_not_startable(command: Sequence[str], config: ServerConfig) -> str | None:

@@ -25,7 +25,7 @@ def add(a: int, b: int) -> int:
     "Add two numbers."
     return a + b
 
-server.run(show_banner=False)
+server.run()
 """
 
 
@@ -58,6 +58,9 @@ async def test_a_fastmcp_server_over_stdio_is_started_listed_called_and_closed(
         {"result": 3},
         False,
     )
+    # It logs, but it draws no banner.
+    assert "scripted" in connection.status.stderr_tail
+    assert not {"╭", "│", "╰"} & set(connection.status.stderr_tail)
     await connection.close()
     assert connection.status.state == "closed"
     assert processes() == []
