@@ -88,6 +88,13 @@ def in_words_of(text: str, door: Door | None = None) -> str:
     return " ".join(sentence for sentence in _SENTENCE.split(text) if not foreign.search(sentence))
 
 
+def pip_install(package: str) -> str:
+    """Write the command that installs a package for this process. In a notebook, a shell's `pip`
+    may belong to another Python than the kernel.
+    """
+    return f"{'%pip' if _door == 'notebook' else 'pip'} install {package}"
+
+
 def _replaced(text: str, form: str, words: str) -> str:
     """Reword hints that have a certain form, and keep their arguments."""
     parts = [part.replace("{{", "{").replace("}}", "}") for part in re.split(r"\{0?\}", form)]

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any
 
-from casual_mcp_nb.doors import Door, in_words_of
+from casual_mcp_nb.doors import Door, in_words_of, pip_install
 
 
 class CasualMcpError(Exception):
@@ -371,7 +371,8 @@ def install(extra: str) -> str:
     """Write the hint that installs an extra, so that a missing package always has the same
     remedy.
     """
-    return f"Run: pip install 'casual-mcp-nb[{extra}]'"
+    package = f"'casual-mcp-nb[{extra}]'"
+    return f"Run: {pip_install(package)}"
 
 
 class MissingDependencyError(ProviderError):

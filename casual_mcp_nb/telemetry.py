@@ -38,6 +38,7 @@ from casual_mcp_nb.conversation.event import (
     TurnStarted,
 )
 from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.errors import MissingDependencyError, install
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
@@ -534,6 +535,9 @@ class OpenTelemetry:
         tracer_provider: Makes the spans, or None for the global one.
         meter_provider: Makes the metrics, or None for the global one.
         agent: The agent's name in the spans.
+
+    Raises:
+        MissingDependencyError: OpenTelemetry's API is not installed.
     """
 
     def __init__(
@@ -544,8 +548,12 @@ class OpenTelemetry:
         meter_provider: MeterProvider | None = None,
         agent: str = "casual-mcp-nb",
     ) -> None:
-        from opentelemetry import metrics, trace
-
+        try:
+            from opentelemetry import metrics, trace
+        except ModuleNotFoundError:
+            raise MissingDependencyError(
+                "This needs opentelemetry-api, which is not installed.", hint=install("otel")
+            ) from None
         try:
             ours = version("casual-mcp-nb")
         except PackageNotFoundError:

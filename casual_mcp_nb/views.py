@@ -34,6 +34,7 @@ from casual_mcp_nb.display.view import (
     fit,
 )
 from casual_mcp_nb.display.words import cut
+from casual_mcp_nb.doors import pip_install
 from casual_mcp_nb.errors import MissingDependencyError
 from casual_mcp_nb.experiments import views as experiments_views
 from casual_mcp_nb.experiments import workshop_views
@@ -113,7 +114,7 @@ def _library(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         raise MissingDependencyError(
-            f"This needs {name}, which is not installed.", hint=f"Run: pip install {name}"
+            f"This needs {name}, which is not installed.", hint=f"Run: {pip_install(name)}"
         ) from None
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from mcp.server.mcpserver.exceptions import ToolError
+from casual_mcp_nb.bundled._server import ToolError, brought_by_bundled
 
 if TYPE_CHECKING:
     from inscriptis.model.html_document_state import HtmlDocumentState
@@ -116,8 +116,11 @@ def detect_encoding(sample: bytes) -> str | None:
 
 
 def _guessed(sample: bytes) -> str:
-    from charset_normalizer import from_bytes
-
+    try:
+        from charset_normalizer import from_bytes
+    except ModuleNotFoundError:
+        # The extra `bundled` brings it. This is what browsers assume.
+        return "cp1252"
     matches = from_bytes(sample, preemptive_behaviour=False, cp_exclusion=_STATEFUL)
     best = matches.best()
     if best is None:
@@ -144,9 +147,9 @@ def docx_text(file: BinaryIO) -> str:
     """Extract a .docx file's text: a line for each paragraph and each table row, with tabs between
     cells.
     """
-    from docx import Document
-    from lxml.etree import LxmlError
-
+    with brought_by_bundled("A .docx"):
+        from docx import Document
+        from lxml.etree import LxmlError
     try:
         with zipfile.ZipFile(file) as archive:
             # What is unpacked is never longer than the size that is declared here.
@@ -596,12 +599,12 @@ def html_to_text(
         if a limit left something out.
 
     Raises:
-        ImportError: inscriptis is not installed.
+        ToolError: inscriptis is not installed.
     """
-    from inscriptis.html_engine import Inscriptis
-    from inscriptis.model.config import ParserConfig
-    from inscriptis.model.tag import CustomHtmlTagHandlerMapping
-
+    with brought_by_bundled("HTML"):
+        from inscriptis.html_engine import Inscriptis
+        from inscriptis.model.config import ParserConfig
+        from inscriptis.model.tag import CustomHtmlTagHandlerMapping
     tree = parse_html(html)
     if tree is None:
         return ""

@@ -17,10 +17,13 @@ from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import ValidationError
 
+from casual_mcp_nb.errors import install
+
 __all__ = [
     "FunctionServer",
     "ToolError",
     "adds",
+    "brought_by_bundled",
     "closest",
     "counted",
     "destroys",
@@ -195,6 +198,21 @@ def _example(name: str, schema: dict[str, Any]) -> str:
         return f"For example: {json.dumps({name: examples[0]}, ensure_ascii=False)}"
     description = str(schema.get("description", ""))
     return f"{name}: {description}" if " such as " in description else ""
+
+
+@contextmanager
+def brought_by_bundled(what: str) -> Iterator[None]:
+    """Import inside of this what the extra `bundled` brings, and say what needs it.
+
+    Raises:
+        ToolError: It is not installed; with the command that installs it.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ToolError(
+            f"{what} needs the package {error.name}, which is not installed. {install('bundled')}"
+        ) from error
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from casual_mcp_nb.doors import in_words_of
+from casual_mcp_nb.doors import in_words_of, pip_install
 
 if TYPE_CHECKING:
     from casual_mcp_nb.bundled._server import FunctionServer
@@ -35,7 +35,7 @@ class BundledServer:
         default: Whether the demo includes it.
         approval: The default policy for its tools.
         example: A first question that the offline planner can answer with it, or empty for none.
-        libraries: Modules from other packages that it needs.
+        libraries: Modules from other packages that it cannot start without.
         extra: This package's extra that installs them, or empty if the package itself does.
         credentials: Lists the missing credentials, without importing a library, or None if it needs
             none. Such a server runs only in its own process, the only one that reads them.
@@ -72,7 +72,7 @@ class BundledServer:
         package = f'"casual-mcp-nb[{self.extra}]"' if self.extra else "casual-mcp-nb"
         return Missing(
             f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not installed",
-            f"pip install {package}",
+            pip_install(package),
         )
 
 
@@ -114,7 +114,6 @@ _SERVERS = (
         "files",
         "Read, write, list, search, copy, move and delete files inside one folder.",
         approval="destructive",
-        libraries=("charset_normalizer", "docx"),
     ),
     BundledServer(
         "math",
@@ -133,12 +132,12 @@ _SERVERS = (
         " other units.",
         example="How many kilometres are 26.2 miles?",
         libraries=("pint",),
+        extra="bundled",
     ),
     BundledServer(
         "text",
         "Work on text: HTML to text, counting, extracting, replacing, comparing, encoding, JSON and"
         " CSV.",
-        libraries=("inscriptis", "jmespath", "lxml"),
     ),
     BundledServer(
         "sqlite",
@@ -151,6 +150,7 @@ _SERVERS = (
         default=False,
         approval="always",
         libraries=("inscriptis", "lxml"),
+        extra="bundled",
     ),
     BundledServer(
         "shell",
@@ -188,6 +188,7 @@ _SERVERS = (
         "Search and read public job postings on LinkedIn.",
         default=False,
         libraries=("inscriptis", "lxml"),
+        extra="bundled",
     ),
 )
 

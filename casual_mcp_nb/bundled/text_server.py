@@ -19,7 +19,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
 from casual_mcp_nb.bundled._documents import html_to_text as text_of_html
-from casual_mcp_nb.bundled._server import FunctionServer, counted, reads
+from casual_mcp_nb.bundled._server import FunctionServer, brought_by_bundled, counted, reads
 from casual_mcp_nb.isolation import _query
 
 _FUNCTIONS = {
@@ -75,9 +75,9 @@ def pick(value: Any, query: str) -> Any:
 
 
 def _searched(value: Any, query: str) -> Any:
-    import jmespath
-    from jmespath.exceptions import JMESPathError
-
+    with brought_by_bundled("A JMESPath query"):
+        import jmespath
+        from jmespath.exceptions import JMESPathError
     try:
         with warnings.catch_warnings(action="ignore"):
             expression = jmespath.compile(query.strip().removeprefix("$."))

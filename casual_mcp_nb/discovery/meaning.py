@@ -30,6 +30,7 @@ from casual_mcp_nb.base.config import EmbeddingConfig
 from casual_mcp_nb.base.limits import LONGEST_WAIT
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.discovery.text import embedded_text
+from casual_mcp_nb.doors import pip_install
 from casual_mcp_nb.errors import (
     CasualMcpError,
     MissingDependencyError,
@@ -334,7 +335,7 @@ def load_local(config: EmbeddingConfig, folder: Path | None = None) -> Embedding
         encode, static = _encoder(path)
     except ImportError as error:
         package = error.name or "model2vec"
-        how = f"Run: pip install {package}"
+        how = f"Run: {pip_install(package)}"
         if package in ("model2vec", "tokenizers", "safetensors"):
             how = install("meaning")
         raise MissingDependencyError(

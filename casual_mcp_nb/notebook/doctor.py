@@ -24,7 +24,7 @@ from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.config.quick import BARE_PYTHON
 from casual_mcp_nb.conversation.event import Notice
 from casual_mcp_nb.discovery.toolsets import unknown_servers
-from casual_mcp_nb.doors import in_words_of
+from casual_mcp_nb.doors import in_words_of, pip_install
 from casual_mcp_nb.errors import UsageError, closest, install, shown
 from casual_mcp_nb.notebook.caller import notebook_shell, shell
 from casual_mcp_nb.notebook.models import clients_of
@@ -179,7 +179,7 @@ def _packages() -> Iterator[Check]:
     for name in _PACKAGES:
         installed = _version(name)
         verdict: CheckStatus = "ok" if installed else "fail" if name in _NEEDED else "warn"
-        advice = "" if installed or name == "casual-mcp-nb" else f"Run: pip install {name}"
+        advice = "" if installed or name == "casual-mcp-nb" else f"Run: {pip_install(name)}"
         yield Check("Packages", name, verdict, installed or "not installed", advice)
 
 

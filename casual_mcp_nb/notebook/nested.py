@@ -6,7 +6,7 @@ import asyncio
 import sys
 from typing import Literal
 
-from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.errors import MissingDependencyError, UsageError, install
 from casual_mcp_nb.notebook.caller import _running_loop
 
 
@@ -22,6 +22,7 @@ def enable_nested_asyncio() -> Literal["on", "already on"]:
 
     Raises:
         UsageError: It would do harm here: Python 3.14 or later, or a uvloop loop.
+        MissingDependencyError: nest-asyncio is not installed.
     """
     if sys.version_info >= (3, 14):
         raise UsageError(
@@ -34,8 +35,12 @@ def enable_nested_asyncio() -> Literal["on", "already on"]:
             f"nest-asyncio cannot patch a loop of {type(loop).__module__}.",
             hint="Use `await`, or the blocking methods of Session.",
         )
-    import nest_asyncio
-
+    try:
+        import nest_asyncio
+    except ModuleNotFoundError:
+        raise MissingDependencyError(
+            "This needs nest-asyncio, which is not installed.", hint=install("notebook")
+        ) from None
     already = is_nested_asyncio()
     nest_asyncio.apply(loop)
     return "already on" if already else "on"

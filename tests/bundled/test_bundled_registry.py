@@ -20,6 +20,7 @@ from casual_mcp_nb.bundled import (
     command,
     google_account,
 )
+from casual_mcp_nb.bundled._documents import detect_encoding
 
 
 @pytest.fixture(autouse=True)
@@ -200,22 +201,58 @@ def test_available_servers_are_listed_with_the_requirements_of_the_others() -> N
 def test_a_missing_library_fails_its_server_only_with_the_line_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "inscriptis", None)
+    monkeypatch.setitem(sys.modules, "pint", None)
     here = available()
 
-    assert here.missing["text"].reason == "inscriptis is not installed"
+    assert here.missing["units"].reason == "pint is not installed"
     assert "math" in here.servers
-    with pytest.raises(ValueError, match=r"\btext\b.* pip install casual-mcp-nb$"):
-        build("text")
+    with pytest.raises(ValueError, match=r'\bunits\b.* pip install "casual-mcp-nb\[bundled\]"$'):
+        build("units")
     build("math").close()
+
+
+@pytest.mark.parametrize(
+    ("library", "server", "tool", "arguments"),
+    [
+        ("inscriptis", "text", "html_to_text", {"html": "<p>Hello</p>"}),
+        ("jmespath", "text", "query_json", {"text": "[1, 2]", "path": "[?@ > `1`]"}),
+        ("docx", "files", "read_file", {"path": "letter.docx"}),
+    ],
+)
+async def test_a_tool_whose_library_is_missing_says_the_line_that_installs_it(
+    library: str,
+    server: str,
+    tool: str,
+    arguments: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    (tmp_path / "letter.docx").write_bytes(b"")
+    built = build(server, ["--root", str(tmp_path)] if server == "files" else [])
+    async with Client(built) as client:
+        result = await client.call_tool(tool, arguments, raise_on_error=False)
+    built.close()
+    assert result.is_error
+    (content,) = result.content
+    assert library in content.text
+    assert "pip install 'casual-mcp-nb[bundled]'" in content.text
+
+
+def test_without_the_detector_a_text_in_no_unicode_is_read_as_browsers_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "charset_normalizer", None)
+    assert detect_encoding("naïve".encode("latin-1")) == "cp1252"
+    assert detect_encoding("naïve".encode()) == "utf-8"
 
 
 @pytest.mark.defect("F25")
 def test_a_missing_library_is_named_by_the_state_the_notice_and_the_doctor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "inscriptis", None)
-    servers = {name: {"bundled": name} for name in ("text", "math")}
+    monkeypatch.setitem(sys.modules, "pint", None)
+    servers = {name: {"bundled": name} for name in ("units", "math")}
     models = {
         "clients": {"o": {"provider": "offline"}},
         "models": {"planner": {"client": "o", "model": "planner"}},
@@ -223,10 +260,10 @@ def test_a_missing_library_is_named_by_the_state_the_notice_and_the_doctor(
     with Session.from_config({"servers": servers, **models}) as session:
         (notice,) = session.chat("What is 17 * 23?").notices
         rows = [
-            row for row in session.servers.doctor() if row.name == "text" and row.verdict == "fail"
+            row for row in session.servers.doctor() if row.name == "units" and row.verdict == "fail"
         ]
-        status = session.servers["text"]
+        status = session.servers["units"]
         assert (status.state, session.servers["math"].state) == ("failed", "ready")
     for words in (str(status.error), notice.text, rows[0].found + rows[0].advice, rows[1].found):
-        assert "inscriptis is not installed" in words
-        assert "pip install casual-mcp-nb" in words
+        assert "pint is not installed" in words
+        assert 'pip install "casual-mcp-nb[bundled]"' in words

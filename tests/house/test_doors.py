@@ -20,7 +20,7 @@ from casual_mcp_nb import Config, ModelFactory, Selection, doors
 from casual_mcp_nb.base.status import Check
 from casual_mcp_nb.cli.app import app, main
 from casual_mcp_nb.doors import WAYS, Door, in_words_of
-from casual_mcp_nb.errors import CasualMcpError
+from casual_mcp_nb.errors import CasualMcpError, install
 from casual_mcp_nb.magics.commands import COMMANDS
 from casual_mcp_nb.serve.turns import problem_of
 
@@ -150,6 +150,14 @@ def test_words_are_those_of_the_door_and_what_cannot_be_followed_is_left_out() -
         in_words_of("To see it: %mcp doctor math:add", "shell")
         == "To see it: casual-mcp-nb doctor --tool math:add"
     )
+
+
+def test_a_package_is_installed_where_the_process_finds_it() -> None:
+    with doors.at("notebook"):
+        assert install("openai") == "Run: %pip install 'casual-mcp-nb[openai]'"
+    for door in ("python", "shell", "http"):
+        with doors.at(door):
+            assert install("openai") == "Run: pip install 'casual-mcp-nb[openai]'"
 
 
 def test_an_unknown_model_says_at_each_door_how_to_use_another(

@@ -9,6 +9,9 @@ import sys
 
 import pytest
 
+from casual_mcp_nb import enable_nested_asyncio
+from casual_mcp_nb.errors import MissingDependencyError, install
+
 CODE = """
 import asyncio
 from casual_mcp_nb import enable_nested_asyncio
@@ -34,6 +37,14 @@ def test_asyncio_run_works_inside_a_running_loop_only_after_it_was_enabled() -> 
     assert "running event loop" in run("pass").stderr
     enabled = run("print(enable_nested_asyncio()); print(enable_nested_asyncio())")
     assert enabled.stdout.split("\n")[:3] == ["on", "already on", "7"]
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="refused there")
+def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nest_asyncio", None)
+    with pytest.raises(MissingDependencyError) as raised:
+        enable_nested_asyncio()
+    assert raised.value.hint == install("notebook")
 
 
 def test_a_foreign_loop_is_refused_with_a_reason() -> None:

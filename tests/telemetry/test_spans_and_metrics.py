@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,7 +35,7 @@ from casual_mcp_nb import (
 )
 from casual_mcp_nb.base.tokens import TokenParts, TokenUsage
 from casual_mcp_nb.conversation.step import ModelResponse
-from casual_mcp_nb.errors import RateLimitError
+from casual_mcp_nb.errors import MissingDependencyError, RateLimitError, install
 from casual_mcp_nb.providers.scripted import call, calls
 
 SECRET = "s3cret-t0ken-of-the-desk"
@@ -335,6 +336,13 @@ def test_an_exporter_that_fails_costs_no_turn(
     session.observe(OpenTelemetry(tracer_provider=tracers, meter_provider=MeterProvider()))
     turn = session.chat("Hello", model=scripted_model("Hi."), echo="none")
     assert turn.answer == "Hi."
+
+
+def test_without_opentelemetry_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    with pytest.raises(MissingDependencyError) as raised:
+        OpenTelemetry()
+    assert raised.value.hint == install("otel")
 
 
 def test_without_a_provider_nothing_is_recorded_and_nothing_fails(session: Session) -> None:
