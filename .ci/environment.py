@@ -1,6 +1,7 @@
 """Create the project's virtual environment, `.venv`, with nothing but Python 3.11 or later.
 
-`python3 .ci/environment.py` prints its Python; with `--lowest` that of an environment with the
+`python3 .ci/environment.py` prints its Python; with `--lessons` it has what the lessons need, and
+not yet what the tests need; with `--lowest` that of an environment with the
 lowest releases of all direct dependencies, with `--others` those of one environment for each other
 supported Python that is on this machine, with the newest releases, with `--newest` only the last of
 these. `.venv` has the releases of `uv.lock`, or the newest where uv does not work. `--optimized`
@@ -12,14 +13,15 @@ import os
 import subprocess
 import sys
 import sysconfig
+import time
 import tomllib
 import venv
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".venv"
 PYTHON = FOLDER / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-EXTRAS = ("notebook", "providers", "google", "serve", "otel", "meaning", "code")
 SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
 COLLECT_LESS = "import gc; gc.set_threshold(10_000, 20, 20)\n"
 """What each process of an environment starts with. Most are short, and would spend a fifth of their
@@ -27,9 +29,36 @@ time on looking for garbage while they import.
 """
 
 
-def ensure() -> Path:
-    """Create `.venv` and install the project with what it is developed with, unless it is up to
-    date.
+@dataclass(frozen=True)
+class Content:
+    """What is installed in an environment, and about what that costs, to be said before.
+
+    Args:
+        extras: The project's.
+        groups: Its dependency groups.
+        megabytes: What it takes on the disk.
+        downloaded: The part of it that comes from the network, packed, in megabytes.
+        seconds: With a fast connection.
+    """
+
+    extras: tuple[str, ...]
+    groups: tuple[str, ...]
+    megabytes: int
+    downloaded: int
+    seconds: int
+
+
+LESSONS = Content(("notebook",), (), megabytes=360, downloaded=110, seconds=10)
+_EXTRAS = ("notebook", "providers", "google", "serve", "otel", "meaning", "code")
+TESTS = Content(_EXTRAS, ("dev",), megabytes=1_250, downloaded=350, seconds=20)
+EVERYTHING = Content(_EXTRAS, ("dev", "docs"), megabytes=1_350, downloaded=380, seconds=20)
+
+
+def ensure(content: Content = EVERYTHING) -> Path:
+    """Create `.venv` and install the project with what is needed, unless it is there.
+
+    What the lessons need is a part of everything: nothing is removed for them, and the rest is
+    added to it.
 
     Returns:
         The environment's Python.
@@ -39,14 +68,14 @@ def ensure() -> Path:
             f"Python 3.11 or later is needed; this is {sys.version.split()[0]}. Try: python3.11"
             f" {' '.join(sys.argv)}"
         )
-    return _made(FOLDER, sys.executable, ["dev", "docs"])
+    return _made(FOLDER, sys.executable, content)
 
 
 def lowest() -> Path:
     """The same in `.lowest`, with the lowest release of each direct dependency that its bound
     allows.
     """
-    return _made(ROOT / ".lowest", sys.executable, ["dev"], "--resolution", "lowest-direct")
+    return _made(ROOT / ".lowest", sys.executable, TESTS, "--resolution", "lowest-direct")
 
 
 def others(*, newest: bool = False) -> list[Path]:
@@ -59,7 +88,7 @@ def others(*, newest: bool = False) -> list[Path]:
     there = [(version, python) for version, python in pythons.items() if python]
     if newest:
         there = there[-1:]
-    return [_made(ROOT / f".python-{version}", python, ["dev"]) for version, python in there]
+    return [_made(ROOT / f".python-{version}", python, TESTS) for version, python in there]
 
 
 def optimized() -> str:
@@ -76,44 +105,77 @@ def optimized() -> str:
     return distributed if _makes_environments(distributed) else sys.executable
 
 
-def _made(folder: Path, python: str, groups: list[str], *options: str) -> Path:
+def _made(folder: Path, python: str, content: Content, *options: str) -> Path:
     made = folder / PYTHON.relative_to(FOLDER)
     mark = folder / "installed"
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     lock = (ROOT / "uv.lock").read_text(encoding="utf-8") if folder == FOLDER else ""
-    text = "\n".join([project, lock, sys.version, python, COLLECT_LESS, *EXTRAS, *groups, *options])
-    wanted = hashlib.sha256(text.encode()).hexdigest()
-    if made.exists() and mark.exists() and mark.read_text() == wanted:
+    base = "\n".join([project, lock, sys.version, python, COLLECT_LESS, *options])
+    wanted = _mark(base, content)
+    there = mark.read_text() if made.exists() and mark.exists() else ""
+    if there in (wanted, _mark(base, EVERYTHING)):
         return made
+    began = time.monotonic()
     print(
-        f"Setting up {folder.name} (once; it takes a minute or two) …", file=sys.stderr, flush=True
+        f"Setting up {folder.name}, once: about {content.megabytes:,} MB, after"
+        f" {content.downloaded} MB of downloads. With a fast connection it takes about"
+        f" {content.seconds} seconds …",
+        file=sys.stderr,
+        flush=True,
     )
-    if folder == FOLDER:
-        venv.create(FOLDER, with_pip=True, clear=True)
-        subprocess.run([*_pip(), "uv"])
-    else:
+    if folder != FOLDER:
         subprocess.run([python, "-m", "venv", "--clear", "--without-pip", folder], check=True)
-    if not (folder == FOLDER and _sync()):
+    elif there != _mark(base, LESSONS):
+        _create()
+    if not (folder == FOLDER and _sync(content)):
         # Not by name: pip knows dependency groups only since 25.1, which is newer than the pip of
         # Python 3.11 and 3.12.
         tools = [
             requirement
-            for group in groups
+            for group in content.groups
             for requirement in tomllib.loads(project)["dependency-groups"][group]
         ]
-        install(made, *options, "--editable", f"{ROOT}[{','.join(EXTRAS)}]", *tools)
+        install(made, *options, "--editable", f"{ROOT}[{','.join(content.extras)}]", *tools)
     (next(folder.rglob("site-packages")) / "collect_less.pth").write_text(COLLECT_LESS)
     mark.write_text(wanted)
+    seconds = time.monotonic() - began
+    print(f"Set up {folder.name} in {seconds:.0f} seconds.", file=sys.stderr)
     return made
 
 
-def _sync() -> bool:
+def _create() -> None:
+    """Create `.venv` with uv and pip.
+
+    The pip of this Python brings uv where it has one, and uv brings pip: Python's own way to bring
+    pip takes longer than all the rest.
+    """
+    venv.create(FOLDER, with_pip=False, clear=True)
+    try:
+        subprocess.run(
+            [sys.executable, *_pip("--python", str(PYTHON))[1:], "uv"],
+            check=True,
+            capture_output=True,
+        )
+        subprocess.run([*_uv_pip(PYTHON), "pip"], check=True, capture_output=True)
+    except subprocess.CalledProcessError:
+        venv.create(FOLDER, with_pip=True, clear=True)
+        subprocess.run([*_pip(), "uv"])
+
+
+def _mark(base: str, content: Content) -> str:
+    """What is written into an environment when it is complete."""
+    text = "\n".join([base, *content.extras, *content.groups])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _sync(content: Content) -> bool:
     """Install the releases of `uv.lock` in `.venv`.
 
     Returns:
         Whether it worked.
     """
-    extras = [option for extra in EXTRAS for option in ("--extra", extra)]
+    extras = [option for extra in content.extras for option in ("--extra", extra)]
+    groups = [option for group in content.groups for option in ("--group", group)]
     command = [
         PYTHON,
         "-m",
@@ -123,9 +185,11 @@ def _sync() -> bool:
         "--system-certs",
         "--frozen",
         "--inexact",
+        "--no-default-groups",
         "--python",
         PYTHON,
         *extras,
+        *groups,
     ]
     environ = {**os.environ, "UV_PROJECT_ENVIRONMENT": str(FOLDER)}
     return subprocess.run(command, cwd=ROOT, env=environ).returncode == 0
@@ -167,10 +231,13 @@ def install(python: Path, *arguments: str) -> None:
     Raises:
         CalledProcessError: Both failed.
     """
-    uv = [PYTHON, "-m", "uv", "pip", "install", "--quiet", "--system-certs", "--python", python]
     # uv does not read pip's settings, so only pip finds an index configured there.
-    if subprocess.run([*uv, *arguments]).returncode != 0:
+    if subprocess.run([*_uv_pip(python), *arguments]).returncode != 0:
         subprocess.run([*_pip("--python", str(python)), *arguments], check=True)
+
+
+def _uv_pip(python: Path) -> list[str | Path]:
+    return [PYTHON, "-m", "uv", "pip", "install", "--quiet", "--system-certs", "--python", python]
 
 
 def _pip(*options: str) -> list[str | Path]:
@@ -179,6 +246,7 @@ def _pip(*options: str) -> list[str | Path]:
 
 if __name__ == "__main__":
     ways = {
+        "--lessons": lambda: [ensure(LESSONS)],
         "--lowest": lambda: [lowest()],
         "--newest": lambda: others(newest=True),
         "--optimized": lambda: [optimized()],

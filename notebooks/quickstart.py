@@ -79,7 +79,7 @@ def main() -> int:
     )
     args, given = parser.parse_known_args()
     if args.headless:
-        python = environment.ensure()
+        python = environment.ensure(environment.LESSONS)
         print(f"Running {NOTEBOOK.name} (about a minute) …", flush=True)
         execute = [
             NOTEBOOK.parent / "execute.py",
@@ -91,8 +91,8 @@ def main() -> int:
         ]
         return subprocess.run([python, *execute], cwd=ROOT).returncode
     options = lab_options(given, is_root=hasattr(os, "geteuid") and os.geteuid() == 0)
-    python = environment.ensure()
-    ask_no_questions(Path(python))
+    python = environment.ensure(environment.LESSONS)
+    ask_no_questions(python)
     print(
         f"Opening {NOTEBOOK.name} in JupyterLab; Ctrl-C ends it. Without a browser: --headless.",
         flush=True,
