@@ -114,7 +114,11 @@ async def served() -> AsyncIterator[ASGIApp]:
         )
     counting = _counted_here(config)
     try:
-        chat = McpToolChat.from_config(config, settings=settings, how_to_allow=_allowed_by_variable)
+        # As under casual-mcp's `main:app`, a request brings its own system prompt; an empty one is
+        # none, where None would be the default template.
+        chat = McpToolChat.from_config(
+            config, system="", settings=settings, how_to_allow=_allowed_by_variable
+        )
         overrides = checked_overrides(
             dict.fromkeys(_listed(variables, ALLOW_VARIABLE), "never"), chat.server_manager.names
         )

@@ -310,7 +310,7 @@ class McpToolChat(engine.McpToolChat):
     Args:
         mcp_client: The result of `load_mcp_client`, a `ServerManager`, or a FastMCP client.
         system: The system prompt if neither the turn nor the model's template gives one, or None
-            for the default template.
+            for none.
         tool_cache: A `ToolCache` for the same client, which sets how long tool lists are fresh.
         server_names: The name for a FastMCP client's only, in-process server. Other servers know
             theirs.
@@ -351,7 +351,8 @@ class McpToolChat(engine.McpToolChat):
         more.setdefault(
             "limits", TurnLimits.of(Config(), Settings.from_environ(read_environment(None)))
         )
-        setup = ChatSetup(system=system, synthetic_tools=synthetic_tools, **more)
+        # As in casual-mcp: an empty prompt is none, while the engine's None is the default template.
+        setup = ChatSetup(system=system or "", synthetic_tools=synthetic_tools, **more)
         super().__init__(client.server_manager, factory, setup)
         self.mcp_client = client
         self.model_factory = factory

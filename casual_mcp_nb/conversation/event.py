@@ -50,6 +50,9 @@ TurnStatus = Literal["running", "done", "stopped", "failed"]
 SEARCH_TOOLS = "search_tools"
 """The search tool's name. Defined only here. Use `SearchToolsTool.name` elsewhere."""
 
+OTHER_SEARCH_TOOLS = "search-tools"
+"""The search tool's name in casual-mcp, whose prompts and conversations make models call it."""
+
 BROWSE_TOOLKIT = "browse_toolkit"
 LOAD_TOOLS = "load_tools"
 UNLOAD_TOOLS = "unload_tools"
@@ -286,7 +289,7 @@ class StepStarted(Displayable):
 
 @dataclass(frozen=True, slots=True)
 class TextDelta(Displayable):
-    """A chunk of the answer's text arrived."""
+    """A chunk of the answer's text arrived. An answer that is not streamed comes whole, at once."""
 
     step: int
     text: str

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from casual_mcp_nb.base.wire_names import accepted_name, is_wire_name
 from casual_mcp_nb.conversation.conversation import with_unique_ids
+from casual_mcp_nb.conversation.event import OTHER_SEARCH_TOOLS
 from casual_mcp_nb.engine.options import TurnLimits
 from casual_mcp_nb.engine.throttles import LoopThrottle
 from casual_mcp_nb.errors import AnswerLimitError
@@ -122,6 +123,6 @@ def clean_name(name: str, wire_name: Callable[[str], str | None]) -> str:
     """Convert a name to one that every provider accepts: itself, the tool name it means, or its
     allowed characters.
     """
-    if is_wire_name(name):
+    if is_wire_name(name) and name != OTHER_SEARCH_TOOLS:
         return name
     return wire_name(name) or accepted_name(name)

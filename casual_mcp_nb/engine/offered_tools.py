@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
-from casual_mcp_nb.conversation.event import CALL_TOOL, SYNTHETIC, UNKNOWN
+from casual_mcp_nb.conversation.event import (
+    CALL_TOOL,
+    OTHER_SEARCH_TOOLS,
+    SEARCH_TOOLS,
+    SYNTHETIC,
+    UNKNOWN,
+)
 from casual_mcp_nb.engine.written_calls import bare
 
 if TYPE_CHECKING:
@@ -106,7 +112,11 @@ class OfferedTools:
             return bare(name)
         catalog = self.view.catalog
         tool = self.offered(name) or catalog.get(name) or catalog.get(bare(name))
-        return tool.wire_name if tool else None
+        if tool is not None:
+            return tool.wire_name
+        if name == OTHER_SEARCH_TOOLS and SEARCH_TOOLS in self.synthetic:
+            return SEARCH_TOOLS
+        return None
 
     def resolve(self, name: str) -> ToolName:
         """Resolve a name as the model wrote it to server and tool.

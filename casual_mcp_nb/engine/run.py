@@ -45,7 +45,13 @@ from casual_mcp_nb.conversation.event import (
 )
 from casual_mcp_nb.conversation.step import EMPTY_RESULT, text_of
 from casual_mcp_nb.discovery.synthetic import HARMLESS_TOOLS
-from casual_mcp_nb.engine.answers import CALL_CHARACTERS, TextPieces, too_long, within
+from casual_mcp_nb.engine.answers import (
+    CALL_CHARACTERS,
+    MAX_PIECE,
+    TextPieces,
+    too_long,
+    within,
+)
 from casual_mcp_nb.engine.calls import Calls
 from casual_mcp_nb.engine.cut_answers import CutAnswers
 from casual_mcp_nb.engine.dispatch import Dispatcher
@@ -421,11 +427,16 @@ class Run:
             if pieces is not None:
                 pieces.close()
         self._answered = True
-        characters = len(text_of(response.message.content))
+        text = text_of(response.message.content)
+        characters = len(text)
         for call in response.message.tool_calls or ():
             characters += CALL_CHARACTERS + len(call.function.arguments)
         if characters > limit:
             raise too_long(limit)
+        if pieces is None:
+            # It was not streamed: whoever reads the turn's events gets its text all the same.
+            for start in range(0, len(text), MAX_PIECE):
+                emit(TextDelta(step, text[start : start + MAX_PIECE], now()))
         return response
 
     @property

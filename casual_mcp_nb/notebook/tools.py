@@ -427,8 +427,8 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         """Values for your functions' parameters with these names, or marked with `Inject`, in all
         turns.
 
-        No model or record gets them. Those given to `chat` come on top; `new_conversation` clears
-        them.
+        No model or record gets them. Those given to `chat` come on top;
+        `session.conversations.new` clears them.
         """
         return self._chat.context
 

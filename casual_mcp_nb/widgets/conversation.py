@@ -657,8 +657,9 @@ class Panel(SessionWidget):
     """A chat with the session's model: message box, transcript, approvals, servers' forms, step
     mode, tokens.
 
-    In Python: `session.submit`, `stop`, `questions`, `consent.step_mode`, `rerun`, `undo`,
-    `new_conversation`, `resume`, `store`, `unload`.
+    In Python: `session.submit`, `session.stop`, `session.questions`, `session.consent.step_mode`,
+    `session.rerun`, `session.undo`, `session.conversations.new`, `session.conversations.resume`,
+    `session.tools.unload`.
 
     Args:
         session: The session. Turns from cells and other panels show here too.

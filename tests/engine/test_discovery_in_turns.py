@@ -114,6 +114,14 @@ async def test_what_was_discovered_stays_loaded_in_the_next_turn_and_after_a_ref
     assert fresh.tool_calls[0].status == "error"
 
 
+async def test_a_search_by_its_name_in_casual_mcp_is_the_search(chat: McpToolChat) -> None:
+    first = await ask(chat, call("search-tools", tool_names=["forecast"]), "loaded")
+    assert [c.status for c in first.tool_calls] == ["ok"]
+    assert first.stats.tool_calls.by_tool == {SEARCH: 1}
+    second = await ask(chat, call("weather__forecast", city="Rome"), "ok", history=first.messages)
+    assert [c.status for c in second.tool_calls] == ["ok"]
+
+
 async def test_a_later_search_shows_what_was_not_shown_before(chat: McpToolChat) -> None:
     chat.selection.max_search_results = 1
     first = await ask(chat, call(SEARCH, query="weather"), call(SEARCH, query="weather"), "ok")

@@ -17,6 +17,7 @@ from kit.obedient import Obedient, order
 from casual_mcp_nb import McpToolChat, Session
 from casual_mcp_nb.cli.app import main
 from casual_mcp_nb.conversation.event import Notice
+from casual_mcp_nb.main import served as served_by_asgi
 
 pytestmark = pytest.mark.defect("H1")
 
@@ -127,6 +128,21 @@ async def test_a_chat_without_a_session_sends_them_in_the_same_order(
             assert sent_to(provider) == expected, (model, system)
         await chat.chat([SystemMessage(content=GIVEN), UserMessage(content=ASK)], model="templated")
         assert sent_to(provider) == GIVEN
+
+
+async def test_code_and_requests_written_for_casual_mcp_send_no_prompt_of_ours(
+    config: Path, provider: Obedient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with McpToolChat.from_config(config) as chat:
+        await chat.chat([UserMessage(content=ASK)], model="plain")
+        assert sent_to(provider) == ""
+    monkeypatch.setenv("MCP_TRUST_CONFIGS", "1")
+    body = {"messages": [{"role": "user", "content": ASK}]}
+    async with served_by_asgi() as api:
+        client = httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://127.0.0.1")
+        for model, expected in {"plain": "", "templated": TEMPLATE}.items():
+            answer = await client.post("/chat", json={**body, "model": model})
+            assert (answer.status_code, sent_to(provider)) == (200, expected)
 
 
 @pytest.mark.parametrize(("words", "expected"), [((), TEMPLATE), (("--system", GIVEN), GIVEN)])

@@ -32,6 +32,7 @@ from casual_mcp_nb.conversation.event import (
 )
 from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.conversation.turn import Trace, Turn
+from casual_mcp_nb.engine.answers import MAX_PIECE
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.consent import ApprovalRequest
 from casual_mcp_nb.engine.options import TurnLimits, TurnOptions
@@ -535,3 +536,13 @@ async def test_streamed_text_is_an_event_as_it_arrives(chat: McpToolChat) -> Non
     )
     assert [delta.text for delta in turn.trace.of(TextDelta)] == ["Hel", "lo"]
     assert turn.answer == "Hello"
+
+
+async def test_text_that_is_not_streamed_is_an_event_all_the_same(chat: McpToolChat) -> None:
+    text = "word " * 2_000
+    turn = await chat.run(
+        [UserMessage(content="x")], TurnOptions(model=scripted_model(text), stream=False)
+    )
+    deltas = [delta.text for delta in turn.trace.of(TextDelta)]
+    assert "".join(deltas) == turn.answer == text
+    assert max(map(len, deltas)) <= MAX_PIECE
