@@ -381,7 +381,8 @@ class ChatRequest(ModelFields):
     repair_calls: StrictBool | None = Field(
         default=None, description="Whether calls that the model writes as text are run."
     )
-    include_stats: StrictBool = Field(default=False, description="Whether the answer has `stats`.")
+    # Not strict: casual-mcp takes "yes" and 1 as well.
+    include_stats: bool = Field(default=False, description="Whether the answer has `stats`.")
 
     @field_validator("*", mode="before")
     @classmethod

@@ -51,6 +51,7 @@ REQUESTS: dict[str, tuple[str, Any]] = {
     "another method": ("/chat", None),
     "a turn": ("/chat", {"messages": messages()}),
     "a turn with stats": ("/chat", {"messages": messages(), "include_stats": True}),
+    "a word for true": ("/chat", {"messages": messages(), "include_stats": "yes"}),
     "a call": ("/chat", {"messages": messages(ADD), "include_stats": True}),
     "a call of a toolset": (
         "/chat",

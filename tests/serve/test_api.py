@@ -286,7 +286,7 @@ PROBLEMS: dict[str, tuple[dict[str, Any], int, str]] = {
         422,
         "validation",
     ),
-    "a wrong type": ({"json": ask("{}", include_stats="yes")}, 422, "validation"),
+    "a wrong type": ({"json": ask("{}", include_stats="perhaps")}, 422, "validation"),
     "too many messages": ({"json": {"model": "small", "messages": [USER] * 21}}, 422, "validation"),
     "an image elsewhere": (
         {
