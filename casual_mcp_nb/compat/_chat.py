@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, get_args
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, get_args
 
 from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.content import ResultFormat, ToolResult, format_result
@@ -28,7 +28,26 @@ from casual_mcp_nb.servers.server_manager import ServerManager
 if TYPE_CHECKING:
     import mcp
     from casual_llm.messages import AssistantToolCall, ToolResultMessage
-    from fastmcp import Client
+    from fastmcp import Client, FastMCP
+
+
+class CallsTools(Protocol):
+    """A client of one's own: what is asked of it. If it can be entered, it is while connected."""
+
+    async def list_tools(self) -> Sequence[Any]:
+        """List the tools: the MCP SDK's, or objects with their fields."""
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], *, meta: dict[str, Any] | None
+    ) -> Any:
+        """Call a tool. Return a result with `content`, and perhaps `structured_content`."""
+
+
+class ListsTools(Protocol):
+    """A tool cache of one's own: what is asked of it."""
+
+    async def get_tools(self) -> Sequence[Any]:
+        """List the tools: the MCP SDK's, or objects with their fields."""
 
 
 class McpClient:
@@ -37,45 +56,79 @@ class McpClient:
 
     As an async context manager it connects, and ends everything it started with the outermost
     `async with`. The next use starts it again.
+
+    Args:
+        server_manager: The connections.
+        asked: The client of one's own that the servers ask, if there is one.
     """
 
-    def __init__(self, server_manager: ServerManager) -> None:
+    def __init__(self, server_manager: ServerManager, asked: AnyClient | None = None) -> None:
         self.server_manager = server_manager
+        self.asked = asked
         self._entered = 0
 
     @classmethod
-    def of(
-        cls, client: McpClient | ServerManager | Client[Any], server_names: Iterable[str] = ()
-    ) -> McpClient:
-        """Find a client's connections: one of ours, or a FastMCP client, whose server or config is
-        connected again.
+    def of(cls, client: AnyClient, server_names: Iterable[str] = ()) -> McpClient:
+        """Find a client's connections.
+
+        They are those of one of ours. A FastMCP client's server or config is connected again.
+        Anything else with `list_tools` and `call_tool` is asked itself.
         """
         if isinstance(client, McpClient):
             return client
         if isinstance(client, ServerManager):
             return cls(client)
+        names = tuple(server_names)
+        return cls._reconnected(client, names) or cls.asking(client, None, names)
+
+    @classmethod
+    def _reconnected(cls, client: Any, server_names: tuple[str, ...]) -> McpClient | None:
+        """Connect a FastMCP client's server or config again, or return None if that cannot be."""
         fastmcp = sys.modules.get("fastmcp")
-        transport = (
-            client.transport if fastmcp is not None and isinstance(client, fastmcp.Client) else None
-        )
+        if fastmcp is None or not isinstance(client, fastmcp.Client):
+            return None
+        from casual_mcp_nb.compat._own_clients import has_fastmcps_methods
+
+        if not has_fastmcps_methods(client):
+            return None
+        transport = client.transport
         if (server := getattr(transport, "server", None)) is not None:
-            name = next(iter(server_names), None) or server.name
-            return cls(
-                ServerManager(
-                    {}, in_process={name: server}, cache_ttl=_settings(None).tool_cache_ttl
-                )
-            )
+            return cls._in_process({(server_names or (server.name,))[0]: server})
         if (config := getattr(transport, "config", None)) is not None:
             return load_mcp_client(config.model_dump(include={"mcpServers"}, exclude_none=True))
         if (entry := _entry_of(transport)) is not None:
-            return load_mcp_client({"servers": {next(iter(server_names), None) or "server": entry}})
-        raise UsageError(
-            f"A {type(client).__name__} is not a client that can be connected again.",
-            hint=(
-                "Use load_mcp_client(config), or fastmcp.Client with a command, a URL, a config,"
-                " or, as in tests, a FastMCP server of this process."
-            ),
-        )
+            return load_mcp_client({"servers": {(server_names or ("server",))[0]: entry}})
+        return None
+
+    @classmethod
+    def asking(
+        cls, client: AnyClient, tool_cache: ListsTools | None, server_names: Iterable[str]
+    ) -> McpClient:
+        """Ask a client of any kind for each call, and it or a cache of one's own for the tools.
+
+        Raises UsageError if one of them lacks the method for that.
+        """
+        lister, method = (client, "list_tools") if tool_cache is None else (tool_cache, "get_tools")
+        for thing, needed in ((lister, method), (client, "call_tool")):
+            if not callable(getattr(thing, needed, None)):
+                raise UsageError(
+                    f"A {type(thing).__name__} has no method {needed}.",
+                    hint=(
+                        "Use load_mcp_client(config), a fastmcp.Client, or an object with"
+                        " list_tools and call_tool."
+                    ),
+                )
+        from casual_mcp_nb.compat._own_clients import servers_of
+
+        servers = servers_of(client, getattr(lister, method), tuple(server_names))
+        return cls._in_process(servers, client)
+
+    @classmethod
+    def _in_process(
+        cls, servers: Mapping[str, FastMCP[Any]], asked: AnyClient | None = None
+    ) -> McpClient:
+        ttl = _settings(None).tool_cache_ttl
+        return cls(ServerManager({}, in_process=servers, cache_ttl=ttl), asked)
 
     async def __aenter__(self) -> Self:
         self._entered += 1
@@ -114,15 +167,18 @@ class McpClient:
             ServerError: The call failed, or the tool reported a failure.
         """
         await self.server_manager.connect()
-        tool = (await self.server_manager.list_tools()).resolve(name)
-        result = await self.server_manager.call(tool, arguments or {}, meta=meta)
+        if self.asked is not None:
+            from casual_mcp_nb.compat._own_clients import answer_of
+
+            tool_name, server, wire_name = name, "", name
+            result = await answer_of(self.asked, name, dict(arguments or {}), meta)
+        else:
+            tool = (await self.server_manager.list_tools()).resolve(name)
+            tool_name, server, wire_name = str(tool.tool_name), tool.server, tool.wire_name
+            result = await self.server_manager.call(tool, arguments or {}, meta=meta)
         if result.is_error and raise_on_error:
-            text = result_text(result)
-            raise ToolCallError(
-                f"Tool {shown(str(tool.tool_name))}: {text}",
-                server=tool.server,
-                tool=tool.wire_name,
-            )
+            text = f"Tool {shown(tool_name)}: {result_text(result)}"
+            raise ToolCallError(text, server=server, tool=wire_name)
         return result
 
     async def list_resources(self) -> Resources:
@@ -193,13 +249,17 @@ def load_mcp_client(config: Config | str | Path | Mapping[str, Any]) -> McpClien
     )
 
 
+AnyClient: TypeAlias = "McpClient | ServerManager | Client[Any] | CallsTools"
+
+
 class ToolCache:
     """All server tools, listed again when the list has expired.
 
     Each server's list is cached on its own.
 
     Args:
-        client: The result of `load_mcp_client`, or a FastMCP client.
+        client: The result of `load_mcp_client`, a FastMCP client, or an object with `list_tools`
+            and `call_tool`.
         ttl_seconds: How long a list is fresh. 0 or less forever, None for `MCP_TOOL_CACHE_TTL` or
             30 seconds.
 
@@ -207,17 +267,26 @@ class ToolCache:
         client: The connections.
     """
 
-    def __init__(
-        self, client: McpClient | ServerManager | Client[Any], ttl_seconds: float | None = None
-    ) -> None:
+    def __init__(self, client: AnyClient, ttl_seconds: float | None = None) -> None:
         self.client = McpClient.of(client)
         self._primed: tuple[list[Any], float] | None = None
         self._primes = 0
-        if ttl_seconds is None:
-            ttl_seconds = _settings(None).tool_cache_ttl
-        else:
-            self.client.server_manager.set_cache_ttl(ttl_seconds if ttl_seconds > 0 else None)
-        self._seconds = ttl_seconds if ttl_seconds and ttl_seconds > 0 else float("inf")
+        self._ttl = _settings(None).tool_cache_ttl
+        self._has_own_ttl = ttl_seconds is not None
+        if ttl_seconds is not None:
+            self._ttl = ttl_seconds if ttl_seconds > 0 else None
+            self.client.server_manager.set_cache_ttl(self._ttl)
+
+    def naming(self, server_names: Iterable[str]) -> McpClient:
+        """Tell the servers of a client of one's own apart by these names, if there are any. Return
+        the connections.
+        """
+        names = tuple(server_names)
+        if self.client.asked is not None and names:
+            self.client = McpClient.of(self.client.asked, names)
+            if self._has_own_ttl:
+                self.client.server_manager.set_cache_ttl(self._ttl)
+        return self.client
 
     async def get_tools(self, force_refresh: bool = False) -> list[ToolSpec]:
         """List the tools. Connects servers first if needed.
@@ -238,7 +307,8 @@ class ToolCache:
         Args:
             tools: The tools. A chat lists its servers' tools itself when it connects.
         """
-        self._primed = list(tools), time.monotonic() + self._seconds
+        until = float("inf") if self._ttl is None else time.monotonic() + self._ttl
+        self._primed = list(tools), until
         self._primes += 1
 
     async def invalidate(self) -> None:
@@ -308,19 +378,21 @@ class McpToolChat(engine.McpToolChat):
     `from_config` also sets up discovery, toolsets, templates and a config's policies.
 
     Args:
-        mcp_client: The result of `load_mcp_client`, a `ServerManager`, or a FastMCP client.
+        mcp_client: The result of `load_mcp_client`, a `ServerManager`, a FastMCP client, or an
+            object with `list_tools` and `call_tool`.
         system: The system prompt if neither the turn nor the model's template gives one, or None
             for none.
-        tool_cache: A `ToolCache` for the same client, which sets how long tool lists are fresh.
-        server_names: The name for a FastMCP client's only, in-process server. Other servers know
-            theirs.
+        tool_cache: A `ToolCache` for the same client, which sets how long tool lists are fresh, or
+            an object with `get_tools`.
+        server_names: The name for a FastMCP client's only, in-process server, or the servers of an
+            object with `list_tools`, which its tools' names begin with. Other servers know theirs.
         synthetic_tools: Your own synthetic tools, see `add_synthetic_tool`.
         model_factory: The models that `chat` can name, or None for none.
         more: Further arguments, such as `selection`, `tool_sets`, `limits`, `approver` and
             `approval`, see `ChatSetup`.
 
     Attributes:
-        mcp_client: The connections.
+        mcp_client: The connections, or the object with `list_tools`.
         server_names: Their servers' names.
         tool_cache: The list of tools.
         model_factory: The models.
@@ -331,22 +403,21 @@ class McpToolChat(engine.McpToolChat):
 
     def __init__(
         self,
-        mcp_client: McpClient | ServerManager | Client[Any],
+        mcp_client: AnyClient,
         system: str | None = None,
-        tool_cache: ToolCache | None = None,
+        tool_cache: ToolCache | ListsTools | None = None,
         server_names: Iterable[str] | None = None,
         synthetic_tools: Iterable[SyntheticTool] = (),
         model_factory: ModelFactory | None = None,
         **more: Any,
     ) -> None:
-        if tool_cache is not None and not isinstance(tool_cache, ToolCache):
-            raise UsageError(
-                f"A {type(tool_cache).__name__} is not a ToolCache.", hint="Use ToolCache(client)."
-            )
+        names = server_names or ()
         if tool_cache is None:
-            client = McpClient.of(mcp_client, server_names or ())
+            client = McpClient.of(mcp_client, names)
+        elif isinstance(tool_cache, ToolCache):
+            client = tool_cache.naming(names)
         else:
-            client = tool_cache.client
+            client = McpClient.asking(mcp_client, tool_cache, names)
         factory = model_factory or ModelFactory(Config())
         more.setdefault(
             "limits", TurnLimits.of(Config(), Settings.from_environ(read_environment(None)))
@@ -354,7 +425,8 @@ class McpToolChat(engine.McpToolChat):
         # As in casual-mcp: an empty prompt is none, while the engine's None is the default template.
         setup = ChatSetup(system=system or "", synthetic_tools=synthetic_tools, **more)
         super().__init__(client.server_manager, factory, setup)
-        self.mcp_client = client
+        self._connections = client
+        self.mcp_client = client if client.asked is None else client.asked
         self.model_factory = factory
         if tool_cache is not None:
             self.__dict__["tool_cache"] = tool_cache
@@ -364,12 +436,12 @@ class McpToolChat(engine.McpToolChat):
         return cls(server_manager, model_factory=models, **vars(setup))
 
     async def __aenter__(self) -> Self:
-        await self.mcp_client.__aenter__()
+        await self._connections.__aenter__()
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self.tools.close()
-        await self.mcp_client.__aexit__(*exc_info)
+        await self._connections.__aexit__(*exc_info)
         await self.state.large_results.close(for_good=False)
         await self.models.close()
 
@@ -393,7 +465,7 @@ class McpToolChat(engine.McpToolChat):
             text = f"Error: Malformed arguments for tool '{name}'."
         else:
             try:
-                result = await self.mcp_client.call_tool(
+                result = await self._connections.call_tool(
                     name, arguments, meta=meta, raise_on_error=False
                 )
                 text = format_tool_call_result(
@@ -406,7 +478,7 @@ class McpToolChat(engine.McpToolChat):
     @cached_property
     def tool_cache(self) -> ToolCache:
         """The list of tools."""
-        return ToolCache(self.mcp_client)
+        return ToolCache(self._connections)
 
     @property
     def server_names(self) -> set[str]:

@@ -135,7 +135,7 @@ def tool_from_mcp(mcp_tool: ToolSpec | mcp.Tool) -> Tool:
     if isinstance(mcp_tool, ToolSpec):
         definition = mcp_tool.definition
     else:
-        definition = convert.tool_from_mcp(_of_sdk(mcp_tool), "").definition | {
+        definition = convert.tool_from_mcp(sdk_tool(mcp_tool), "").definition | {
             "name": mcp_tool.name
         }
     return Tool.from_input_schema(
@@ -169,10 +169,10 @@ def specs(tools: Iterable[ToolSpec | mcp.Tool], server_of: Callable[[str], str])
 
 
 def _spec(tool: mcp.Tool, server: str) -> ToolSpec:
-    return convert.tool_from_mcp(_of_sdk(tool, _own_name(tool.name, server)), server)
+    return convert.tool_from_mcp(sdk_tool(tool, _own_name(tool.name, server)), server)
 
 
-def _of_sdk(tool: Any, name: str | None = None) -> mcp.Tool:
+def sdk_tool(tool: Any, name: str | None = None) -> mcp.Tool:
     """Convert a tool to the SDK's form: even one that only has its fields, under their names from
     before its version 2.
     """

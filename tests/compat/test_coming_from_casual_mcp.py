@@ -11,9 +11,11 @@ import pydoc
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
+import mcp_types
 import pytest
 from casual_llm import (
     AssistantMessage,
@@ -195,13 +197,131 @@ async def test_an_exact_search_on_the_wrong_server_loads_nothing_and_names_the_r
     assert "Found" not in result.content
 
 
-@pytest.mark.defect("L6")
-def test_a_stand_in_for_a_client_or_a_cache_is_refused_with_what_to_use(config: Config) -> None:
-    with pytest.raises(UsageError) as of_client:
-        McpToolChat(AsyncMock())
-    with pytest.raises(UsageError, match="ToolCache"):
-        McpToolChat(load_mcp_client(config), tool_cache=AsyncMock())
-    assert of_client.value.hint
+class Lamps:
+    """A client of one's own: it has casual-mcp's two methods, and can be entered."""
+
+    def __init__(self) -> None:
+        self.called: list[tuple[str, dict[str, Any], Any]] = []
+        self.entered = 0
+
+    async def __aenter__(self) -> Lamps:
+        self.entered += 1
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self.entered -= 1
+
+    async def list_tools(self) -> list[Any]:
+        on = {"type": "object", "properties": {"on": {"type": "boolean"}}}
+        return [
+            mcp_types.Tool(name="desk_lamp", description="Switch the lamp.", input_schema=on),
+            SimpleNamespace(name="shelf_sort", description=None),
+        ]
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], *, meta: dict[str, Any] | None = None
+    ) -> Any:
+        self.called.append((name, arguments, meta))
+        if name == "shelf_sort":
+            raise RuntimeError("the shelf is full")
+        text = SimpleNamespace(type="text", text="on")
+        image = SimpleNamespace(type="image", mimeType="image/png")
+        return SimpleNamespace(content=[text, image], structuredContent={"on": True})
+
+
+async def test_a_client_of_ones_own_is_asked_and_its_tools_belong_to_the_named_servers() -> None:
+    client = Lamps()
+    model = scripted_model(
+        calls(call("desk_lamp", on=True), call("shelf__sort"), call("desk_nothing")), "Done."
+    )
+    chat = McpToolChat(client, tool_cache=ToolCache(client), server_names={"desk", "shelf"})
+    async with chat:
+        assert client.entered
+        answered = await chat.chat("Light!", model=model, meta={"user": "u-1"})
+        only_desk = ToolSetConfig(servers={"desk": True})
+        await chat.chat("Again!", only_desk, model=(second := scripted_model("Done.")))
+        assert {tool.wire_name for tool in await chat.tool_cache.get_tools()} == {
+            "desk__lamp",
+            "shelf__sort",
+        }
+    assert not client.entered
+    assert chat.mcp_client is client
+    assert chat.server_names == {"desk", "shelf"}
+    results = [str(message.content) for message in answered if message.role == "tool"]
+    assert results[0].startswith("on\n[image: image/png]")
+    assert '{"on": true}' in results[0]
+    assert "the shelf is full" in results[1]
+    assert client.called == [
+        ("desk_lamp", {"on": True}, {"user": "u-1"}),
+        ("shelf_sort", {}, {"user": "u-1"}),
+    ]
+    assert [tool["name"] for tool in second.client.requests[0].tools] == ["desk__lamp"]
+
+
+async def test_a_cache_of_ones_own_lists_and_a_fastmcp_client_with_its_own_calls_is_asked() -> None:
+    server = FastMCP("desk")
+
+    @server.tool
+    def lamp(on: bool) -> str:
+        """Switch the lamp."""
+        return "on" if on else "off"
+
+    @server.tool
+    def hidden() -> str:
+        """Is not in the cache."""
+        return "seen"
+
+    class Counting(Client[Any]):
+        calls = 0
+
+        async def call_tool(self, *args: Any, **more: Any) -> Any:
+            Counting.calls += 1
+            return await super().call_tool(*args, **more)
+
+    class Cache:
+        async def get_tools(self) -> list[Any]:
+            async with Client(server) as client:
+                return [tool for tool in await client.list_tools() if tool.name == "lamp"]
+
+    model = scripted_model(call("lamp", on=True), "Done.")
+    async with McpToolChat(Counting(server), tool_cache=Cache(), server_names={"desk"}) as chat:
+        answered = await chat.chat("Light!", model=model)
+    assert [message.content for message in answered if message.role == "tool"] == ["on"]
+    assert Counting.calls == 1
+    assert [tool["name"] for tool in model.client.requests[0].tools] == ["desk__lamp"]
+
+
+async def test_mocks_of_a_client_a_cache_and_a_model_are_taken() -> None:
+    client, cache, model = AsyncMock(), Mock(), AsyncMock(spec=Model)
+    cache.get_tools = AsyncMock(return_value=[])
+    client.call_tool = AsyncMock(
+        return_value=SimpleNamespace(content=[SimpleNamespace(type="text", text="3")])
+    )
+    model.chat = AsyncMock(return_value=AssistantMessage(content="Hello."))
+    model.get_usage = Mock(return_value=None)
+    async with McpToolChat(client, "Be brief.", cache) as chat:
+        answered = await chat.chat([UserMessage(content="Hi")], model=model)
+        result = await chat.execute(
+            AssistantToolCall(
+                id="c-1", function=AssistantToolCallFunction(name="math_add", arguments='{"a": 1}')
+            )
+        )
+    assert [message.content for message in answered] == ["Hello."]
+    assert [message.role for message in model.chat.call_args[1]["messages"]] == ["system", "user"]
+    assert result.content == "3"
+    client.call_tool.assert_called_once_with("math_add", {"a": 1}, meta=None)
+
+
+def test_an_object_without_the_methods_is_refused_with_the_one_that_it_lacks(
+    config: Config,
+) -> None:
+    with pytest.raises(UsageError, match="list_tools"):
+        McpToolChat(object())  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="get_tools"):
+        McpToolChat(load_mcp_client(config), tool_cache=object())  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="call_tool") as lacks:
+        McpToolChat(SimpleNamespace(list_tools=print))  # type: ignore[arg-type]
+    assert lacks.value.hint
 
 
 async def test_custom_toolsets_are_taken_and_checked(config: Config) -> None:
@@ -505,7 +625,7 @@ async def test_primed_tools_are_returned_until_they_are_invalidated(config: Conf
     await client.close()
 
 
-def test_a_client_from_a_config_is_reconnected_and_others_are_refused() -> None:
+def test_a_client_from_a_config_is_reconnected() -> None:
     client = Client(
         {
             "here": {"command": "python", "args": ["server.py"]},
@@ -513,12 +633,6 @@ def test_a_client_from_a_config_is_reconnected_and_others_are_refused() -> None:
         }
     )
     assert set(McpToolChat(client).server_names) == {"here", "there"}
-    with pytest.raises(UsageError):
-        McpToolChat(object())  # type: ignore[arg-type]
-    with pytest.raises(UsageError):
-        McpToolChat(AsyncMock())
-    with pytest.raises(UsageError):
-        McpToolChat(client, tool_cache=AsyncMock())
 
 
 def test_configs_can_be_built_from_the_classes() -> None:
