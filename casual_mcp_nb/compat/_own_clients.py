@@ -43,10 +43,10 @@ def servers_of(
     Args:
         client: The client. It is entered, if that is possible, while a server is connected.
         list_tools: Lists all of its tools.
-        server_names: Its servers, which its tools' names begin with. The first one also has those
-            that begin with none.
+        server_names: Its servers, which its tools' names begin with. The first one by alphabet
+            also has the tools that begin with none.
     """
-    names = tuple(server_names) or (DEFAULT_SERVER,)
+    names = tuple(sorted(server_names)) or (DEFAULT_SERVER,)
     return {name: _server(name, names, client, list_tools) for name in names}
 
 
@@ -90,6 +90,7 @@ class _Asked(Middleware):
                 tools.append(_tool(listed, own_name))
             except ValueError as error:
                 warn_left_out(server, name, str(error))
+                continue
             self._listed_names[own_name] = name
         return tools
 
