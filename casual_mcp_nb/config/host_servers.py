@@ -114,15 +114,22 @@ def exclude(server: dict[str, Any], tools: Iterable[str]) -> None:
         server["exclude_tools"] = list(dict.fromkeys(excluded))
 
 
+_OFF = ("excludeMCPServers", "disabledMcpServers", "disabledMcpjsonServers")
+SWITCH_KEYS = frozenset({"agent", "allowMCPServers", "permission", "permissions", "tools", *_OFF})
+"""The keys that `switches_of` reads, besides `mcp`."""
+
+
 def switches_of(data: Mapping[str, Any]) -> Switches:
     """Collect the servers and tools that a file in its host's format disables."""
-    switches = Switches()
     mcp = object_in(data, "mcp")
+    # No key can be read without being declared.
+    data = {key: value for key, value in data.items() if key in SWITCH_KEYS}
+    switches = Switches()
     for names in (mcp.get("allowed"), data.get("allowMCPServers")):
         if isinstance(names, list):
             switches.only = {str(name) for name in names}
     switches.off.update(map(str, list_in(mcp, "excluded")))
-    for key in ("excludeMCPServers", "disabledMcpServers", "disabledMcpjsonServers"):
+    for key in _OFF:
         switches.off.update(map(str, list_in(data, key)))
     rules = [str(rule) for rule in list_in(object_in(data, "permissions"), "deny")]
     switches.denied += [rule for rule in rules if rule.startswith("mcp_")]

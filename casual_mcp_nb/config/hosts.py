@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,14 @@ from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.limits import is_too_deep
 from casual_mcp_nb.config.document import ConfigProblem, KeyPath, dotted, list_in, object_in
 from casual_mcp_nb.config.environment import Input
-from casual_mcp_nb.config.host_servers import AdaptedConfig, adapt_server, servers_in, switches_of
+from casual_mcp_nb.config.host_servers import (
+    SWITCH_KEYS,
+    AdaptedConfig,
+    Switches,
+    adapt_server,
+    servers_in,
+    switches_of,
+)
 from casual_mcp_nb.config.host_table import host_of
 from casual_mcp_nb.config.legacy import is_legacy
 from casual_mcp_nb.config.registry_entry import FoundServer, servers_of
@@ -34,24 +42,35 @@ _OF_SETTINGS = frozenset({"servers", "mcpServers", "inputs", "allowed", "exclude
 _FILE_KEYS = frozenset({"$schema", "namespace_tools"})
 """Keys of a file that have nothing to do with its servers."""
 _OUR_SECTIONS = frozenset({"clients", "models", "tool_sets", "tool_discovery"})
-_APPLIED = frozenset(
-    {
-        "agent",
-        "allowMCPServers",
-        "disabledMcpServers",
-        "disabledMcpjsonServers",
-        "excludeMCPServers",
-        "permission",
-        "permissions",
-        "projects",
-        "tools",
-    }
-)
-"""Keys that `switches_of` and `_project_in` read."""
+_APPLIED = SWITCH_KEYS | {"projects"}
+"""Keys that only hosts have, and that are used nevertheless."""
 _MAY_BE_MEANT = re.compile(r"mcp|server|tool", re.IGNORECASE)
 
 Section = tuple[KeyPath, Any]
 """A section with servers, with its key path in the file."""
+
+
+@dataclass
+class _HostFile:
+    """What a file says, before any of it is converted.
+
+    Args:
+        switches: What it disables outside the servers' entries.
+        inputs: The values for which the person is prompted.
+        sections: Its sections with servers.
+        of_host: Whether it is in another host's format.
+        ours: What has our format already.
+        notes: What the person should know about the rest.
+        problems: What cannot be used.
+    """
+
+    switches: Switches
+    inputs: list[Input]
+    sections: list[Section] = field(default_factory=list)
+    of_host: bool = True
+    ours: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    problems: list[ConfigProblem] = field(default_factory=list)
 
 
 def has_our_sections(data: Mapping[str, Any]) -> bool:
@@ -96,51 +115,27 @@ def adapt(source: Mapping[str, Any], file: Path | None = None, *, folder: Path) 
         return AdaptedConfig(
             {}, problems=[ConfigProblem((), f"nested more than {MAX_DEPTH} levels deep")]
         )
-    adapted = AdaptedConfig(_copied(source))
-    data = adapted.data
+    data = _copied(source)
+    problems: list[ConfigProblem] = []
     if is_legacy(data):
-        _report_legacy(adapted, file)
+        problems.append(_legacy_problem(file))
         del data["models"]
-
-    # What there is, as the host wrote it.
-    is_ours = has_our_sections(data)
-    of_known_host = _is_named_as_hosts(file) and not is_ours
-    here = str(folder)
-    project = _project_in(data, here)
-    elsewhere = {name: each for name, each in _servers_by_project(data).items() if name != here}
-    switches = switches_of(data)
-    adapted.inputs += _inputs_in(data)
-    if elsewhere:
-        adapted.notes.append(
-            f"{_servers_of_projects(elsewhere)} Start in a project's folder to use its servers."
-        )
-    ways = _ways_of_registry(data)
-    if ways is not None:
-        sections = [_registered(adapted, ways, data.get("status"))]
-        data.clear()
-    else:
-        sections = _sections_in(data)
-        adapted.notes += _ignored_settings(object_in(data, "mcp"))
-    if project is not None:
-        sections = _preceded(sections, ("projects", here, "mcpServers"), project.get("mcpServers"))
-        switches.off.update(map(str, list_in(project, "disabledMcpServers")))
-    adapted.of_host = bool(of_known_host or sections or (elsewhere and not is_ours))
-
-    # Only that is left, in our own format.
-    _remove(data, sections)
-    _ignore_file_keys(adapted, of_known_host)
-    if not sections and isinstance(data.get("servers"), list):
-        sections = [(("servers",), data.pop("servers"))]
-    _merge(adapted, sections)
-    if data.get("tool_discovery", ...) is None:
-        del data["tool_discovery"]
-    for name, server in servers_in(data):
+    read = _read(data, file, str(folder))
+    adapted = AdaptedConfig(
+        read.ours,
+        inputs=read.inputs,
+        of_host=read.of_host,
+        notes=read.notes,
+        problems=problems + read.problems,
+    )
+    _merge(adapted, read.sections)
+    for name, server in servers_in(adapted.data):
         adapt_server(adapted, name, server)
-        switches.apply(name, server)
+        read.switches.apply(name, server)
     return adapted
 
 
-def _report_legacy(adapted: AdaptedConfig, file: Path | None) -> None:
+def _legacy_problem(file: Path | None) -> ConfigProblem:
     named = "FILE"
     if file:
         named = shlex.quote(str(file))
@@ -148,7 +143,66 @@ def _report_legacy(adapted: AdaptedConfig, file: Path | None) -> None:
         "each must name a client. casual-mcp before 1.0 had the provider here. To convert the file:"
         f" casual-mcp-nb migrate-config {named}"
     )
-    adapted.problem(("models",), text)
+    return ConfigProblem(("models",), text)
+
+
+def _read(data: Mapping[str, Any], file: Path | None, here: str) -> _HostFile:
+    """Read a file as its host wrote it. `here` is the folder of the project in use."""
+    read = _HostFile(switches_of(data), _inputs_in(data))
+    is_ours = has_our_sections(data)
+    of_known_host = _is_named_as_hosts(file) and not is_ours
+    elsewhere = {name: each for name, each in _servers_by_project(data).items() if name != here}
+    if elsewhere:
+        read.notes.append(
+            f"{_servers_of_projects(elsewhere)} Start in a project's folder to use its servers."
+        )
+    ways = _ways_of_registry(data)
+    if ways is not None:
+        _read_registered(read, ways, data.get("status"))
+    else:
+        read.sections = _sections_in(data)
+        read.notes += _ignored_settings(object_in(data, "mcp"))
+    project = _project_in(data, here)
+    if project is not None:
+        path = ("projects", here, "mcpServers")
+        read.sections = _preceded(read.sections, path, project.get("mcpServers"))
+        read.switches.off.update(map(str, list_in(project, "disabledMcpServers")))
+    read.of_host = bool(of_known_host or read.sections or (elsewhere and not is_ours))
+    if not read.sections and isinstance(data.get("servers"), list):
+        read.sections = [(("servers",), data["servers"])]
+    if ways is None:
+        # Otherwise, everything in the file describes that server.
+        ignored = _read_rest(read, data)
+        suggested = () if of_known_host else Config.model_fields.keys()
+        read.notes += _ignored_keys(ignored, suggested, every=is_ours)
+    return read
+
+
+def _read_rest(read: _HostFile, data: Mapping[str, Any]) -> list[str]:
+    """Keep what is in no section and ours. List the keys of other programs: in a host's own file,
+    these are all others.
+    """
+    taken = {"inputs"}
+    if isinstance(data.get("mcp"), dict):
+        taken.add("mcp")
+    for path, section in read.sections:
+        taken.update(section if not path else [str(path[0])])
+    ignored: list[str] = []
+    for key, value in data.items():
+        if key in taken:
+            continue
+        if key in _FILE_KEYS or (read.of_host and key not in Config.model_fields):
+            ignored.append(key)
+        elif not _is_of_another_kind(key, value, read.of_host):
+            read.ours[key] = value
+    return ignored
+
+
+def _is_of_another_kind(key: str, value: Any, of_host: bool) -> bool:
+    """Check whether a key only looks like ours: some hosts have a list of models."""
+    if key == "tool_discovery" and value is None:
+        return True
+    return of_host and key in _OUR_SECTIONS and not isinstance(value, Mapping)
 
 
 def _copied(value: Any) -> Any:
@@ -176,28 +230,29 @@ def _ways_of_registry(data: Mapping[str, Any]) -> list[FoundServer] | None:
     return list(servers_of(data, "", None, local=True))
 
 
-def _registered(adapted: AdaptedConfig, ways: Sequence[FoundServer], status: Any) -> Section:
+def _read_registered(read: _HostFile, ways: Sequence[FoundServer], status: Any) -> None:
     """Choose the first usable way to reach a server of a `server.json`."""
-    path: KeyPath = ("mcpServers",)
     usable = [way for way in ways if not way.problem]
     if not usable:
         reasons = "; ".join(dict.fromkeys(way.problem for way in ways)) or "it lists none"
-        adapted.problem((), f"none of its packages or remotes can be used here: {reasons}")
-        return path, {}
+        text = f"none of its packages or remotes can be used here: {reasons}"
+        read.problems.append(ConfigProblem((), text))
+        read.sections = [(("mcpServers",), {})]
+        return
     server = usable[0]
-    adapted.inputs += server.inputs
-    adapted.notes += server.notes
+    read.sections = [(("mcpServers",), {server.short_name: dict(server.entry)})]
+    read.inputs += server.inputs
+    read.notes += server.notes
     if server.optional:
-        adapted.notes.append(
+        read.notes.append(
             f"{server.short_name}: {', '.join(server.optional)} optional and not set."
         )
     if len(ways) > 1:
-        adapted.notes.append(
+        read.notes.append(
             f"{server.short_name} can be reached in {len(ways)} ways. The first usable one is used."
         )
     if status == "deprecated":
-        adapted.notes.append(f"{server.short_name} is deprecated.")
-    return path, {server.short_name: dict(server.entry)}
+        read.notes.append(f"{server.short_name} is deprecated.")
 
 
 def _servers_by_project(data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -286,20 +341,6 @@ def _ignored_settings(mcp: Mapping[str, Any]) -> list[str]:
     return [f"mcp: {', '.join(dotted((name,)) for name in ignored)} ignored."]
 
 
-def _remove(data: dict[str, Any], sections: Sequence[Section]) -> None:
-    """Remove the sections, and what else of `mcp` and `inputs` was read."""
-    data.pop("inputs", None)
-    if isinstance(data.get("mcp"), dict):
-        del data["mcp"]
-    for path, section in sections:
-        if not path:
-            for name in section:
-                del data[name]
-        elif path[0] != "projects":
-            # `projects` is dropped with the other keys of its host.
-            data.pop(str(path[0]), None)
-
-
 def _is_of_goose(extensions: Mapping[str, Any]) -> bool:
     entries = [entry for entry in extensions.values() if isinstance(entry, dict)]
     return any({"cmd", "uri", "type"} & entry.keys() for entry in entries)
@@ -316,34 +357,24 @@ def _is_all_servers(data: Mapping[str, Any]) -> bool:
     )
 
 
-def _ignore_file_keys(adapted: AdaptedConfig, of_known_host: bool) -> None:
-    """Drop keys that belong to other programs. In a host's own file, that means every unknown key.
+def _ignored_keys(ignored: Sequence[str], keys: Iterable[str], every: bool) -> list[str]:
+    """Name the keys that are ignored, with what of these keys may have been meant.
 
-    A host has hundreds of settings that have nothing to do with servers. Only those are noted that
-    could have.
+    A host has hundreds of settings that have nothing to do with servers. Unless `every` key is to
+    be named, only those are that could have.
     """
-    data, keys = adapted.data, Config.model_fields.keys()
-    if adapted.of_host:
-        for section in _OUR_SECTIONS & data.keys():
-            if not isinstance(data[section], Mapping):
-                del data[section]
-    ignored = [key for key in data if key in _FILE_KEYS or (adapted.of_host and key not in keys)]
-    for key in ignored:
-        del data[key]
-    every = has_our_sections(data)
-    meant = [
-        key
+    words = [
+        _word(key, keys)
         for key in ignored
         if key != "$schema" and key not in _APPLIED and (every or _MAY_BE_MEANT.search(key))
     ]
-    suggested = () if of_known_host else keys
-    words = [_word(key, suggested) for key in meant]
-    if words:
-        more = ""
-        if len(words) > _MAX_IN_A_NOTE:
-            more = f" and {len(words) - _MAX_IN_A_NOTE} more"
-        are = "is" if len(words) == 1 else "are"
-        adapted.notes.append(f"{', '.join(words[:_MAX_IN_A_NOTE])}{more} {are} ignored.")
+    if not words:
+        return []
+    more = ""
+    if len(words) > _MAX_IN_A_NOTE:
+        more = f" and {len(words) - _MAX_IN_A_NOTE} more"
+    are = "is" if len(words) == 1 else "are"
+    return [f"{', '.join(words[:_MAX_IN_A_NOTE])}{more} {are} ignored."]
 
 
 def _word(key: str, keys: Iterable[str]) -> str:
