@@ -119,6 +119,17 @@ class ToolAnnotations:
         return tuple(word for word, holds in claims.items() if holds)
 
 
+class Definition(dict[str, Any]):
+    """A tool's definition as it is sent to models.
+
+    Attributes:
+        read_only: The server's claim, which is not sent: the offline planner guesses, and must not
+            guess a tool that writes.
+    """
+
+    read_only: bool | None = None
+
+
 _sorted = json.JSONEncoder(sort_keys=True, default=str).encode
 _CLAIMS = tuple(field.name for field in fields(ToolAnnotations))
 
@@ -197,7 +208,7 @@ class ToolSpec(Displayable):
         return frozenset(names)
 
     @property
-    def definition(self) -> dict[str, Any]:
+    def definition(self) -> Definition:
         """The definition sent to a model: `name` (the wire name), `description` and `parameters` (a
         JSON schema).
 
@@ -211,7 +222,7 @@ class ToolSpec(Displayable):
         return self._defined[1]
 
     @cached_property
-    def _defined(self) -> tuple[dict[str, Any], tuple[str, ...], int]:
+    def _defined(self) -> tuple[Definition, tuple[str, ...], int]:
         parameters, cuts = limited_parameters(self.input_schema)
         text = self.description or self.name
         # The search tool's description contains the manifest, which has its own limit.
@@ -228,7 +239,9 @@ class ToolSpec(Displayable):
             definition, written = strict_json(
                 {**definition, "parameters": {"type": "object", "properties": {}}}
             )
-        return definition, tuple(cuts), text_tokens(written)
+        defined = Definition(definition)
+        defined.read_only = self.annotations.read_only if self.annotations else None
+        return defined, tuple(cuts), text_tokens(written)
 
     @property
     def tokens(self) -> int:

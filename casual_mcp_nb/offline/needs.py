@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import re
-from calendar import month_name
+from calendar import day_name, month_name
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from itertools import islice, pairwise
@@ -20,7 +19,7 @@ from casual_mcp_nb.discovery.text import terms
 MAX_MENTIONS = 200
 NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\d)|\d{1,200}(?:\.\d+)?(?:[eE][+-]?\d{1,2})?)"
 QUOTED = re.compile(
-    r"\"([^\"]{1,2000})\"|“([^”]{1,2000})”|`([^`]{1,2000})`|(?<![\w])['\u2018]((?:[^'\u2019\n]|['\u2019](?=\w)){1,500})['\u2019](?!\w)"
+    r"(\"[^\"]{1,2000}\"|“[^”]{1,2000}”|`[^`]{1,2000}`|(?<![\w])['\u2018](?:[^'\u2019\n]|['\u2019](?=\w)){1,500}['\u2019](?!\w))"
 )
 _NUMBER = re.compile(rf"(?<![\w.])-?{NUMBER}(?![\w:])")
 _UNIT_WORDS = (
@@ -37,11 +36,10 @@ _UNIT_WORDS = (
     r"|[KMGT]i?B|kB|[MG]bit|°[CF]|hrs?|min|sec|ms|ha)(?![\w/])"
 )
 _SHORT_UNIT = r"(?:[mglshCFKt]|in(?=\s+(?:to|in|into|as)\b))(?![\w/'\u2019])"
-_QUANTITY = re.compile(
-    rf"(?<![\w.])(-?{NUMBER}|an?|one)\s*(?:degrees?\s+)?({_UNIT_WORDS}|(?<=\d)\s*{_SHORT_UNIT})",
-    re.I,
+_UNIT = re.compile(
+    rf"(?:(?<![\w.])|(?<=\d)){_UNIT_WORDS}|(?:(?<=\d)|(?<=\d )|(?<=\bto )){_SHORT_UNIT}", re.I
 )
-_UNIT = re.compile(rf"(?<![\w.])(?:{_UNIT_WORDS}|(?<=\bto ){_SHORT_UNIT})", re.I)
+_UNIT_AFTER = re.compile(rf"\s*(?:degrees?\s+)?({_UNIT_WORDS}|{_SHORT_UNIT})", re.I)
 _BASES = {"binary": 2, "octal": 8, "decimal": 10, "hexadecimal": 16, "hex": 16}
 _BASE = re.compile(
     rf"(?:(?<=\bto )|(?<=\binto )|(?<=\bin )|(?<=\bfrom ))(?:{'|'.join(_BASES)})\b", re.I
@@ -57,7 +55,8 @@ _BASE64 = re.compile(
     r"(?<![\w+/=])(?=[a-z+/]*[A-Z\d])(?:[A-Za-z\d+/]{4})+(?:[A-Za-z\d+/]{2}==|[A-Za-z\d+/]{3}=)(?![\w=])"
 )
 _MONTHS = tuple(month_name)[1:]
-_WHOLE_MONTH = re.compile(rf"\b(?:{'|'.join(_MONTHS)})\b")
+_MONTH_ALONE = re.compile(rf"(?<!^)\b(?:{'|'.join(_MONTHS)})\b")
+_WEEKDAY = re.compile(rf"\b(?:{'|'.join(day_name)})(?=s?\b)")
 _MONTH = rf"(?:{'|'.join([*_MONTHS, 'Sept', *(month[:3] for month in _MONTHS)])})\b\.?"
 _DATE = re.compile(
     r"\b\d{4}-\d\d-\d\d(?:[T"
@@ -67,7 +66,7 @@ _DATE = re.compile(
     re.I,
 )
 _TIME = re.compile(
-    r"\b(\d{1,2})(?=:\d\d|\s*[ap]\.?m\b)(?::(\d\d))?(:\d\d)?(?:\s*([ap])\.?m\b\.?)?|\b(noon|midnight)\b",
+    r"\b\d{1,2}(?=:\d\d|\s*[ap]\.?m\b)(?::\d\d){0,2}(?:\s*[ap]\.?m\b\.?)?|\b(?:noon|midnight)\b",
     re.I,
 )
 _GLOB = re.compile(r"(?<!\S)[\w./-]*\*[\w./*-]*\.\w+|(?<!\S)\*?\.[a-z]\w{0,4}(?!\w)", re.I)
@@ -87,14 +86,13 @@ _TOKEN = rf"(?:{NUMBER}(?![A-Za-z:])|{_FUNCTION}|pi\b|\*\*|//|[-+*/%(),\[\]])"
 _TOKENS = re.compile(_TOKEN, re.I)
 _RUN = re.compile(rf"(?<![\w.])(?:{_TOKEN}\s*){{2,100}}", re.I)
 _MAX_TRIES = 300
-_MARKER = re.compile(r"([^\W\d_]+)\s+(?:the\s+)?[\"'“(]?$")
+_MARKER = re.compile(r"([^\W\d_]+\s|\d\s*)\s*(?:the\s+)?(?:degrees?\s+)?[\"'“(]?$")
 _NEAR = 40
 
 
-@dataclass(frozen=True)
-class Mention:
+class Mention(NamedTuple):
     """A value in a request: its kind (a key in the table of finders below), its position, the word
-    before it, and its unit.
+    before it (or the digit, for a unit), and a number's unit.
     """
 
     kind: str
@@ -115,13 +113,15 @@ def find_mentions(text: str) -> list[Mention]:
                 continue
             taken[start:end] = b"\1" * (end - start)
             before = _MARKER.search(text[max(0, start - _NEAR) : start])
-            marker = before[1].casefold() if before else ""
-            value, unit = value if kind == "quantity" else (value, "")
-            mentions.append(Mention(kind, value, start, end, marker, unit))
-    kinds = [mention.kind for mention in mentions]
-    converts = kinds.count("unit") > 1 or "quantity" in kinds or "convert" in text.casefold()
-    if "date" in kinds or not converts:
-        mentions = [mention for mention in mentions if mention.kind != "unit"]
+            marker = before[1].strip().casefold() if before else ""
+            after = _UNIT_AFTER.match(text, end) if kind == "number" else None
+            mentions.append(Mention(kind, value, start, end, marker, after[1] if after else ""))
+    units = [one for one in mentions if one.kind == "unit"]
+    converts = any(one.marker.isdigit() for one in units) or "convert" in text.casefold()
+    is_dated = any(one.kind == "date" for one in mentions)
+    if is_dated or not (converts or len(units) > 1):
+        left = [] if is_dated else [one for one in units if one.marker == "in"]
+        mentions = [one for one in mentions if one.kind != "unit" or one in left]
     return sorted(mentions, key=attrgetter("start"))
 
 
@@ -192,51 +192,33 @@ def _json(text: str) -> Found:
 
 def _iso_date(text: str) -> str | None:
     """Convert a date to ISO 8601. Without a year, it is the next such day."""
+    from dateutil.parser import parse
+
     if re.match(r"\d{4}-", text):
         return text.replace(" ", "T")
-    day, month, *year = re.findall(r"\d+|[A-Za-z]{3,}", text)
-    if day.isalpha():
-        day, month = month, day
-    names = [name[:3] for name in _MONTHS]
     today = date.today()
     try:
-        number_of_month = names.index(month[:3].title()) + 1 if month.isalpha() else int(month)
-        if year:
-            return date(int(year[0]), number_of_month, int(day)).isoformat()
-        written = date(today.year, number_of_month, int(day))
-        if written < today:
+        written = parse(text.replace(" of ", " "), dayfirst=True).date()
+        if not re.search(r"\d{4}", text) and written < today:
             written = written.replace(year=today.year + 1)
-        return written.isoformat()
     except ValueError:
         return None
+    return written.isoformat()
 
 
-def _time(match: re.Match[str]) -> str | None:
-    hour, minute, second, half, word = match.groups()
-    if word:
-        if word.casefold() == "noon":
-            return "12:00"
-        return "00:00"
-    value = int(hour)
-    if half:
-        value = value % 12 + 12 * (half in "pP")
-    if value < 24:
-        return f"{value:02}:{minute or '00'}{second or ''}"
-    return None
+def _time(text: str) -> str | None:
+    from dateutil.parser import parse
+
+    words = {"noon": "12:00", "midnight": "00:00"}
+    try:
+        moment = parse(words.get(text.casefold(), text))
+    except ValueError:
+        return None
+    return f"{moment:%H:%M:%S}".removesuffix(":00") if text.count(":") < 2 else f"{moment:%H:%M:%S}"
 
 
-def _quantities(text: str) -> Found:
-    """Yield quantities, and month names as numbers."""
-    for match in _QUANTITY.finditer(text):
-        amount = 1 if match[1].casefold() in ("a", "an", "one") else number(match[1])
-        yield match.start(), match.end(), (amount, match[2].strip())
-    for match in _WHOLE_MONTH.finditer(text):
-        yield match.start(), match.end(), (_MONTHS.index(match[0]) + 1, "month")
-
-
-def _times(text: str) -> Found:
-    for match in _TIME.finditer(text):
-        yield match.start(), match.end(), _time(match)
+def _month(name: str) -> int:
+    return _MONTHS.index(name) + 1
 
 
 def _path(text: str) -> str | None:
@@ -252,6 +234,10 @@ def _place_pattern() -> re.Pattern[str]:
     names = "|".join(map(re.escape, sorted(places, key=len, reverse=True)))
     after = "".join(rf"|(?<=\b{word} )" for word in ("in", "from", "to", "for", "at", "and", "of"))
     return re.compile(rf"(?<![\w/])(?:(?=[A-Z]){after})(?i:{names})(?!\w)")
+
+
+def _inside(quotation: str) -> str:
+    return quotation[1:-1]
 
 
 def _sql(text: str) -> str:
@@ -274,26 +260,25 @@ def _base(name: str) -> int:
 # The order decides which kind a span gets.
 _FINDERS: dict[str, Callable[[str], Found]] = {
     "json": _json,
-    "quoted": _matches(QUOTED),
+    "quoted": _matches(QUOTED, _inside),
     "encoded": _matches(_BASE64),
     "url": _matches(_URL),
     "email": _matches(_EMAIL),
     "sql": _matches(_SQL, _sql),
     "date": _matches(_DATE, _iso_date),
-    "time": _times,
+    "time": _matches(_TIME, _time),
     "glob": _matches(_GLOB, _glob),
     "path": _matches(_PATH, _path),
     "zone": _zones,
     "expression": find_expressions,
-    "quantity": _quantities,
+    "month": _matches(_MONTH_ALONE, _month),
+    "weekday": _matches(_WEEKDAY),
     "unit": _matches(_UNIT),
     "base": _matches(_BASE, _base),
     "number": _matches(_NUMBER, number),
 }
 
 
-_FIRST_STAND_IN = 0xE000
-_STAND_IN = r"([\ue000-\uf8ff])"
 # Not `one`, which is usually not a number: `which one`.
 _NUMBER_WORDS = """
 two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen
@@ -339,6 +324,7 @@ def _week(match: re.Match[str]) -> str:
 
 _PHRASES: dict[str, str | Callable[[re.Match[str]], str]] = {
     rf"\b(?:{'|'.join(_NUMBERS)})\b": _in_digits,
+    rf"\b(in|is|of|convert) (?:an?|one)(?= {_UNIT_WORDS})": r"\1 1",
     _QUADRATIC: _quadratic,
     # Calculations.
     rf"\b(?:the )?square root of {_N}": r"sqrt(\1)",
@@ -382,9 +368,6 @@ _PHRASES: dict[str, str | Callable[[re.Match[str]], str]] = {
         _week
     ),
     # Files, texts and tables.
-    rf"\breplace {_STAND_IN} (?:with|by) {_STAND_IN} in {_STAND_IN}": (
-        r"find_replace find=\1, replace=\2, text=\3"
-    ),
     r"\bfor the (?:word|words|phrase|text|string)\s+": "for ",
     r"\bwhere (?:is|does|do) (?:the (?:word|text) )?(\w+) (?:appear|mentioned|occur|used)\b": (
         r"search files for \1"
@@ -411,22 +394,18 @@ _PHRASES: dict[str, str | Callable[[re.Match[str]], str]] = {
 _COMPILED = [(re.compile(pattern, re.I), instead) for pattern, instead in _PHRASES.items()]
 
 
+_REPLACE = re.compile(
+    rf"\breplace {QUOTED.pattern} (?:with|by) {QUOTED.pattern} in {QUOTED.pattern}", re.I
+)
+
+
 def reword(text: str) -> str:
     """Rewrite a request's phrases as tools word them. Quotations stay as they are."""
-    text = re.sub(_STAND_IN, " ", text)
-    quotations: list[str] = []
-
-    def put_away(quotation: re.Match[str]) -> str:
-        quotations.append(quotation[0])
-        return chr(_FIRST_STAND_IN + len(quotations) - 1)
-
-    def put_back(stand_in: re.Match[str]) -> str:
-        return quotations[ord(stand_in[0]) - _FIRST_STAND_IN]
-
-    text = QUOTED.sub(put_away, text)
-    for pattern, instead in _COMPILED:
-        text = pattern.sub(instead, text)
-    return re.sub(_STAND_IN, put_back, text)
+    parts = QUOTED.split(_REPLACE.sub(r"find_replace find=\1, replace=\2, text=\3", text))
+    for place in range(0, len(parts), 2):
+        for pattern, instead in _COMPILED:
+            parts[place] = pattern.sub(instead, parts[place])
+    return "".join(parts)
 
 
 MAX_NEEDS = 6
@@ -441,7 +420,7 @@ _QUESTIONS = (
 _AND = r"\s*(?:(?:and|then|also|now|next|finally|please)[\s,]+)*"
 _FOLLOWS = re.compile(r"\s*(?:and|what about|how about|now|also|then|same)\b", re.I)
 _ASKS = re.compile(rf"{_AND}(?:{_VERBS}|{_QUESTIONS})\b|{_FOLLOWS.pattern}", re.I)
-OPENS_WITH_VERB = re.compile(rf"{_AND}(?:{_VERBS})\b", re.I)
+ORDER = re.compile(rf"{_AND}(?:{_VERBS})\b", re.I)
 _JOINT = r",?\s{1,9}(?:and\s+then|and\s+also|and|then)"
 _CUT = re.compile(rf"(?<=[.?!;])\s+|\n+|{_JOINT}\s+(?=(?:{_VERBS}|{_QUESTIONS})\b)", re.I)
 _TRAILING = re.compile(rf"{_JOINT}$", re.I)
@@ -482,6 +461,17 @@ _POLITE = re.compile(
 _TOOL_NAME = re.compile(r"(?<![\w:/.-])[A-Za-z][\w-]*(?::|__)[A-Za-z]\w*")
 
 
+_HINTS = {
+    "expression": "calculate expression",
+    "unit": "convert units",
+    "sql": "query sql",
+    "date": "date",
+    "path": "file",
+    "glob": "file",
+}
+"""Words for a search that the kinds of the values suggest."""
+
+
 class Word(NamedTuple):
     """A meaningful word in a request, with its terms and position."""
 
@@ -510,6 +500,7 @@ class Need:
         is_talk: Whether it requests nothing: a greeting, thanks.
         is_chat: Whether it is a remark, or a question about the one who answers: `I had a long
             day`, `Do you like music?`
+        asks: Whether it is said to us, rather than a value.
         follows: Whether it continues the previous request.
         query: The search query: the words, and the type of tool that the values suggest.
     """
@@ -531,6 +522,7 @@ class Need:
         self.is_chat = _REMARK.match(text) is not None or (
             _YOU.search(text) is not None and _POLITE.search(text) is None
         )
+        self.asks = self.is_talk or self.is_chat or "?" in text or _ASKS.match(text) is not None
         self.follows = _FOLLOWS.match(text) is not None or not self.words
         words = [
             *_TOOL_NAME.findall(text),
@@ -542,28 +534,20 @@ class Need:
 
     def _hints(self) -> list[str]:
         kinds = [mention.kind for mention in self.mentions]
-        hints = {
-            "calculate expression": "expression" in kinds,
-            "convert units": "unit" in kinds,
-            "convert time zone": "zone" in kinds and ("time" in kinds or kinds.count("zone") > 1),
-            "query sql": "sql" in kinds,
-            "add duration": "date" in kinds and "quantity" in kinds,
-            "date": "date" in kinds,
-            "file": "path" in kinds or "glob" in kinds,
-            "read": "path" in kinds and not self.words,
-            "numbers": kinds.count("number") > 2,
-        }
-        return " ".join(hint for hint, wanted in hints.items() if wanted).split()
+        hints = [_HINTS[kind] for kind in dict.fromkeys(kinds) if kind in _HINTS]
+        if "zone" in kinds and ("time" in kinds or kinds.count("zone") > 1):
+            hints.append("convert time zone")
+        if "date" in kinds and any(mention.unit for mention in self.mentions):
+            hints.append("add duration")
+        if kinds.count("number") > 2:
+            hints.append("numbers")
+        if "path" in kinds and not self.words:
+            hints.append("read")
+        return " ".join(hints).split()
 
 
-_OPERATIONS = {
-    "Add": "add",
-    "Sub": "subtract",
-    "Mult": "multiply",
-    "Div": "divide",
-    "Pow": "power",
-    "sqrt": "square root",
-}
+_OPERATIONS = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "**": "power"}
+_OPERATION = re.compile(rf"(-?{NUMBER}) (\*\*|[-+*/]) (-?{NUMBER})|(\w+)\((-?{NUMBER})\)")
 
 
 def spelled(need: Need) -> Need | None:
@@ -571,20 +555,13 @@ def spelled(need: Need) -> Need | None:
     `add 2, 3`.
     """
     expressions = [one for one in need.mentions if one.kind == "expression"]
-    values: list[str] = []
-    names: list[str] = []
-    words = ""
-    for one in expressions:
-        words += need.text[: one.start] + need.text[one.end :]
-        for node in ast.walk(ast.parse(one.value)):
-            name = node.id if isinstance(node, ast.Name) else type(node).__name__
-            if isinstance(node, ast.Constant):
-                values.append(str(node.value))
-            if name in _OPERATIONS or name.islower():
-                names.append(_OPERATIONS.get(name, name))
-    if len(names) != 1:
+    match = _OPERATION.fullmatch(expressions[0].value) if len(expressions) == 1 else None
+    if match is None:
         return None
-    return Need(f"{names[0]} {', '.join(values)} {words}")
+    first, sign, second, function, only = match.groups()
+    text = f"{_OPERATIONS[sign]} {first}, {second}" if sign else f"{function} {only}"
+    text = text.replace("sqrt", "square root")
+    return Need(f"{text} {need.text[: expressions[0].start]}{need.text[expressions[0].end :]}")
 
 
 def needs_of(text: str) -> list[Need]:

@@ -17,6 +17,7 @@ import re
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
@@ -89,7 +90,7 @@ def plain_tools_param(tools: Definitions) -> dict[str, Any]:
     """
     if not tools:
         return {}
-    return {"tools": [dict(tool) for tool in tools]}
+    return {"tools": [copy(tool) for tool in tools]}
 
 
 def function_tools_param(tools: Definitions) -> dict[str, Any]:

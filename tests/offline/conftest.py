@@ -20,6 +20,7 @@ from casual_mcp_nb.bundled import BUNDLED, build
 from casual_mcp_nb.discovery.search_tools import SearchToolsTool
 from casual_mcp_nb.providers.builtin.offline import OfflineClient
 from casual_mcp_nb.providers.chat_model import ChatModel
+from casual_mcp_nb.servers.convert import tool_from_mcp
 
 
 @dataclass
@@ -113,10 +114,7 @@ async def bundled_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Async
         if not _TOOLS:
             for name in (name for name, server in BUNDLED.items() if server.default):
                 listed = await (await client(name)).list_tools()
-                _TOOLS.extend(
-                    ToolSpec(name, tool.name, tool.description or "", tool.input_schema)
-                    for tool in listed
-                )
+                _TOOLS.extend(tool_from_mcp(tool, name) for tool in listed)
 
         async def run(tool: ToolSpec, arguments: dict[str, Any]) -> str:
             result = await (await client(tool.server)).call_tool(

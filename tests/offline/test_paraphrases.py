@@ -32,7 +32,7 @@ async def outcome(room: Any, ask: str, tool: str) -> Outcome:
         return "right" if all(re.fullmatch(tool, name) for name, _ in said.tools) else "wrong"
     asked = re.search(r"I can use `([^`]+)`", said.text)
     if asked:
-        return "asks" if re.fullmatch(tool, asked[1]) else "wrong"
+        return "asks" if re.fullmatch(tool, asked[1].replace(":", "__")) else "wrong"
     nearest = re.search(r"The nearest is `([^:]+):([^`]+)`", said.text)
     return (
         "none"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb.offline.arguments import parameters_of
-from casual_mcp_nb.offline.planner import EXAMPLES
+from casual_mcp_nb.offline.replies import EXAMPLES
 
 QUESTIONS = [
     (

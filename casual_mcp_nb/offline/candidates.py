@@ -1,0 +1,214 @@
+"""Rank the tools that may meet a need, and decide which of them may be called for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from casual_mcp_nb.base.search import Explanation
+from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
+from casual_mcp_nb.discovery.text import emphasis, readable, stem, synonyms, terms
+from casual_mcp_nb.offline.arguments import Filling, parameters_of
+from casual_mcp_nb.offline.needs import Need
+
+FITS, SURE, CERTAIN = 0.55, 0.7, 0.9
+LIKE = 0.34
+"""How much of a need a tool's words must cover for the tool to be called or named."""
+_MAX_CANDIDATES = 12
+_SYNONYM = 0.7
+"""Weight for a word that matches only through an expansion."""
+_FILLER = 0.4
+_ASKING = frozenset(terms("display find get give list look print show tell"))
+_SAYS_LITTLE = ("parameter name", "details")
+_READING = """
+analyze browse calculate check compare compute convert count describe display draw explain fetch find get give inspect is list look
+lookup print query read report retrieve return say search show sum tell view
+"""
+"""Verbs with which the name or the description of a tool that changes nothing begins."""
+_CHANGING = """
+add book buy cancel clear copy create delete drop edit execute insert kill move order overwrite pay post remove rename replace
+return run save send set update write
+"""
+_VERB = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+_QUESTION = re.compile(
+    r"\W*(?:what|which|who|whose|when|where|why|how|any|is|are|was|were|do|does|did|has|have|had"
+    r"|should|(?:can|could|may|must) (?!you\b))\b",
+    re.I,
+)
+
+
+class Candidate(NamedTuple):
+    """A tool that may meet a need."""
+
+    tool: ToolSpec
+    filling: Filling
+    confidence: float
+    """From 0 to 1: how much of the need the tool's words and parameters cover, or 0 where a call
+    would be a guess.
+    """
+    rank: float
+    likeness: float = 1.0
+    """From 0 to 1: how much of the need the tool's words cover."""
+
+
+def candidates_for(
+    need: Need, index: ToolSearchIndex, used: Mapping[ToolSpec, Mapping[str, Any]]
+) -> list[Candidate]:
+    """Rank the loaded tools for a need, best first.
+
+    For a follow-up, `used` is the last used tool with its arguments: it is implied, even if no word
+    names it, where it can use all new values.
+    """
+    candidates: dict[ToolSpec, Candidate] = {}
+    hits = index.search(need.query, _MAX_CANDIDATES)
+    for hit in hits:
+        share = hit.score / hits[0].score
+        candidates[hit.tool] = candidate_for(need, hit.tool, hit.explain(), share)
+    for tool, arguments in used.items() if need.follows else ():
+        filling = Filling(need.text, need.mentions, parameters_of(tool.input_schema), arguments)
+        missing = set(index.explain(need.query, tool).missing)
+        strange = any(missing.issuperset(word.terms) for word in _left(need, filling))
+        all_taken = need.mentions and all(_taken(need, filling))
+        if all_taken and filling.typed and not strange and _is_asked_for(need, tool, CERTAIN):
+            candidates[tool] = Candidate(tool, filling, 0.95, 2.0)
+
+    def order(one: Candidate) -> tuple[float, int, str]:
+        return -one.rank, len(one.filling.missing), one.tool.wire_name
+
+    return sorted(candidates.values(), key=order)
+
+
+def candidate_for(
+    need: Need, tool: ToolSpec, explanation: Explanation, share: float = 1.0
+) -> Candidate:
+    """Compute how well a tool meets a need. `share` is its score relative to the best tool's."""
+    filling = Filling(need.text, need.mentions, parameters_of(tool.input_schema))
+    worth = _matches(explanation, filling)
+    for name, (start, end) in list(filling.loose.items()):
+        # `Sort the lines` says what the tool does, not which lines.
+        inside = [word for word in need.words if start <= word.start and word.end <= end]
+        holds_a_value = any(start <= one.start and one.end <= end for one in need.mentions)
+        says_more = any(not worth.keys() >= set(word.terms) for word in inside)
+        if filling.missing or not (holds_a_value or says_more):
+            filling.drop(name)
+    if "exact name" in worth:
+        return Candidate(tool, filling, 1.0, 3.0)
+    covered = _coverage(need, filling, explanation, worth)
+    taken = _taken(need, filling)
+    named = any(part.field == "name" and part.frequency for part in explanation.shares)
+    confidence = 1.0 if covered is None else covered
+    if taken:
+        confidence = 0.6 * confidence + 0.4 * sum(taken) / len(taken)
+    if covered is None:
+        confidence = CERTAIN if taken and all(taken) else 0.0
+    elif covered < LIKE:
+        confidence = 0.0
+    guessed = bool(filling.loose) and (covered is None or not named)
+    if guessed or not _is_asked_for(need, tool, confidence):
+        confidence = 0.0
+    elif not all(taken) or _ignored_names(need, filling, worth):
+        # It would answer another question: one without this value.
+        confidence = min(confidence, FITS - 0.05)
+    rank = confidence + 0.3 * share + 0.02 * min(filling.typed, 5)
+    return Candidate(tool, filling, confidence, rank, 0.0 if guessed else covered or 0.0)
+
+
+def _matches(explanation: Explanation, filling: Filling) -> dict[str, float]:
+    """Compute how well a tool matches each term in the request: by itself, or by a synonym.
+
+    Not as a choice besides the chosen one.
+    """
+    worth: dict[str, float] = {}
+    for part in explanation.shares:
+        if filling.chosen and part.field in _SAYS_LITTLE:
+            continue
+        term = part.query_term or part.term
+        worth[term] = max(worth.get(term, 0.0), _SYNONYM if part.query_term else 1.0)
+    return worth
+
+
+def _left(need: Need, filling: Filling) -> list[Any]:
+    return [one for one in need.words if not filling.covers(one.start, one.end, loosely=True)]
+
+
+def _taken(need: Need, filling: Filling) -> list[bool]:
+    # An amount's unit goes with its number.
+    values = [one for one in need.mentions if not one.marker.isdigit()]
+    return [filling.covers(one.start, one.end, loosely=True) for one in values]
+
+
+def _ignored_names(need: Need, filling: Filling, worth: Mapping[str, float]) -> bool:
+    """Check whether a proper name in the request is neither a value nor a word of the tool."""
+    for word in _left(need, filling):
+        written = need.text[word.start : word.end]
+        if word.start > 0 and written.istitle() and worth.keys().isdisjoint(word.terms):
+            return True
+    return False
+
+
+def _is_asked_for(need: Need, tool: ToolSpec, confidence: float) -> bool:
+    """Check whether the request may mean a call of this tool.
+
+    A tool that writes is called by an order that has its verb, one that draws at random by that
+    word, and one that says neither that it reads nor what it does only where nothing is guessed.
+    """
+    said = terms(readable(need.text))
+    if "random" in terms(tool.name):
+        return "random" in said
+    reading, changing = (set(map(stem, words.split())) for words in (_READING, _CHANGING))
+    name, about = (_VERB.search(text) for text in (tool.name, tool.description))
+    verbs = [stem(verb[0].casefold()) for verb in (name, about) if verb]
+    read_only = tool.annotations.read_only if tool.annotations else None
+    writes = read_only is False or (read_only is None and not changing.isdisjoint(verbs[:1]))
+    if read_only or (not writes and (confidence >= CERTAIN or not reading.isdisjoint(verbs))):
+        return True
+    first = [term for term in said if emphasis(term) == 1][:1]
+    meant = {other for verb in verbs for other in (verb, *synonyms().get(verb, ()))}
+    return not _QUESTION.match(need.text) and not meant.isdisjoint([*first, *need.implied])
+
+
+def _coverage(
+    need: Need, filling: Filling, explanation: Explanation, worth: Mapping[str, float]
+) -> float | None:
+    """Compute the share of the need's words that the tool matches, or None if all became
+    arguments.
+    """
+    words = _left(need, filling)
+    own = {term for word in words for term in word.terms}
+    implied = set(terms(" ".join(need.implied)))
+    wanted = own | implied
+    if not wanted:
+        return None
+    # Parameter names and choices alone, such as `order`, say nothing about the tool's purpose.
+    telling = wanted if filling.chosen else own
+    if not any(
+        (part.query_term or part.term) in telling and part.field not in _SAYS_LITTLE
+        for part in explanation.shares
+    ):
+        return 0.0
+    # A verb that asks for anything says as little as a filler word, but a question such as `which`
+    # asks for a list.
+    asking = _ASKING - implied
+    weights = {term: _FILLER if term in asking else emphasis(term) for term in wanted}
+    orders = words and words[0].start == 0 and not need.implied
+    if orders and not any(term in worth or weights[term] < 1 for term in words[0].terms):
+        # `Reverse the text` is an order for a tool that reverses, not for any that takes a text.
+        return 0.0
+    matched = sum(weight * worth.get(term, 0.0) for term, weight in weights.items())
+    return matched / sum(weights.values())
+
+
+def nearest_to(need: Need, candidates: list[Candidate], index: ToolSearchIndex) -> Candidate | None:
+    """Find the tool to name if none fits: its words cover most of the need, or its name has one
+    of them.
+    """
+    like = [one for one in candidates if one.likeness >= LIKE]
+    if like:
+        return max(like, key=lambda one: one.likeness)
+    wanted = set(terms(need.text)) - _ASKING
+    for hit in index.search(need.text, 3):
+        if wanted.intersection(terms(f"{hit.tool.name} {hit.tool.description}")):
+            return candidate_for(need, hit.tool, hit.explain())
+    return None

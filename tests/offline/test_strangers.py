@@ -1,0 +1,68 @@
+"""The planner at servers that it was not made for: how many ordinary questions it answers, declines
+or gets wrong.
+
+`python -m pytest tests/offline/test_strangers.py -s` prints each question and the figures. The
+planner is improved with the first three servers only: the apiary's figures are those of a stranger.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Literal
+
+import pytest
+from fastmcp import Client, FastMCP
+from kit.strangers import apiary, choir, documented, toolshed
+from kit.strangers.question import Question
+
+from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.servers.convert import tool_from_mcp
+
+Outcome = Literal["right", "declined", "wrong", "wrote"]
+
+
+async def outcome(room: Any, question: Question) -> tuple[Outcome, Any]:
+    """How the planner answers: with the right call (or with none, where none is right), with
+    none although one was right, with another call, or with another that may write.
+    """
+    *before, last = question.says
+    said = [await room.ask(text) for text in before]
+    said.append(await room.ask(last))
+    calls = [call for one in said for call in one.tools]
+    wanted = [(f"x__{name}", arguments) for name, arguments in question.right]
+    if not calls:
+        honest = "not a language model" in said[-1].text or "still need" in said[-1].text
+        if not honest:
+            return "wrong", said[-1].text
+        return ("declined" if wanted else "right"), said[-1].text
+    if len(calls) == 1 and calls[0] in wanted and not any(one.tools for one in said[:-1]):
+        return "right", calls
+    writes = [name for name, _ in calls if not room.catalog.by_wire_name[name].read_only]
+    return ("wrote" if writes else "wrong"), calls
+
+
+async def tools_of(server: FastMCP[Any]) -> list[ToolSpec]:
+    async with Client(server) as client:
+        return [tool_from_mcp(tool, "x") for tool in await client.list_tools()]
+
+
+async def figures(room_of: Any, module: Any) -> Counter[str]:
+    tools = await tools_of(module.server)
+    counts: Counter[str] = Counter()
+    for question in module.QUESTIONS:
+        kind, seen = await outcome(room_of(tools), question)
+        counts[kind] += 1
+        print(f"  {kind:9}{' / '.join(question.says)}  {seen if kind != 'right' else ''}")
+    print(f"{module.server.name}: {dict(counts)}")
+    return counts
+
+
+@pytest.mark.parametrize(
+    "module", [toolshed, choir, documented, apiary], ids=lambda one: one.server.name
+)
+async def test_a_strangers_questions_are_answered_or_declined(room_of: Any, module: Any) -> None:
+    counts = await figures(room_of, module)
+    total = counts.total()
+    assert (counts["right"] + counts["declined"]) / total >= 0.9
+    assert counts["wrong"] / total <= 0.03
+    assert not counts["wrote"]
