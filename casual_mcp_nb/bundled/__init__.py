@@ -17,6 +17,7 @@ from casual_mcp_nb.bundled.registry import (
     BundledServer,
     Missing,
     available,
+    build_server,
     bundled_server,
 )
 
@@ -32,8 +33,6 @@ def build(name: str, args: Sequence[str] = ()) -> FunctionServer:
     `args` are its command-line options, such as `["--root", "data"]`. Call the server's `close()`
     when it is no longer used. A ValueError names the valid or missing options.
     """
-    from casual_mcp_nb.bundled.registry import build_server
-
     return build_server(bundled_server(name), args)
 
 

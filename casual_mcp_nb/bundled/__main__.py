@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-from casual_mcp_nb.bundled.registry import BUNDLED, available, bundled_server
+from casual_mcp_nb.bundled.registry import BUNDLED, available, build_server, bundled_server
 
 USAGE = "usage: python -m casual_mcp_nb.bundled NAME [options] | --list | NAME --help"
 
@@ -20,9 +20,11 @@ def main(argv: Sequence[str]) -> int:
     """
     if not argv:
         return _refuse(USAGE)
-    if argv[0] in ("--list", "-h", "--help"):
-        heading = [] if argv[0] == "--list" else [USAGE, ""]
-        sys.stdout.write("\n".join([*heading, *_list(), ""]))
+    if argv[0] == "--list":
+        sys.stdout.write(_list())
+        return 0
+    if argv[0] in ("-h", "--help"):
+        sys.stdout.write(f"{USAGE}\n\n{_list()}")
         return 0
     try:
         _serve(argv[0], argv[1:])
@@ -36,10 +38,7 @@ def _serve(name: str, options: Sequence[str]) -> None:
     # startup time.
     gc.disable()
     os.environ.setdefault("PYDANTIC_ERRORS_INCLUDE_URL", "0")
-    entry = bundled_server(name)
-    from casual_mcp_nb.bundled.registry import build_server
-
-    server = build_server(entry, options, add_help=True)
+    server = build_server(bundled_server(name), options, add_help=True)
     gc.freeze()
     gc.enable()
 
@@ -54,10 +53,13 @@ def _serve(name: str, options: Sequence[str]) -> None:
     server.close()
 
 
-def _list() -> list[str]:
+def _list() -> str:
     missing = available().missing
-    notes = {name: f" ({why})" for name, why in missing.items()}
-    return [f"{name:<12} {server.summary}{notes.get(name, '')}" for name, server in BUNDLED.items()]
+    lines = ""
+    for name, server in BUNDLED.items():
+        note = f" ({missing[name]})" if name in missing else ""
+        lines += f"{name:<12} {server.summary}{note}\n"
+    return lines
 
 
 def _refuse(message: str) -> int:

@@ -48,11 +48,10 @@ def main(parent: int, command: list[str]) -> None:
 
     signal.signal(signal.SIGTERM, end)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
-    status = 0
+    ended, status = os.wait()
     # Others that end before the command are those that it left behind.
-    while (ended := os.wait())[0] != pid:
-        pass
-    status = ended[1]
+    while ended != pid:
+        ended, status = os.wait()
     # Its id is free again, but no other group gets it while this one has a process left.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)

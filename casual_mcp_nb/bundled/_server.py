@@ -104,34 +104,34 @@ def gigabytes(size: int) -> str:
 
 def reads(*functions: Callable[..., Any], open_world: bool = False) -> list[Tool]:
     """Create tools from functions that only read."""
-    hints = {
-        "read_only_hint": True,
-        "destructive_hint": False,
-        "idempotent_hint": True,
-        "open_world_hint": open_world,
-    }
+    hints = ToolAnnotations(
+        read_only_hint=True,
+        destructive_hint=False,
+        idempotent_hint=True,
+        open_world_hint=open_world,
+    )
     return [_tool(function, hints) for function in functions]
 
 
 def adds(*functions: Callable[..., Any], idempotent: bool = False) -> list[Tool]:
     """Create tools from functions that add something and never overwrite or delete."""
-    hints = {
-        "read_only_hint": False,
-        "destructive_hint": False,
-        "idempotent_hint": idempotent,
-        "open_world_hint": False,
-    }
+    hints = ToolAnnotations(
+        read_only_hint=False,
+        destructive_hint=False,
+        idempotent_hint=idempotent,
+        open_world_hint=False,
+    )
     return [_tool(function, hints) for function in functions]
 
 
 def destroys(*functions: Callable[..., Any], open_world: bool = False) -> list[Tool]:
     """Create tools from functions that can overwrite or delete something."""
-    hints = {
-        "read_only_hint": False,
-        "destructive_hint": True,
-        "idempotent_hint": False,
-        "open_world_hint": open_world,
-    }
+    hints = ToolAnnotations(
+        read_only_hint=False,
+        destructive_hint=True,
+        idempotent_hint=False,
+        open_world_hint=open_world,
+    )
     return [_tool(function, hints) for function in functions]
 
 
@@ -147,9 +147,9 @@ def closest(name: str, valid: Sequence[str], limit: int = 12) -> str:
     return f"Valid: {', '.join(valid[:limit])}{more}."
 
 
-def _tool(function: Callable[..., Any], hints: dict[str, bool]) -> Tool:
+def _tool(function: Callable[..., Any], hints: ToolAnnotations) -> Tool:
     title = function.__name__.replace("_", " ").capitalize()
-    annotations = ToolAnnotations(title=title, **hints)
+    annotations = hints.model_copy(update={"title": title})
     description = " ".join((inspect.getdoc(function) or "").split())
     tool = Tool.from_function(
         function, title=title, description=description, annotations=annotations
@@ -174,9 +174,11 @@ def _short(
     problems: dict[str, str] = {}
     for item in cause.errors():
         problems[str(item["loc"][0])] = f"{_place(item['loc'], arguments)}: {item['msg']}"
-    shortened = f"Wrong arguments. {'; '.join(problems.values())}"
-    examples = [_example(name, properties[name]) for name in problems if name in properties]
-    return ". ".join([shortened, *filter(None, examples)])
+    sentences = [f"Wrong arguments. {'; '.join(problems.values())}"]
+    for name in problems:
+        if name in properties and (example := _example(name, properties[name])):
+            sentences.append(example)
+    return ". ".join(sentences)
 
 
 def _place(location: tuple[int | str, ...], arguments: dict[str, Any]) -> str:
@@ -184,7 +186,8 @@ def _place(location: tuple[int | str, ...], arguments: dict[str, Any]) -> str:
 
     Leaves out the members of unions that pydantic names.
     """
-    place, value = str(location[0]), arguments.get(str(location[0]))
+    place = str(location[0])
+    value = arguments.get(place)
     for step in location[1:]:
         if isinstance(step, int) and isinstance(value, list) and step < len(value):
             place, value = f"{place}[{step}]", value[step]

@@ -38,6 +38,8 @@ def _power(base: Number, exponent: Number) -> Any:
 
 
 def _counted(function: Callable[..., int]) -> Callable[..., int]:
+    """Limit the numbers that a function counts with: its result grows far faster than they do."""
+
     def limited(*counts: Number) -> int:
         if any(abs(count) > _MAX_COUNT for count in counts):
             raise ToolError(f"{function.__name__} takes whole numbers up to {_MAX_COUNT}.")
@@ -54,9 +56,9 @@ def _round(number: Number, digits: int = 0) -> Number:
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     **{name: getattr(math, name) for name in _OF_MATH.split()},
-    **{
-        function.__name__: _counted(function) for function in (math.factorial, math.comb, math.perm)
-    },
+    "factorial": _counted(math.factorial),
+    "comb": _counted(math.comb),
+    "perm": _counted(math.perm),
     "abs": abs,
     "min": min,
     "max": max,
@@ -172,17 +174,19 @@ _MAX_FACTORED = 10**12
 def build() -> FunctionServer:
     """Build the server."""
     tools = reads(
-        *(
-            evaluate_expression,
-            add,
-            subtract,
-            multiply,
-            divide,
-            power,
-            percentage_change,
-            describe_numbers,
-        ),
-        *(solve_quadratic, prime_factors, gcd_and_lcm, convert_base, random_numbers),
+        evaluate_expression,
+        add,
+        subtract,
+        multiply,
+        divide,
+        power,
+        percentage_change,
+        describe_numbers,
+        solve_quadratic,
+        prime_factors,
+        gcd_and_lcm,
+        convert_base,
+        random_numbers,
     )
     return FunctionServer("math", "Exact and fast arithmetic, statistics and number theory.", tools)
 
@@ -398,10 +402,10 @@ def _calculating() -> Iterator[None]:
 
 def _real_roots(a: Number, b: Number, c: Number, discriminant: Number) -> list[Any]:
     # The larger root first: the textbook formula loses digits when b*b is much larger than 4*a*c.
-    summed = checked(-(b + math.copysign(math.sqrt(discriminant), b)) / 2)
-    if summed == 0:
+    numerator = checked(-(b + math.copysign(math.sqrt(discriminant), b)) / 2)
+    if numerator == 0:
         return [0.0]
-    return sorted({checked(summed / a), checked(c / summed)})
+    return sorted({checked(numerator / a), checked(c / numerator)})
 
 
 def _complex_roots(a: Number, b: Number, discriminant: Number) -> list[Any]:

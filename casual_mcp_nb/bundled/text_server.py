@@ -8,6 +8,7 @@ import difflib
 import hashlib
 import io
 import json
+import math
 import re
 import unicodedata
 import warnings
@@ -23,33 +24,10 @@ from casual_mcp_nb.bundled._server import FunctionServer, brought_by_bundled, co
 from casual_mcp_nb.isolation import _query
 
 _FUNCTIONS = {
-    *(
-        "abs",
-        "avg",
-        "ceil",
-        "contains",
-        "ends_with",
-        "floor",
-        "keys",
-        "length",
-        "max",
-        "max_by",
-        "min",
-        "min_by",
-        "not_null",
-    ),
-    *(
-        "reverse",
-        "sort",
-        "sort_by",
-        "starts_with",
-        "sum",
-        "to_number",
-        "to_string",
-        "type",
-        "values",
-    ),
-}
+    "abs", "avg", "ceil", "contains", "ends_with", "floor", "keys", "length", "max", "max_by",
+    "min", "min_by", "not_null", "reverse", "sort", "sort_by", "starts_with", "sum", "to_number",
+    "to_string", "type", "values",
+}  # fmt: skip
 """Functions whose result is about as large as their input; join and map can make a list of
 millions.
 """
@@ -83,26 +61,34 @@ def _searched(value: Any, query: str) -> Any:
             expression = jmespath.compile(query.strip().removeprefix("$."))
     except (JMESPathError, RecursionError):
         return None
-    nodes = list(_nodes(expression.parsed))
-    functions = {
-        str(node["value"]) for node in nodes if node["type"] == "function_expression"
-    } - _FUNCTIONS
-    if functions:
-        raise ToolError(
-            f"The function {min(functions)} is not offered here. Valid:"
-            f" {', '.join(sorted(_FUNCTIONS))}."
-        )
-    # Lists that repeat a value, each built from the previous one, would grow without end.
-    copies = [node for node in nodes if node["type"] in ("multi_select_list", "multi_select_dict")]
-    if len(copies) > 2 or sum(len(node["children"]) for node in copies) > _MAX_COPIES:
-        raise ToolError(
-            f"The query selects too much: at most two [a, b] or {{a: b}}, with {_MAX_COPIES}"
-            " values."
-        )
+    _check_cost(expression.parsed)
     try:
         return expression.search(value)
     except (JMESPathError, RecursionError, TypeError, ValueError, OverflowError) as error:
         raise ToolError(f"The query cannot be answered: {str(error)[:200]}.") from error
+
+
+def _check_cost(parsed: dict[str, Any]) -> None:
+    """Refuse a query whose result could be far larger than the value that it is applied to."""
+    refused, selections, copies = set(), 0, 0
+    for node in _nodes(parsed):
+        match node["type"]:
+            case "function_expression" if node["value"] not in _FUNCTIONS:
+                refused.add(str(node["value"]))
+            case "multi_select_list" | "multi_select_dict":
+                selections += 1
+                copies += len(node["children"])
+    if refused:
+        raise ToolError(
+            f"The function {min(refused)} is not offered here. Valid:"
+            f" {', '.join(sorted(_FUNCTIONS))}."
+        )
+    # Lists that repeat a value, each built from the previous one, would grow without end.
+    if selections > 2 or copies > _MAX_COPIES:
+        raise ToolError(
+            f"The query selects too much: at most two [a, b] or {{a: b}}, with {_MAX_COPIES}"
+            " values."
+        )
 
 
 def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -128,16 +114,19 @@ _WORD = re.compile(r"\w+(?:['\u2019-]\w+)*")
 def build() -> FunctionServer:
     """Build the server."""
     tools = reads(
-        *(
-            html_to_text,
-            count_words,
-            extract_emails,
-            extract_urls,
-            diff_texts,
-            find_replace,
-            sort_lines,
-        ),
-        *(slugify, hash_text, encode_base64, decode_base64, csv_to_markdown, query_json),
+        html_to_text,
+        count_words,
+        extract_emails,
+        extract_urls,
+        diff_texts,
+        find_replace,
+        sort_lines,
+        slugify,
+        hash_text,
+        encode_base64,
+        decode_base64,
+        csv_to_markdown,
+        query_json,
     )
     return FunctionServer("text", "Read, count, extract, compare and convert text.", tools)
 
@@ -242,7 +231,9 @@ def sort_lines(
     duplicates.
     """
     keys = {"text": str.casefold, "number": _first_number, "length": len}
-    lines = list(dict.fromkeys(text.splitlines())) if unique else text.splitlines()
+    lines = text.splitlines()
+    if unique:
+        lines = list(dict.fromkeys(lines))
     return "\n".join(sorted(lines, key=keys[by], reverse=order == "descending"))  # type: ignore[arg-type]
 
 
@@ -352,7 +343,9 @@ def _unique(items: list[str]) -> dict[str, Any]:
 
 def _first_number(line: str) -> float:
     match = re.search(r"-?\d{1,300}(?:\.\d{1,300})?", line)
-    return float(match[0]) if match else float("inf")
+    if match is None:
+        return math.inf
+    return float(match[0])
 
 
 def _encoded(text: str) -> bytes:
@@ -365,7 +358,8 @@ def _encoded(text: str) -> bytes:
 
 
 def _table_row(row: list[str], width: int) -> str:
-    cells = [" ".join(cell.replace("|", "\\|").split()) for cell in row] + [""] * (width - len(row))
+    cells = [" ".join(cell.replace("|", "\\|").split()) for cell in row]
+    cells += [""] * (width - len(row))
     return f"| {' | '.join(cells)} |"
 
 

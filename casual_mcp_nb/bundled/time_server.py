@@ -26,12 +26,15 @@ def parse_moment(text: str, zone: tzinfo = UTC) -> datetime:
     """
     cleaned = text.strip()
     now = datetime.now(zone).replace(tzinfo=None, microsecond=0)
-    if cleaned.casefold() in ("now", "today"):
-        return now if cleaned.casefold() == "now" else now.replace(hour=0, minute=0, second=0)
+    if cleaned.casefold() == "now":
+        return now
+    if cleaned.casefold() == "today":
+        return now.replace(hour=0, minute=0, second=0)
     # A colon within the first three characters means a time of day: no ISO date has one there.
-    dated = f"{now.date().isoformat()}T{cleaned.zfill(5)}" if ":" in cleaned[:3] else cleaned
+    if ":" in cleaned[:3]:
+        cleaned = f"{now.date().isoformat()}T{cleaned.zfill(5)}"
     try:
-        return datetime.fromisoformat(dated)
+        return datetime.fromisoformat(cleaned)
     except ValueError:
         return written_date(text, now)
 
@@ -48,12 +51,14 @@ def time_zone(name: str) -> tzinfo:
         or zones.get(wanted.replace("_", " "))
         or zones.get(wanted.replace(" ", "_"))
     )
+    if zone is None:
+        raise ToolError(f"Unknown time zone {name[:80]!r}. {closest(wanted, list(zones))}")
+    if zone == "UTC":
+        return UTC
     try:
-        if zone is not None:
-            return UTC if zone == "UTC" else ZoneInfo(zone)
+        return ZoneInfo(zone)
     except (ZoneInfoNotFoundError, OSError, ValueError) as error:
         raise ToolError(f"The time zone {zone} cannot be read on this system.") from error
-    raise ToolError(f"Unknown time zone {name[:80]!r}. {closest(wanted, list(zones))}")
 
 
 @cache
@@ -67,32 +72,32 @@ def written_date(text: str, now: datetime) -> datetime:
     from dateutil.parser import parse
 
     midnight = now.replace(hour=0, minute=0, second=0)
+    # Every part of it differs from today's, and so shows what the parser fills in.
+    elsewhen = datetime(now.year - 1, now.month % 12 + 1, now.day % 28 + 1)
     # 01.03.2026 has the day first everywhere, 2026/03/01 the month; 01/03/2026 can be either.
     year_first = text.strip()[:4].isdecimal()
-    days_first = ("." in text,) if year_first or "." in text else (False, True)
+    day_first = "." in text
+    either = not year_first and not day_first
     try:
         with warnings.catch_warnings(action="error"):
-            dates = {
-                parse(text, default=midnight, dayfirst=first, yearfirst=year_first)
-                for first in days_first
-            }
-            # Every part of it differs from today's.
-            elsewhen = datetime(now.year - 1, now.month % 12 + 1, now.day % 28 + 1)
-            other = parse(text, default=elsewhen, dayfirst=days_first[-1], yearfirst=year_first)
+            found = parse(text, default=midnight, dayfirst=day_first, yearfirst=year_first)
+            swapped = found
+            if either:
+                swapped = parse(text, default=midnight, dayfirst=True, yearfirst=False)
+            then = parse(text, default=elsewhen, dayfirst=day_first, yearfirst=year_first)
     except (ValueError, OverflowError, Warning) as error:
         raise ToolError(
             f"{text[:60]!r} is not a date or time that is understood. Valid: {_VALID}."
         ) from error
-    date = dates.pop()
-    if dates:
-        other = dates.pop()
+    if found != swapped:
         raise ToolError(
-            f"{text[:60]!r} can be {date.day} {date:%B} or {other.day} {other:%B}. Write it like"
-            " 2026-03-01."
+            f"{text[:60]!r} can be {found.day} {found:%B} or {swapped.day} {swapped:%B}. Write it"
+            " like 2026-03-01."
         )
-    if other.date() != date.date() and not (":" in text and date.date() == midnight.date()):
+    is_time_today = ":" in text and found.date() == midnight.date()
+    if then.date() != found.date() and not is_time_today:
         raise ToolError(f"{text[:60]!r} is not a date or time that is understood. Valid: {_VALID}.")
-    return date
+    return found
 
 
 Zone = Annotated[
@@ -114,8 +119,15 @@ Amount = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
 def build() -> FunctionServer:
     """Build the server."""
     tools = reads(
-        *(current_time, convert_time, add_duration, date_difference, parse_date, day_of_week),
-        *(month_calendar, from_timestamp, list_timezones),
+        current_time,
+        convert_time,
+        add_duration,
+        date_difference,
+        parse_date,
+        day_of_week,
+        month_calendar,
+        from_timestamp,
+        list_timezones,
     )
     return FunctionServer("time", "Clocks, time zones, dates and durations.", tools)
 
@@ -202,14 +214,14 @@ def date_difference(
     seconds = (second - first).total_seconds()
     early, late = sorted((first, second))
     between = relativedelta(late, early)
-    days = (
-        counted(abs((second - first).days), "day")
-        if seconds % 86_400 == 0
-        else f"{abs(seconds) / 3600:,.12g} hours"
-    )
+    length = f"{abs(seconds) / 3600:,.12g} hours"
+    if seconds % 86_400 == 0:
+        length = counted(abs((second - first).days), "day")
     parts = {"year": between.years, "month": between.months, "day": between.days}
-    whole = ", ".join(counted(number, unit) for unit, number in parts.items() if number) or "0 days"
-    length = days if whole == days else f"{days} ({whole})"
+    units = [counted(number, unit) for unit, number in parts.items() if number]
+    in_units = ", ".join(units) or "0 days"
+    if in_units != length:
+        length = f"{length} ({in_units})"
     return {
         "summary": f"From {early.day} {early:%B %Y} to {late.day} {late:%B %Y}: {length}.",
         "days": (second - first) / timedelta(days=1),
@@ -319,5 +331,6 @@ def _clock_change(moment: datetime) -> str | None:
 
 
 def _weekdays(first: date, last: date) -> int:
+    """Count the days from Monday to Friday, the last day left out."""
     weeks, days_left = divmod((last - first).days, 7)
     return weeks * 5 + sum((first.weekday() + day) % 7 < 5 for day in range(days_left))

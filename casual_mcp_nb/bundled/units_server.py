@@ -51,47 +51,37 @@ _EVERYDAY = {
         "degC",
     ),
     **dict.fromkeys(("F", "f", "°F", "°f", "degf", "degrees_fahrenheit"), "degF"),
-    **{
-        "b": "bit",
-        "kb": "kbit",
-        "Mb": "Mbit",
-        "Gb": "Gbit",
-        "Tb": "Tbit",
-        "M": "m",
-        "cc": "ml",
-        "st": "stone",
-        "sec": "s",
-    },
-    **{
-        "mi/h": "mph",
-        "fps": "ft/s",
-        "kmh": "km/h",
-        "mps": "m/s",
-        "sqft": "ft^2",
-        "BTU": "Btu_it",
-        "btu": "Btu_it",
-    },
-    **{
-        "kilo": "kg",
-        "kilos": "kg",
-        "us_ton": "short_ton",
-        "us_tons": "short_ton",
-        "us_gallon": "gal",
-        "us_gallons": "gal",
-    },
-    **{
-        "imp_gal": "imperial_gallon",
-        "fl_oz": "fluid_ounce",
-        "lightyear": "light_year",
-        "julian_year": "year",
-    },
-    **{
-        "pounds_per_square_inch": "psi",
-        "millimeters_of_mercury": "mmHg",
-        "millimetres_of_mercury": "mmHg",
-        "gb": "",
-        "mb": "",
-    },
+    "b": "bit",
+    "kb": "kbit",
+    "Mb": "Mbit",
+    "Gb": "Gbit",
+    "Tb": "Tbit",
+    "M": "m",
+    "cc": "ml",
+    "st": "stone",
+    "sec": "s",
+    "mi/h": "mph",
+    "fps": "ft/s",
+    "kmh": "km/h",
+    "mps": "m/s",
+    "sqft": "ft^2",
+    "BTU": "Btu_it",
+    "btu": "Btu_it",
+    "kilo": "kg",
+    "kilos": "kg",
+    "us_ton": "short_ton",
+    "us_tons": "short_ton",
+    "us_gallon": "gal",
+    "us_gallons": "gal",
+    "imp_gal": "imperial_gallon",
+    "fl_oz": "fluid_ounce",
+    "lightyear": "light_year",
+    "julian_year": "year",
+    "pounds_per_square_inch": "psi",
+    "millimeters_of_mercury": "mmHg",
+    "millimetres_of_mercury": "mmHg",
+    "gb": "",
+    "mb": "",
 }
 """Everyday names that pint does not know, or reads as something rare: a coulomb, a barn, a gilbert.
 
@@ -132,7 +122,9 @@ def convert_units(
         quantity = _registry().Quantity(value, source)
         if source.is_compatible_with("kelvin") and quantity.to("kelvin").magnitude < -1e-9:
             raise ToolError("The temperature is below absolute zero (-273.15 °C).")
-        result = quantity.to(target).magnitude if _bits(source) == _bits(target) else None
+        result = None
+        if _bits(source) == _bits(target):
+            result = quantity.to(target).magnitude
     except DimensionalityError:
         result = None
     except (PintError, ArithmeticError) as error:
@@ -158,7 +150,9 @@ def in_figures(value: float) -> str:
     """
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"
-    return f"{value:,.6f}".rstrip("0") if 1e4 <= abs(value) < 1e12 else f"{value:.6g}"
+    if 1e4 <= abs(value) < 1e12:
+        return f"{value:,.6f}".rstrip("0")
+    return f"{value:.6g}"
 
 
 def convert_temperature(
@@ -178,10 +172,10 @@ def list_units(
     kind: Annotated[Kind, Field(description="The kind of measure, or all")] = "all",
 ) -> dict[str, list[str]]:
     """List common units that can be converted, by kind of measure."""
-    kinds = _LISTED if kind == "all" else [kind]
-    return {
-        name: [f"{symbol} ({_unit(symbol)})" for symbol in _LISTED[name].split()] for name in kinds
-    }
+    units = {}
+    for name in _LISTED if kind == "all" else [kind]:
+        units[name] = [f"{symbol} ({_unit(symbol)})" for symbol in _LISTED[name].split()]
+    return units
 
 
 @cache
@@ -212,8 +206,7 @@ def _unit(text: str) -> Unit:
             raise ToolError(
                 f"Unknown unit {text[:40]!r}. Write it like 'km', 'm^2', 'km/h' or 'kg*m/s^2'."
             )
-        name = _EVERYDAY.get(match["name"], match["name"])
-        name = _name(name, match["name"])
+        name = _name(match["name"])
         terms[name] = terms.get(name, 0) + sign * int(match["power"] or 1)
     return _registry().Unit(UnitsContainer(terms))
 
@@ -234,16 +227,15 @@ def _parts(text: str) -> list[tuple[str, int]]:
     return parts
 
 
-def _name(name: str, written: str) -> str:
+def _name(written: str) -> str:
     """Find pint's name for a unit; a name in another case must still be unambiguous."""
     registry = _registry()
+    name = _EVERYDAY.get(written, written)
     if not name:
         raise ToolError(f"{written!r} is ambiguous: write Mbit or MB, Gbit or GB.")
-    for spelling in dict.fromkeys(
-        (name, name.lower(), name.upper(), name.capitalize(), name[:1].lower() + name[1:])
-    ):
-        matches = registry.parse_unit_name(spelling)
-        if matches:
+    spellings = (name, name.lower(), name.upper(), name.capitalize(), name[0].lower() + name[1:])
+    for spelling in spellings:
+        if matches := registry.parse_unit_name(spelling):
             prefix, unit, _ = matches[0]
             return f"{prefix}{unit}"
     close = get_close_matches(written[:100], dir(registry), n=3, cutoff=0.75)
