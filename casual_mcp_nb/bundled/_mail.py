@@ -1,27 +1,17 @@
-"""Read mail, and build mail to send.
-
-A mail to send is built from its parts, read back from its bytes, and refused unless both agree.
-Python's `email` package decodes encoded words (RFC 2047) in header values, and before 3.11.10,
-3.12.5 and 3.13 it wrote their line breaks unchanged: a subject could add a recipient. So encoded
-words are refused, and only the finished mail counts.
-"""
+"""Read mail."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from email import message_from_bytes
 from email.errors import HeaderParseError
-from email.header import Header, decode_header, make_header
-from email.headerregistry import Address
+from email.header import decode_header
 from email.message import Message
-from email.mime.text import MIMEText
 from email.parser import BytesHeaderParser
-from email.policy import compat32
-from email.utils import formataddr, getaddresses, parsedate_to_datetime
-from itertools import starmap
-from typing import Any
+from email.utils import getaddresses, parsedate_to_datetime
 
 from casual_mcp_nb.bundled._documents import decoded_as, html_to_text
 
@@ -78,22 +68,23 @@ def parse_mail(data: bytes, max_characters: int = MAX_TEXT, *, plain: bool = Fal
     """
     message = _parsed(data)
     if message is None:
+        headers = BytesHeaderParser().parsebytes(data[: 20 * MAX_HEADER])
         text, attachments = "", []
     else:
+        headers = message
         texts = [part.strip() for part in _texts(message, plain)]
         text = "\n\n".join(part for part in texts if part)
         attachments = [_attachment(part) for part in _attached(message)]
-    message_or_headers = message or BytesHeaderParser().parsebytes(data[: 20 * MAX_HEADER])
-    ids = _MESSAGE_ID.findall(_header(message_or_headers, "Message-ID"))
+    ids = _MESSAGE_ID.findall(_header(headers, "Message-ID"))
     return Mail(
-        subject=_header(message_or_headers, "Subject"),
-        sender=_header(message_or_headers, "From"),
-        to=_addresses(message_or_headers, "To"),
-        cc=_addresses(message_or_headers, "Cc"),
-        reply_to=_addresses(message_or_headers, "Reply-To"),
-        date=_date(_header(message_or_headers, "Date")),
+        subject=_header(headers, "Subject"),
+        sender=_header(headers, "From"),
+        to=_addresses(headers, "To"),
+        cc=_addresses(headers, "Cc"),
+        reply_to=_addresses(headers, "Reply-To"),
+        date=_date(_header(headers, "Date")),
         message_id="".join(ids[:1]),
-        references=tuple(_MESSAGE_ID.findall(_header(message_or_headers, "References"))),
+        references=tuple(_MESSAGE_ID.findall(_header(headers, "References"))),
         text=text[:max_characters],
         cut=message is None or len(text) > max_characters,
         attachments=tuple(attachments[:MAX_ATTACHMENTS]),
@@ -109,9 +100,9 @@ def decoded_header(value: str) -> str:
         pieces = decode_header(value)
     except (HeaderParseError, ValueError):
         pieces = [(value, None)]
-    text = "".join(
-        piece if isinstance(piece, str) else _decoded(piece, charset) for piece, charset in pieces
-    )
+    text = ""
+    for piece, charset in pieces:
+        text += piece if isinstance(piece, str) else _decoded(piece, charset)
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
@@ -128,19 +119,24 @@ def _parsed(data: bytes) -> Message | None:
 
 
 def _texts(part: Message, plain: bool) -> Iterator[str]:
-    """Yield a part's texts and those nested in it, in order, and only the plain or HTML one from
-    alternatives.
-    """
+    """Yield a part's texts and those nested in it, in order, and only one of alternatives."""
     if not part.is_multipart():
         if _is_text(part):
             yield _text(part)
     elif part.get_content_type() == "multipart/alternative":
-        best_first = sorted(
-            _parts(part), key=lambda child: (child.get_content_type() == "text/plain") is not plain
-        )
-        yield next(
-            filter(str.strip, ("\n\n".join(_texts(child, plain)) for child in best_first)), ""
-        )
+        preferred: list[Message] = []
+        others: list[Message] = []
+        for child in _parts(part):
+            is_plain = child.get_content_type() == "text/plain"
+            if is_plain is plain:
+                preferred.append(child)
+            else:
+                others.append(child)
+        for child in preferred + others:
+            text = "\n\n".join(_texts(child, plain))
+            if text.strip():
+                yield text
+                return
     elif part.get_content_maintype() == "multipart":
         for child in _parts(part):
             yield from _texts(child, plain)
@@ -165,7 +161,8 @@ def _is_text(part: Message) -> bool:
 
 
 def _text(part: Message) -> str:
-    text = _decoded(_bytes(part), _charset(part)).replace("\r\n", "\n").replace("\r", "\n")
+    charset = _parameter(part, "charset", "content-type")
+    text = _decoded(_bytes(part), charset).replace("\r\n", "\n").replace("\r", "\n")
     if part.get_content_type() == "text/html":
         return html_to_text(text, linked_styles=False)
     return text
@@ -177,10 +174,6 @@ def _bytes(part: Message) -> bytes:
     except (ValueError, LookupError):
         data = None
     return data if isinstance(data, bytes) else b""
-
-
-def _charset(part: Message) -> str | None:
-    return _parameter(part, "charset", "content-type") or None
 
 
 def _parameter(part: Message, name: str, header: str) -> str:
@@ -196,24 +189,18 @@ def _parameter(part: Message, name: str, header: str) -> str:
     if not isinstance(value, tuple):
         return str(value)[:MAX_HEADER]
     charset, _, text = value
-    return _decoded(
-        text[:MAX_HEADER].encode("raw-unicode-escape", "replace"), charset or "us-ascii"
-    )
+    data = text[:MAX_HEADER].encode("raw-unicode-escape", "replace")
+    return _decoded(data, charset or "us-ascii")
 
 
 def _attachment(part: Message) -> Attachment:
-    name = _parameter(part, "filename", "content-disposition") or _parameter(
-        part, "name", "content-type"
-    )
+    filename = _parameter(part, "filename", "content-disposition")
+    name = decoded_header(filename or _parameter(part, "name", "content-type"))
     if part.get_content_type() == "message/rfc822" and part.is_multipart():
-        return _attached_mail(decoded_header(name), _parts(part))
-    if part.is_multipart():
-        size = sum(len(_bytes(child)) for child in part.walk())
-    else:
-        size = len(_bytes(part))
-    return Attachment(
-        re.split(r"[/\\]", decoded_header(name))[-1], decoded_header(part.get_content_type()), size
-    )
+        return _attached_mail(name, _parts(part))
+    # Of a part that is not multipart, `walk` yields itself.
+    size = sum(len(_bytes(each)) for each in part.walk())
+    return Attachment(re.split(r"[/\\]", name)[-1], decoded_header(part.get_content_type()), size)
 
 
 def _attached_mail(name: str, inner: list[Message]) -> Attachment:
@@ -240,20 +227,20 @@ def _addresses(message: Message, name: str) -> tuple[str, ...]:
     They are split before they are decoded, since a decoded name can contain a comma.
     """
     values = [str(value)[:MAX_HEADER] for value in message.get_all(name, [])[:10]]
-    try:
-        pairs = [
-            (decoded_header(person), decoded_header(address))
-            for person, address in getaddresses(values)
-            if address
-        ]
-    except RecursionError:
-        pairs = []
-    if not pairs and (text := decoded_header(" ".join(values))):
+    addresses = []
+    with suppress(RecursionError):
+        for person, address in getaddresses(values):
+            if address:
+                addresses.append(
+                    person_and_address(decoded_header(person), decoded_header(address))
+                )
+    if not addresses and (text := decoded_header(" ".join(values))):
         return (text,)
-    return tuple(starmap(_person_and_address, pairs))
+    return tuple(addresses)
 
 
-def _person_and_address(person: str, address: str) -> str:
+def person_and_address(person: str, address: str) -> str:
+    """Write an address as in a header: `Ada <ada@example.com>`, or the address alone."""
     if not person:
         return address
     return f"{person} <{address}>"
@@ -264,179 +251,3 @@ def _date(text: str) -> str:
         return parsedate_to_datetime(text).isoformat()
     except (ValueError, TypeError, IndexError, OverflowError):
         return text
-
-
-_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
-_ADDRESS = rf"{_ATOM}(?:\.{_ATOM})*@[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?"
-_MAILBOX = re.compile(
-    rf"""(?P<name>[^<>"]*|"[^"<>\\]*")<(?P<named>{_ADDRESS})>|(?P<plain>{_ADDRESS})"""
-)
-_OUTGOING_MESSAGE_ID = re.compile(r"<[!-;=?-~]{1,900}>")
-_ENCODED = "=?"
-_FIELDS = {"to": "To", "cc": "Cc", "bcc": "Bcc"}
-
-
-@dataclass(frozen=True)
-class OutgoingMail:
-    """A finished mail, read back from its bytes, with the addresses in each header."""
-
-    raw: bytes
-    recipients: Mapping[str, tuple[str, ...]]
-    subject: str
-    text: str
-
-
-def compose(
-    recipients: Mapping[str, Sequence[str]],
-    subject: str,
-    text: str,
-    in_reply_to: str = "",
-    references: Sequence[str] = (),
-) -> OutgoingMail:
-    """Make a plain-text mail.
-
-    Addresses are `ada@example.com` or `Ada <ada@example.com>`, by `to`, `cc` and `bcc`.
-
-    Ids come from the mail that it answers, so malformed ones are left out. A ValueError names a
-    part that cannot be sent, or would turn the mail into something else.
-    """
-    addresses = {
-        field: [_checked(address) for address in recipients.get(field, ())] for field in _FIELDS
-    }
-    if not any(addresses.values()):
-        raise ValueError("A mail needs a recipient.")
-    if (problem := unprintable(subject)) is not None:
-        raise ValueError(f"The subject {problem}.")
-    try:
-        # Not `EmailMessage`: before Python 3.13 it changes some long headers where it folds them,
-        # so they would be refused.
-        mail = MIMEText(re.sub(r"\r\n?|\n", "\r\n", text), "plain", "utf-8")
-    except UnicodeEncodeError:
-        raise ValueError(
-            "The text has half of a surrogate pair in it, which no mail can have."
-        ) from None
-    for header, name in _FIELDS.items():
-        if addresses[header]:
-            mail[name] = ", ".join(map(_written, addresses[header]))
-    mail["Subject"] = Header(
-        subject, None if subject.isascii() else "utf-8", header_name="Subject"
-    ).encode()
-    ids = [each for each in (*references[-20:], in_reply_to) if _is_message_id(each)]
-    if _is_message_id(in_reply_to):
-        mail["In-Reply-To"] = in_reply_to
-        mail["References"] = " ".join(ids)
-    raw = mail.as_bytes(policy=compat32.clone(linesep="\r\n"))
-    finished = _read_back(raw, [name.casefold() for name in mail])
-    wanted = {
-        field: tuple(map(_letters, map(str, each))) for field, each in addresses.items() if each
-    }
-    same = {
-        field: tuple(map(_letters, each)) for field, each in finished.recipients.items()
-    } == wanted
-    if not (
-        same
-        and _letters(finished.subject) == _letters(subject)
-        and _lines(finished.text) == _lines(text)
-    ):
-        raise ValueError(
-            "The finished mail would not be the one described. Use plain characters in names and"
-            " the subject."
-        )
-    return finished
-
-
-def finished_call(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace the arguments to `gmail_send` with the finished mail's actual values."""
-    given = {field: arguments.get(field) or () for field in _FIELDS}
-    subject, text = arguments.get("subject"), arguments.get("text")
-    listed = all(
-        isinstance(each, list | tuple) and all(isinstance(one, str) for one in each)
-        for each in given.values()
-    )
-    if not (listed and isinstance(subject, str) and isinstance(text, str)):
-        raise ValueError("to, cc and bcc are lists of addresses, and subject and text are text.")
-    mail = compose(given, subject, text)
-    return {
-        **arguments,
-        **{field: list(mail.recipients.get(field, ())) for field in _FIELDS if field in arguments},
-        "subject": mail.subject,
-        "text": mail.text if text.endswith("\n") else mail.text.removesuffix("\n"),
-    }
-
-
-def unprintable(text: str) -> str | None:
-    """Explain why a text cannot be part of a header line, even when decoded, or return None if it
-    can.
-    """
-    if not all(map(str.isprintable, text)):
-        return "must be one line of visible characters"
-    if _ENCODED in text:
-        return "must not contain '=?', which begins an encoded word (RFC 2047)"
-    return None
-
-
-def _checked(address: str) -> Address:
-    """Validate an address; refuse one that could be read as several, or as another header."""
-    match = _MAILBOX.fullmatch(address.strip())
-    if match is None or unprintable(address.strip()) is not None:
-        raise ValueError(
-            f"Not one mail address: {address[:100]!a}. Write ada@example.com or Ada"
-            " <ada@example.com>."
-        )
-    return Address(
-        (match["name"] or "").strip().strip('"'), addr_spec=match["named"] or match["plain"]
-    )
-
-
-def _written(address: Address) -> str:
-    name = address.display_name
-    if name.isascii():
-        return formataddr((name, address.addr_spec))
-    return f"{Header(name, 'utf-8').encode()} <{address.addr_spec}>"
-
-
-def _is_message_id(text: str) -> bool:
-    return _OUTGOING_MESSAGE_ID.fullmatch(text) is not None and _ENCODED not in text
-
-
-def _read_back(raw: bytes, names: Sequence[str]) -> OutgoingMail:
-    """Read a mail as whoever gets it would, with the parser that decodes nothing by itself."""
-    mail = message_from_bytes(raw)
-    if (
-        sorted(name.casefold() for name in mail) != sorted(names)
-        or mail.defects
-        or mail.is_multipart()
-    ):
-        raise ValueError("The finished mail would have other headers than those described.")
-    body = mail.get_payload(decode=True)
-    return OutgoingMail(
-        raw,
-        {field: _outgoing_addresses(mail, name) for field, name in _FIELDS.items() if name in mail},
-        _decoded_header(mail["Subject"]),
-        body.decode("utf-8").replace("\r\n", "\n") if isinstance(body, bytes) else "",
-    )
-
-
-def _outgoing_addresses(mail: Message, name: str) -> tuple[str, ...]:
-    pairs = [
-        (_decoded_header(person), address)
-        for person, address in getaddresses([_unfolded(mail[name])])
-    ]
-    return tuple(starmap(_person_and_address, pairs))
-
-
-def _decoded_header(header: str) -> str:
-    return str(make_header(decode_header(_unfolded(header))))
-
-
-def _unfolded(header: str) -> str:
-    return re.sub(r"\r?\n(?=[ \t])", "", header)
-
-
-def _letters(text: str) -> str:
-    """Remove blanks and quotes from a text: folding a long header adds or drops blanks."""
-    return "".join(text.replace('"', "").replace("\\", "").split())
-
-
-def _lines(text: str) -> str:
-    return re.sub(r"\r\n?", "\n", text).removesuffix("\n")

@@ -11,7 +11,8 @@ from pydantic import Field
 
 from casual_mcp_nb.bundled import google_account
 from casual_mcp_nb.bundled._documents import html_to_text, marked_foreign
-from casual_mcp_nb.bundled._mail import decoded_header, unprintable
+from casual_mcp_nb.bundled._mail import decoded_header
+from casual_mcp_nb.bundled._outgoing_mail import unprintable
 from casual_mcp_nb.bundled._server import FunctionServer, destroys, reads
 from casual_mcp_nb.bundled.google_account import GoogleApi, rows
 

@@ -12,7 +12,8 @@ from pydantic import Field
 
 from casual_mcp_nb.bundled import google_account
 from casual_mcp_nb.bundled._documents import marked_foreign
-from casual_mcp_nb.bundled._mail import Mail, compose, decoded_header, parse_mail
+from casual_mcp_nb.bundled._mail import Mail, decoded_header, parse_mail
+from casual_mcp_nb.bundled._outgoing_mail import compose
 from casual_mcp_nb.bundled._server import FunctionServer, destroys, reads
 from casual_mcp_nb.bundled.google_account import GoogleApi, rows
 
@@ -115,15 +116,11 @@ class Gmail:
         ] = False,
     ) -> dict[str, Any]:
         """Read one mail: headers, text, and the names, types and sizes of its attachments."""
-        messages = self._api.service.users().messages()
-        message = self._api.run(
-            messages.get(
-                userId="me", id=message_id, format="metadata", metadataHeaders=list(_HEADERS)
-            )
-        )
+        message = self._metadata(message_id)
         if int(message.get("sizeEstimate") or 0) > MAX_BYTES:
             mail, text, cut = _without_body(message), str(message.get("snippet", "")), True
         else:
+            messages = self._api.service.users().messages()
             raw = self._api.run(
                 messages.get(userId="me", id=message_id, format="raw", fields="raw")
             )
@@ -170,18 +167,15 @@ class Gmail:
         The user is asked before each mail.
         """
         recipients = {"to": to, "cc": cc, "bcc": bcc}
-        answered_id, thread = "", None
-        references: tuple[str, ...] = ()
+        body: dict[str, Any] = {}
+        answered = Mail(subject="", sender="")
         if reply_to_message_id:
-            answered, thread = self._answered(reply_to_message_id)
-            answered_id, references = answered.message_id, answered.references
+            answered, body["threadId"] = self._answered(reply_to_message_id)
         try:
-            mail = compose(recipients, subject, text, answered_id, references)
+            mail = compose(recipients, subject, text, answered.message_id, answered.references)
         except ValueError as error:
             raise ToolError(str(error)) from None
-        body: dict[str, Any] = {"raw": base64.urlsafe_b64encode(mail.raw).decode()}
-        if reply_to_message_id:
-            body["threadId"] = thread
+        body["raw"] = base64.urlsafe_b64encode(mail.raw).decode()
         sent = self._api.run(self._api.service.users().messages().send(userId="me", body=body))
         return {
             "sent": True,
@@ -191,12 +185,7 @@ class Gmail:
         }
 
     def _summary(self, message_id: str) -> dict[str, Any]:
-        messages = self._api.service.users().messages()
-        message = self._api.run(
-            messages.get(
-                userId="me", id=message_id, format="metadata", metadataHeaders=list(_HEADERS)
-            )
-        )
+        message = self._metadata(message_id)
         return {
             "id": message_id,
             "thread_id": message.get("threadId"),
@@ -209,25 +198,28 @@ class Gmail:
         """Read the headers and the thread of the mail being answered."""
         if not self._can_read:
             raise ToolError("To answer a mail, the account must also grant gmail-read.")
+        message = self._metadata(message_id)
+        return _without_body(message), message.get("threadId")
+
+    def _metadata(self, message_id: str) -> dict[str, Any]:
+        """Fetch a mail's headers, labels and size."""
         messages = self._api.service.users().messages()
-        message = self._api.run(
+        return self._api.run(
             messages.get(
                 userId="me", id=message_id, format="metadata", metadataHeaders=list(_HEADERS)
             )
         )
-        return _without_body(message), message.get("threadId")
 
 
 def _without_body(message: dict[str, Any]) -> Mail:
     """Read the headers that Gmail returns as names and values."""
     payload = message.get("payload")
     headers = rows(payload, "headers", 50) if isinstance(payload, dict) else []
-    pairs = [(str(each.get("name")), str(each.get("value"))) for each in headers]
-    lines = "".join(
-        f"{name}: {' '.join(value.split())}\r\n"
-        for name, value in pairs
-        if re.fullmatch(r"[\w-]{1,80}", name)
-    )
+    lines = ""
+    for header in headers:
+        name, value = str(header.get("name")), str(header.get("value"))
+        if re.fullmatch(r"[\w-]{1,80}", name):
+            lines += f"{name}: {' '.join(value.split())}\r\n"
     return parse_mail(lines.encode() + b"\r\n")
 
 

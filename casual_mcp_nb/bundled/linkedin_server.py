@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import time
-from collections.abc import Iterator
-from html import unescape
-from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.robotparser import RobotFileParser
 
 from mcp.server.mcpserver.exceptions import ToolError
@@ -17,127 +13,9 @@ from pydantic import Field
 
 from casual_mcp_nb.base.proxies import named_variables
 from casual_mcp_nb.bundled._documents import html_to_text, marked_foreign, parse_html
+from casual_mcp_nb.bundled._job_postings import job_postings
 from casual_mcp_nb.bundled._mail import decoded_header
 from casual_mcp_nb.bundled._server import FunctionServer, package_version, reads
-
-if TYPE_CHECKING:
-    from lxml.html import HtmlElement
-
-
-_MAX_POSTINGS = 20
-_MAX_DEPTH = 6
-_MAX_TEXT = 500
-_MAX_DESCRIPTION = 10_000
-
-
-def job_postings(page: str | HtmlElement) -> list[dict[str, Any]]:
-    """Extract up to 20 job postings from a page.
-
-    Each has title, company, locations, remote, employment_type, date_posted, valid_through, salary,
-    url and description, without those that are missing.
-    """
-    tree = parse_html(page) if isinstance(page, str) else page
-    blocks = [] if tree is None else tree.iterfind(".//script[@type='application/ld+json']")
-    postings = (posting for block in blocks for posting in _postings(_loaded(block.text or "")))
-    return [_fields(posting) for posting in islice(postings, _MAX_POSTINGS)]
-
-
-def _loaded(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _postings(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
-    if isinstance(value, list):
-        children = value
-    elif isinstance(value, dict):
-        kinds = value.get("@type")
-        if kinds == "JobPosting" or (isinstance(kinds, list) and "JobPosting" in kinds):
-            yield value
-            return
-        children = [value.get("@graph"), value.get("mainEntity")]
-    else:
-        return
-    if depth < _MAX_DEPTH:
-        for child in children:
-            yield from _postings(child, depth + 1)
-
-
-def _fields(posting: dict[str, Any]) -> dict[str, Any]:
-    locations = [_location(each) for each in _listed(posting.get("jobLocation"))]
-    fields = {
-        "title": _text(posting.get("title")),
-        "company": _text(posting.get("hiringOrganization")),
-        "locations": [location for location in locations if location],
-        "remote": _text(posting.get("jobLocationType")) == "TELECOMMUTE" or None,
-        "employment_type": [_text(each) for each in _listed(posting.get("employmentType"))],
-        "date_posted": _text(posting.get("datePosted")),
-        "valid_through": _text(posting.get("validThrough")),
-        "salary": _salary(_first(posting.get("baseSalary"))),
-        "url": _text(posting.get("url")),
-        "description": _description(posting.get("description")),
-    }
-    return {name: value for name, value in fields.items() if value}
-
-
-def _salary(pay: Any) -> str:
-    if not isinstance(pay, dict):
-        return _text(pay)
-    amount = _first(pay.get("value"))
-    parts = [_text(amount), _text(pay.get("currency"))]
-    if isinstance(amount, dict):
-        parts[0] = _range(amount)
-        if unit := amount.get("unitText"):
-            parts.append(f"per {_text(unit).lower()}")
-    return " ".join(part for part in parts if part)
-
-
-def _description(text: Any) -> str:
-    if not isinstance(text, str):
-        return ""
-    if "<" not in text:
-        # Some pages, such as LinkedIn's, escape the HTML in it.
-        text = unescape(text)
-    return html_to_text(text, max_characters=_MAX_DESCRIPTION)
-
-
-def _listed(value: Any) -> list[Any]:
-    if value is None:
-        return []
-    if isinstance(value, list):
-        return value[:_MAX_POSTINGS]
-    return [value]
-
-
-def _first(value: Any) -> Any:
-    return next(iter(_listed(value)), {})
-
-
-def _text(value: Any) -> str:
-    value = _first(value)
-    if isinstance(value, dict):
-        value = value.get("name")
-    if not isinstance(value, str | int | float):
-        return ""
-    return " ".join(str(value).split())[:_MAX_TEXT]
-
-
-def _location(location: Any) -> str:
-    address = _first(location.get("address")) if isinstance(location, dict) else location
-    if not isinstance(address, dict):
-        return _text(address)
-    parts = (
-        _text(address.get(key)) for key in ("addressLocality", "addressRegion", "addressCountry")
-    )
-    return ", ".join(dict.fromkeys(part for part in parts if part))
-
-
-def _range(amount: dict[str, Any]) -> str:
-    bounds = [_text(amount.get(key)) for key in ("minValue", "maxValue")]
-    return " to ".join(bound for bound in bounds if bound) or _text(amount.get("value"))
-
 
 HOME = "https://www.linkedin.com"
 PAUSE_SECONDS = 5.0
@@ -150,10 +28,11 @@ _POSTED = {"any time": None, "day": "r86400", "week": "r604800", "month": "r2592
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the server's command line options."""
-    help = (
-        "fetch pages that LinkedIn's robots.txt forbids to programs: you have LinkedIn's permission"
+    parser.add_argument(
+        "--permitted",
+        action="store_true",
+        help="you have LinkedIn's permission: fetch pages that its robots.txt forbids to programs",
     )
-    parser.add_argument("--permitted", action="store_true", help=help)
 
 
 def build(
@@ -303,9 +182,9 @@ class Jobs:
         if span := _POSTED[posted]:
             params["f_TPR"] = span
         tree = parse_html(await self._pages.get(_SEARCH, params))
-        cards = (
-            [] if tree is None else tree.xpath("//*[contains(@data-entity-urn, ':jobPosting:')]")
-        )
+        cards = []
+        if tree is not None:
+            cards = tree.xpath("//*[contains(@data-entity-urn, ':jobPosting:')]")
         jobs = []
         for card in cards[:100]:
             row = {
@@ -358,4 +237,6 @@ def _of_class(element: Any, name: str) -> str:
     elements = element.xpath(
         f".//*[contains(concat(' ', normalize-space(@class), ' '), ' {name} ')]"
     )
-    return decoded_header(elements[0].text_content())[:300] if elements else ""
+    if not elements:
+        return ""
+    return decoded_header(elements[0].text_content())[:300]

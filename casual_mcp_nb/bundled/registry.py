@@ -86,7 +86,7 @@ def _google(*one_of: str) -> Missing | None:
 
 
 def _finished_mail(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    from casual_mcp_nb.bundled._mail import finished_call
+    from casual_mcp_nb.bundled._outgoing_mail import finished_call
 
     return finished_call(arguments)
 

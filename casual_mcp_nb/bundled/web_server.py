@@ -20,8 +20,8 @@ from pydantic import Field
 from casual_mcp_nb.base.guarded_http import GuardedTransport
 from casual_mcp_nb.base.named_address import AddressGuard, AddressRefusedError, UnknownHostError
 from casual_mcp_nb.bundled._documents import decoded_as, detect_encoding, html_to_text, parse_html
+from casual_mcp_nb.bundled._job_postings import job_postings
 from casual_mcp_nb.bundled._server import FunctionServer, reads
-from casual_mcp_nb.bundled.linkedin_server import job_postings
 
 SECONDS = 20.0
 MAX_BYTES = 2_000_000
@@ -203,21 +203,21 @@ def _answer(page: Page, offset: int, limit: int) -> dict[str, Any]:
                 answer["job_postings"] = postings
         text = html_to_text(source)
     end = offset + limit
-    more = end if end < len(text) else None
     return {
         **answer,
         "characters": len(text),
         "incomplete": page.cut,
-        "next_offset": more,
+        "next_offset": end if end < len(text) else None,
         "text": text[offset:end],
     }
 
 
 def _decoded(page: Page) -> str:
-    declared = _DECLARED.search(page.body[:4096])
-    for name in (page.charset, declared[1].decode("ascii") if declared else ""):
+    charsets = [page.charset]
+    if declared := _DECLARED.search(page.body[:4096]):
+        charsets.append(declared[1].decode("ascii"))
+    for name in charsets:
         if (text := decoded_as(page.body, name, "replace")) is not None:
             return text
-    return page.body.decode(
-        detect_encoding(page.body[:8192]) or "latin-1", errors="replace"
-    ).removeprefix("\ufeff")
+    encoding = detect_encoding(page.body[:8192]) or "latin-1"
+    return page.body.decode(encoding, errors="replace").removeprefix("\ufeff")
