@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -32,6 +33,13 @@ MAX_PAGES = 20
 MAX_ROWS = 1000
 _MAX_BYTES = 8_000_000
 _BUCKETS = {"1d": 31, "1h": 168, "1m": 1440}
+"""How many intervals a page can have at most."""
+_TOKENS = (
+    "input_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+    "output_tokens",
+)
 
 Starting = Annotated[
     str,
@@ -58,7 +66,9 @@ def key_problem() -> str | None:
     """
     if os.environ.get(VARIABLE):
         return None
-    return account_file_problem(key_file()) if key_file().is_file() else "there is no admin key"
+    if not key_file().is_file():
+        return "there is no admin key"
+    return account_file_problem(key_file())
 
 
 def save_key(key: str) -> None:
@@ -130,15 +140,9 @@ class Usage:
         }
         rows, complete = await self._rows("/v1/organizations/usage_report/messages", params)
         table = [_usage(row, group_by or ()) for row in rows]
-        numbers = (
-            "input_tokens",
-            "cache_read_input_tokens",
-            "cache_creation_input_tokens",
-            "output_tokens",
-        )
         return {
             "rows": table,
-            "totals": {name: sum(row[name] for row in table) for name in numbers},
+            "totals": {name: sum(row[name] for row in table) for name in _TOKENS},
             "complete": complete,
         }
 
@@ -188,21 +192,19 @@ class Usage:
             for _ in range(MAX_PAGES):
                 page = await _page(client, path, params)
                 for bucket in page["data"]:
-                    period = {
-                        name: str(bucket.get(name, ""))[:40]
-                        for name in ("starting_at", "ending_at")
-                    }
-                    rows += [
-                        {**row, **period}
-                        for row in bucket.get("results", ())
-                        if isinstance(row, dict)
-                    ]
+                    for row in bucket.get("results", ()):
+                        if isinstance(row, dict):
+                            rows.append({**row, **_interval(bucket)})
                 if len(rows) > MAX_ROWS:
                     return rows[:MAX_ROWS], False
                 if not page.get("has_more") or not page.get("next_page"):
                     return rows, True
                 params = {**params, "page": str(page["next_page"])}
         return rows, False
+
+
+def _interval(bucket: dict[str, Any]) -> dict[str, str]:
+    return {name: str(bucket.get(name, ""))[:40] for name in ("starting_at", "ending_at")}
 
 
 async def _page(client: Any, path: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -224,9 +226,8 @@ async def _page(client: Any, path: str, params: dict[str, Any]) -> dict[str, Any
         raise ToolError(
             _advice(response.status_code, page, response.headers.get("retry-after", ""))
         )
-    if not isinstance(page.get("data"), list) or not all(
-        isinstance(each, dict) for each in page["data"]
-    ):
+    buckets = page.get("data")
+    if not isinstance(buckets, list) or not all(isinstance(each, dict) for each in buckets):
         raise ToolError("Anthropic's answer is not a report.")
     return page
 
@@ -269,7 +270,7 @@ def _advice(status: int, page: dict[str, Any], wait: str) -> str:
             return f"Anthropic refused the request ({status}).{note}"
 
 
-def _usage(row: dict[str, Any], group_by: Any) -> dict[str, Any]:
+def _usage(row: dict[str, Any], group_by: Sequence[str]) -> dict[str, Any]:
     written = _as_object(row.get("cache_creation"))
     tools = _as_object(row.get("server_tool_use"))
     return {
@@ -282,6 +283,18 @@ def _usage(row: dict[str, Any], group_by: Any) -> dict[str, Any]:
     }
 
 
+_COST_FIELDS = (
+    "starting_at",
+    "ending_at",
+    "workspace_id",
+    "description",
+    "model",
+    "cost_type",
+    "token_type",
+    "service_tier",
+)
+
+
 def _cost(row: dict[str, Any]) -> dict[str, Any]:
     try:
         # The amount is in cents, as a decimal text.
@@ -290,24 +303,13 @@ def _cost(row: dict[str, Any]) -> dict[str, Any]:
         dollars = Decimal("NaN")
     if row.get("currency") not in (None, "USD") or not dollars.is_finite():
         raise ToolError("Anthropic's report has an amount that is not in US dollars.")
-    names = (
-        "starting_at",
-        "ending_at",
-        "workspace_id",
-        "description",
-        "model",
-        "cost_type",
-        "token_type",
-        "service_tier",
-    )
-    return {
-        **{name: value for name, value in _fields(row, names).items() if value is not None},
-        "usd": str(dollars),
-    }
+    fields = _fields(row, _COST_FIELDS)
+    present = {name: value for name, value in fields.items() if value is not None}
+    return {**present, "usd": str(dollars)}
 
 
-def _fields(row: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    fields: dict[str, Any] = dict.fromkeys(names)
+def _fields(row: dict[str, Any], names: Sequence[str]) -> dict[str, str | None]:
+    fields: dict[str, str | None] = dict.fromkeys(names)
     for name in names:
         if row.get(name) is not None:
             fields[name] = decoded_header(str(row[name]))[:200]

@@ -1,4 +1,4 @@
-"""The `files` server: files inside one folder, out of which no path or link leads."""
+"""The `files` server: read, write and search files inside one folder."""
 
 from __future__ import annotations
 
@@ -14,217 +14,15 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import islice
-from operator import attrgetter
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
+from casual_mcp_nb.bundled._confined import Folder, Root, short_errors
 from casual_mcp_nb.bundled._documents import detect_encoding, media_type, read_document
 from casual_mcp_nb.bundled._server import FunctionServer, adds, destroys, reads
-
-_BY_DESCRIPTOR = os.open in os.supports_dir_fd and os.scandir in os.supports_fd
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NO_LINK
-
-
-class Folder:
-    """A folder and its direct entries.
-
-    A path that was checked can be exchanged for a link before it is opened. So a resolved path is
-    opened part by part, and all that follows is done by name in the open folder.
-
-    `name` is always a single path component. Systems without directory descriptors (Windows) use
-    its real path.
-    """
-
-    def __init__(self, path: Path, fd: int | None) -> None:
-        self._path = path
-        self._fd = fd
-
-    @classmethod
-    @contextmanager
-    def opened(
-        cls, root: Path, parts: tuple[str, ...], *, create: bool = False
-    ) -> Iterator[Folder]:
-        """Open a folder below `root` part by part, without following a link."""
-        folder = cls(root, os.open(root, _FOLDER) if _BY_DESCRIPTOR else None)
-        try:
-            for part in parts:
-                if create and not folder.has(part):
-                    # Another call may make it meanwhile.
-                    with suppress(FileExistsError):
-                        folder.make(part)
-                below = folder._below(part)
-                folder.close()
-                folder = below
-            yield folder
-        finally:
-            folder.close()
-
-    def close(self) -> None:
-        """Close the folder."""
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
-
-    def has(self, name: str) -> bool:
-        """Check whether an entry with this name exists, including links."""
-        try:
-            self.stat(name)
-        except FileNotFoundError:
-            return False
-        return True
-
-    def stat(self, name: str | None = None) -> os.stat_result:
-        """Read an entry's status, or the folder's own, without following a link."""
-        if name is None:
-            return os.stat(self._path) if self._fd is None else os.fstat(self._fd)
-        path, at = self._at(name)
-        return os.stat(path, follow_symlinks=False, **at)
-
-    def scan(self) -> list[os.DirEntry[str]]:
-        """List the entries by name."""
-        with os.scandir(self._path if self._fd is None else self._fd) as entries:
-            names: list[Any] = sorted(entries, key=attrgetter("name"))
-        return names
-
-    def open(self, name: str) -> BinaryIO:
-        """Open a regular file for reading, not a link."""
-        path, at = self._at(name)
-        # A pipe without a writer would hold an open that blocks.
-        fd = os.open(
-            path,
-            os.O_RDONLY | _NO_LINK | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0),
-            **at,
-        )
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            os.close(fd)
-            raise IsADirectoryError(21, "Not a regular file", name)
-        return os.fdopen(fd, "rb")
-
-    def create(self, name: str) -> BinaryIO:
-        """Make a new file and open it for writing."""
-        path, at = self._at(name)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK | getattr(os, "O_BINARY", 0)
-        return os.fdopen(os.open(path, flags, 0o666, **at), "wb")
-
-    def make(self, name: str) -> None:
-        """Make a folder."""
-        path, at = self._at(name)
-        os.mkdir(path, **at)
-
-    def remove(self, name: str) -> None:
-        """Remove a file, a link or an empty folder."""
-        path, at = self._at(name)
-        if stat.S_ISDIR(self.stat(name).st_mode):
-            os.rmdir(path, **at)
-        else:
-            os.unlink(path, **at)
-
-    def put(self, name: str, folder: Folder, new: str) -> None:
-        """Move an entry to another folder under a new name, replacing any entry there."""
-        (source, at), (target, to) = self._at(name), folder._at(new)
-        os.replace(source, target, src_dir_fd=at.get("dir_fd"), dst_dir_fd=to.get("dir_fd"))
-
-    def _below(self, name: str) -> Folder:
-        path, at = self._at(name)
-        if not _BY_DESCRIPTOR:
-            if not stat.S_ISDIR(self.stat(name).st_mode):
-                raise NotADirectoryError(20, "Not a folder", name)
-            return Folder(self._path / name, None)
-        return Folder(self._path / name, os.open(path, _FOLDER, **at))
-
-    def _at(self, name: str) -> tuple[str, dict[str, Any]]:
-        if self._fd is None:
-            return str(self._path / name), {}
-        return name, {"dir_fd": self._fd}
-
-
-# The same message for every refusal: it must not reveal whether anything exists outside.
-REFUSED = "Path refused. Valid: a relative path inside the root folder, such as 'notes/today.txt'."
-
-
-class Root:
-    """A folder that no path can escape."""
-
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(os.path.realpath(folder))
-        if not self.folder.is_dir():
-            raise ValueError(f"the root is not an existing folder: {folder}")
-
-    def relative(self, path: Path) -> str:
-        """Convert a path to one relative to the folder, with `/` between the parts."""
-        return path.relative_to(self.folder).as_posix()
-
-    def resolve(self, path: str) -> Path:
-        """Resolve a path, following links, or raise ToolError if it leads outside.
-
-        It need not exist.
-        """
-        real = self._real(self._inside(path))
-        if not real.is_relative_to(self.folder):
-            raise ToolError(REFUSED)
-        return real
-
-    def entry(self, path: str) -> Path:
-        """Resolve a path's folders as `resolve` does, but not its last component, which may be a
-        link.
-        """
-        if self.resolve(path) == self.folder:
-            raise ToolError("The root folder itself cannot be changed. Name something inside it.")
-        target = self._inside(path)
-        return self._real(target.parent) / target.name
-
-    @contextmanager
-    def folder_at(self, path: Path, *, create: bool = False) -> Iterator[Folder]:
-        """Open a folder that `resolve` returned, without following links that may have been created
-        since.
-        """
-        if not path.is_relative_to(self.folder):
-            # A link was created there after the path was checked.
-            raise ToolError(REFUSED)
-        with Folder.opened(
-            self.folder, path.relative_to(self.folder).parts, create=create
-        ) as folder:
-            yield folder
-
-    def _inside(self, path: str) -> Path:
-        # Windows' rules are broader: they include drives and backslashes.
-        windows = PureWindowsPath(path)
-        if (
-            not path.strip()
-            or "\0" in path
-            or path.startswith("~")
-            or windows.anchor
-            or ".." in windows.parts
-        ):
-            raise ToolError(REFUSED)
-        return self.folder / path
-
-    @staticmethod
-    def _real(path: Path) -> Path:
-        try:
-            return Path(os.path.realpath(path))
-        except (OSError, ValueError) as error:
-            raise ToolError(REFUSED) from error
-
-
-@contextmanager
-def short_errors(action: str, path: str) -> Iterator[None]:
-    """Convert an OSError to a short message that names the path as the caller wrote it."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise ToolError(
-            f"Cannot {action} {path!r}: it does not exist. list_directory shows the existing names."
-        ) from error
-    except OSError as error:
-        raise ToolError(
-            f"Cannot {action} {path!r}: {error.strerror or 'the system refused'}."
-        ) from error
-
 
 MAX_BYTES = 10_000_000
 MAX_COPY_BYTES = 200_000_000
@@ -362,21 +160,23 @@ def walk_files(root: Root, folder: Path) -> Iterator[Path]:
     waiting, count = [folder], 0
     while waiting:
         directory = waiting.pop()
+        files, folders = [], []
         try:
             with root.folder_at(directory) as opened:
-                entries = [
-                    (entry.name, entry.stat(follow_symlinks=False).st_mode)
-                    for entry in opened.scan()
-                ]
+                for entry in opened.scan():
+                    mode = entry.stat(follow_symlinks=False).st_mode
+                    if stat.S_ISREG(mode):
+                        files.append(directory / entry.name)
+                    elif stat.S_ISDIR(mode):
+                        folders.append(directory / entry.name)
         except OSError:
             continue
-        for name, mode in entries:
-            if stat.S_ISREG(mode):
-                count += 1
-                if count > MAX_FILES:
-                    return
-                yield directory / name
-        waiting += [directory / name for name, mode in reversed(entries) if stat.S_ISDIR(mode)]
+        for file in files:
+            count += 1
+            if count > MAX_FILES:
+                return
+            yield file
+        waiting += reversed(folders)
 
 
 def matches(relative: str, pattern: str) -> bool:
@@ -395,9 +195,11 @@ def matching_lines(
 
     Files that are not text or have more than `MAX_SEARCHED_BYTES` yield nothing.
     """
-    wanted = text.casefold() if ignore_case else text
+    if ignore_case:
+        text = text.casefold()
     for number, line in enumerate(_lines(root, file), start=1):
-        if wanted in (line.casefold() if ignore_case else line):
+        searched = line.casefold() if ignore_case else line
+        if text in searched:
             yield number, line.strip()[:_LINE_CHARACTERS]
 
 
@@ -410,7 +212,9 @@ def _lines(root: Root, file: Path) -> list[str]:
     if len(data) > MAX_SEARCHED_BYTES:
         return []
     encoding = detect_encoding(data[:8192])
-    return data.decode(encoding, errors="replace").splitlines() if encoding else []
+    if encoding is None:
+        return []
+    return data.decode(encoding, errors="replace").splitlines()
 
 
 MAX_READ = 100_000
@@ -529,9 +333,9 @@ class Files:
     ) -> dict[str, Any]:
         """Find files by name in a folder and all folders below it. Returns their paths."""
         folder = self._folder(path)
-        places = (self._root.relative(file) for file in self._matching(folder, pattern))
-        matches = list(islice(places, limit + 1))
-        return {"pattern": pattern, "files": matches[:limit], "truncated": len(matches) > limit}
+        found = islice(self._matching(folder, pattern), limit + 1)
+        paths = [self._root.relative(file) for file in found]
+        return {"pattern": pattern, "files": paths[:limit], "truncated": len(paths) > limit}
 
     def search_text(
         self,
@@ -552,13 +356,15 @@ class Files:
         Returns path, line number and line of each. Binary files and files over 5 MB are left out.
         """
         folder = self._folder(path)
-        lines = (
-            {"path": self._root.relative(file), "line": number, "text": line}
-            for file in self._matching(folder, pattern)
-            for number, line in matching_lines(self._root, file, text, ignore_case)
-        )
-        matches = list(islice(lines, limit + 1))
-        return {"text": text, "matches": matches[:limit], "truncated": len(matches) > limit}
+        found: list[dict[str, Any]] = []
+        for file in self._matching(folder, pattern):
+            path = self._root.relative(file)
+            lines = matching_lines(self._root, file, text, ignore_case)
+            for number, line in islice(lines, limit + 1 - len(found)):
+                found.append({"path": path, "line": number, "text": line})
+            if len(found) > limit:
+                break
+        return {"text": text, "matches": found[:limit], "truncated": len(found) > limit}
 
     def file_info(self, path: FilePath) -> dict[str, Any]:
         """Show the details of a file or folder: kind, size in bytes, type and time of the last
@@ -566,17 +372,17 @@ class Files:
         """
         target = self._root.resolve(path)
         status = self._status(path, target, "inspect")
-        modified = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds")
+        modified = datetime.fromtimestamp(status.st_mtime, UTC)
         details = {
             "path": path,
             "kind": _kind(status.st_mode),
             "size": status.st_size,
-            "modified": modified,
+            "modified": modified.isoformat(timespec="seconds"),
+            "type": None,
         }
-        return {
-            **details,
-            "type": media_type(target.name) if stat.S_ISREG(status.st_mode) else None,
-        }
+        if stat.S_ISREG(status.st_mode):
+            details["type"] = media_type(target.name)
+        return details
 
     def create_directory(self, path: FolderPath) -> dict[str, Any]:
         """Create a folder, and the folders above it where they are missing."""
@@ -633,8 +439,9 @@ class Files:
             return folder.stat(target.name)
 
     def _matching(self, folder: Path, pattern: str) -> Iterator[Path]:
-        places = walk_files(self._root, folder)
-        return (file for file in places if matches(file.relative_to(folder).as_posix(), pattern))
+        for file in walk_files(self._root, folder):
+            if matches(file.relative_to(folder).as_posix(), pattern):
+                yield file
 
 
 def _entry(entry: os.DirEntry[str]) -> dict[str, Any]:
@@ -646,5 +453,10 @@ def _entry(entry: os.DirEntry[str]) -> dict[str, Any]:
 
 
 def _kind(mode: int) -> str:
-    kinds = ((stat.S_ISREG, "file"), (stat.S_ISDIR, "folder"), (stat.S_ISLNK, "link"))
-    return next((name for test, name in kinds if test(mode)), "special file")
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "folder"
+    if stat.S_ISLNK(mode):
+        return "link"
+    return "special file"

@@ -78,9 +78,9 @@ def client_file() -> Path:
 def account() -> Account | None:
     """Look up the signed-in account, or None if there is none. The tokens are not read."""
     try:
-        fields = _read(folder() / "account.json")
+        fields = _read(_grants_file())
         grants = tuple(name for name in GRANTS if name in fields["grants"])
-        if not _tokens().is_file() or account_file_problem(_tokens()):
+        if not _tokens_file().is_file() or account_file_problem(_tokens_file()):
             return None
         return Account(str(fields["email"])[:320], grants)
     except (OSError, ValueError, KeyError, TypeError):
@@ -91,9 +91,9 @@ def missing(*one_of: str) -> str:
     """Explain why a server that needs one of these grants cannot run, or empty if it can."""
     signed_in = account()
     if signed_in is None:
-        files = (folder() / "account.json", _tokens())
-        if problem := next(filter(None, map(account_file_problem, files)), None):
-            return problem
+        for file in (_grants_file(), _tokens_file()):
+            if problem := account_file_problem(file):
+                return problem
         return "no Google account is signed in"
     if set(one_of).isdisjoint(signed_in.grants):
         return f"the Google account has not granted {' or '.join(one_of)}"
@@ -105,7 +105,7 @@ def credentials() -> Credentials:
     from google.oauth2.credentials import Credentials
 
     try:
-        tokens = _read(_tokens())
+        tokens = _read(_tokens_file())
         return Credentials(  # type: ignore[no-untyped-call]
             None,
             refresh_token=tokens["refresh_token"],
@@ -228,13 +228,12 @@ class SignIn:
                 " Google's page."
             )
         signed_in = Account(_email(token.get("id_token")), grants)
-        saved = {name: config[name] for name in ("client_id", "client_secret", "token_uri")}
+        tokens = {name: config[name] for name in ("client_id", "client_secret", "token_uri")}
+        tokens["refresh_token"] = token["refresh_token"]
         try:
+            write_account_file(_tokens_file(), json.dumps(tokens))
             write_account_file(
-                _tokens(), json.dumps({**saved, "refresh_token": token["refresh_token"]})
-            )
-            write_account_file(
-                folder() / "account.json", json.dumps({"email": signed_in.email, "grants": grants})
+                _grants_file(), json.dumps({"email": signed_in.email, "grants": grants})
             )
         except NotPrivateError as error:
             raise SignInError(f"{error}.") from None
@@ -247,10 +246,10 @@ def sign_out() -> bool:
     """
     import requests
 
-    if account() is None and not _tokens().exists():
+    if account() is None and not _tokens_file().exists():
         raise SignInError("No one is signed in to Google.")
     try:
-        tokens = _read(_tokens())
+        tokens = _read(_tokens_file())
         with _nothing_logged():
             # https://developers.google.com/identity/protocols/oauth2/native-app#tokenrevoke
             answer = requests.post(
@@ -265,11 +264,15 @@ def sign_out() -> bool:
     except (OSError, ValueError, KeyError, TypeError):
         return False
     finally:
-        for file in (_tokens(), folder() / "account.json"):
+        for file in (_tokens_file(), _grants_file()):
             file.unlink(missing_ok=True)
 
 
-def _tokens() -> Path:
+def _grants_file() -> Path:
+    return folder() / "account.json"
+
+
+def _tokens_file() -> Path:
     return folder() / "token.json"
 
 
@@ -283,9 +286,8 @@ def _read(path: Path, own: bool = True) -> dict[str, Any]:
 
 def _field(address: str, name: str) -> str:
     try:
-        return parse_qs(urlsplit(address.strip()[:10_000]).query, max_num_fields=50).get(
-            name, [""]
-        )[0]
+        query = urlsplit(address.strip()[:10_000]).query
+        return parse_qs(query, max_num_fields=50).get(name, [""])[0]
     except ValueError:
         return ""
 
@@ -311,16 +313,18 @@ def _email(id_token: Any) -> str:
 @contextmanager
 def _nothing_logged() -> Iterator[None]:
     """Silence the loggers of libraries that log secrets."""
-    names = [
-        name for name in list(logging.root.manager.loggerDict) if name.split(".")[0] in _TALKATIVE
-    ]
-    loggers = [logger for logger in map(logging.getLogger, names) if not logger.disabled]
-    for logger in loggers:
-        logger.disabled = True
+    silenced = []
+    for name in list(logging.root.manager.loggerDict):
+        if name.split(".")[0] not in _TALKATIVE:
+            continue
+        logger = logging.getLogger(name)
+        if not logger.disabled:
+            logger.disabled = True
+            silenced.append(logger)
     try:
         yield
     finally:
-        for logger in loggers:
+        for logger in silenced:
             logger.disabled = False
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import random
 import re
 import shutil
 import sqlite3
@@ -14,7 +13,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import date, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
@@ -24,76 +23,9 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
 from pydantic import Field, WithJsonSchema
 
+from casual_mcp_nb.bundled._sample_shop import fill
 from casual_mcp_nb.bundled._server import FunctionServer, closest, counted, destroys, reads
 from casual_mcp_nb.isolation.worker import GaveUp, Worker
-
-_SCHEMA = """
-CREATE TABLE customers (
-  id INTEGER PRIMARY KEY, name TEXT NOT NULL, email TEXT NOT NULL UNIQUE, city TEXT NOT NULL
-);
-CREATE TABLE products (
-  id INTEGER PRIMARY KEY, name TEXT NOT NULL, category TEXT NOT NULL, price REAL NOT NULL
-);
-CREATE TABLE orders (
-  id INTEGER PRIMARY KEY, customer_id INTEGER NOT NULL REFERENCES customers (id), ordered_on TEXT NOT NULL,
-  status TEXT NOT NULL CHECK (status IN ('open', 'shipped', 'returned'))
-);
-CREATE TABLE order_items (
-  order_id INTEGER NOT NULL REFERENCES orders (id), product_id INTEGER NOT NULL REFERENCES products (id),
-  quantity INTEGER NOT NULL, PRIMARY KEY (order_id, product_id)
-);
-"""
-_CUSTOMERS = (
-    *(
-        ("Ada Berg", "Oslo"),
-        ("Ben Costa", "Lisbon"),
-        ("Chloe Duval", "Lyon"),
-        ("Dina Eriksen", "Bergen"),
-    ),
-    *(
-        ("Emil Fischer", "Berlin"),
-        ("Farah Haddad", "Tunis"),
-        ("Gita Iyer", "Pune"),
-        ("Hugo Jansen", "Utrecht"),
-    ),
-    *(
-        ("Ines Keller", "Zurich"),
-        ("Jun Li", "Taipei"),
-        ("Kofi Mensah", "Accra"),
-        ("Lena Novak", "Oslo"),
-    ),
-)
-_PRODUCTS = (
-    *(("Notebook A5", "paper", 4.5), ("Sketchbook", "paper", 12.0), ("Postcards", "paper", 6.0)),
-    *(("Fountain pen", "pens", 35.0), ("Gel pen", "pens", 2.2), ("Pencil set", "pens", 9.9)),
-    *(("Desk lamp", "office", 48.0), ("Paper tray", "office", 14.5), ("Stapler", "office", 11.0)),
-    *(("Tote bag", "bags", 18.0), ("Backpack", "bags", 79.0), ("Pencil case", "bags", 8.5)),
-)
-
-
-def fill(connection: sqlite3.Connection) -> None:
-    """Create the shop's tables in an empty database: 12 customers, 12 products, 40 orders."""
-    source = random.Random(7)
-    connection.executescript(_SCHEMA)
-    customers = (
-        (number, name, f"{name.split()[0].lower()}@example.com", city)
-        for number, (name, city) in enumerate(_CUSTOMERS, 1)
-    )
-    connection.executemany("INSERT INTO customers VALUES (?, ?, ?, ?)", customers)
-    products = ((number, *product) for number, product in enumerate(_PRODUCTS, 1))
-    connection.executemany("INSERT INTO products VALUES (?, ?, ?, ?)", products)
-    for order in range(1, 41):
-        day = date(2026, 1, 1) + timedelta(days=order * 7 + source.randrange(7))
-        status = source.choice(("open", "shipped", "shipped", "returned"))
-        customer = source.randint(1, len(_CUSTOMERS))
-        connection.execute(
-            "INSERT INTO orders VALUES (?, ?, ?, ?)", (order, customer, day.isoformat(), status)
-        )
-        bought = source.sample(range(1, len(_PRODUCTS) + 1), source.randint(1, 3))
-        items = ((order, product, source.randint(1, 4)) for product in bought)
-        connection.executemany("INSERT INTO order_items VALUES (?, ?, ?)", items)
-    connection.commit()
-
 
 SECONDS = 5.0
 """Time limit for one tool's statements together."""
@@ -142,9 +74,12 @@ class Database:
         self._lock = threading.Lock()
         self._worker = Worker()
         self._sample = file is None
-        if file is not None and not Path(file).is_file():
+        if file is None:
+            self._path = _sample_file(self)
+        elif Path(file).is_file():
+            self._path = Path(file).resolve()
+        else:
             raise ValueError(f"the database file does not exist: {file}")
-        self._path = Path(file).resolve() if file is not None else _sample_file(self)
 
     def close(self) -> None:
         """End the process, and delete the sample."""
@@ -160,10 +95,9 @@ class Database:
         Raises:
             ToolError: The file cannot be read.
         """
+        uri = f"{self._path.as_uri()}?mode=ro"
         try:
-            with closing(
-                sqlite3.connect(f"{self._path.as_uri()}?mode=ro", uri=True, timeout=2)
-            ) as connection:
+            with closing(sqlite3.connect(uri, uri=True, timeout=2)) as connection:
                 yield connection
         except sqlite3.Error as error:
             raise ToolError(f"The database cannot be opened: {error}.") from error
@@ -179,37 +113,42 @@ class Database:
         sql: str,
         parameters: Sequence[Any] | Mapping[str, Any],
         seconds: float,
-        **options: Any,
+        *,
+        write: bool,
+        guard: bool,
+        max_rows: int,
+        max_cell: int,
     ) -> Result:
-        """Run a statement, while no other one runs.
-
-        `options` are further fields for `_statement.statement`.
+        """Run a statement, while no other one runs; `_statement.statement` has what the arguments
+        mean.
         """
-        growth = max(0, MAX_SAMPLE - self._path.stat().st_size) if self._sample else MAX_GROWTH
-        values = dict(parameters) if isinstance(parameters, Mapping) else list(parameters)
+        growth = MAX_GROWTH
+        if self._sample:
+            growth = max(0, MAX_SAMPLE - self._path.stat().st_size)
         job = {
             "uri": self._path.as_uri(),
             "sql": sql,
-            "parameters": values,
+            "parameters": dict(parameters) if isinstance(parameters, Mapping) else list(parameters),
             "seconds": seconds,
             "growth": growth,
-            **options,
+            "write": write,
+            "guard": guard,
+            "max_rows": max_rows,
+            "max_cell": max_cell,
         }
         try:
             answer = self._worker.run("statement", job, seconds + _GRACE)
         except GaveUp as error:
-            if options["write"]:
+            if write:
                 # A process that was killed leaves a journal, which only a connection that may write
                 # can roll back.
+                rollback = {**job, "sql": "SELECT 1 FROM sqlite_master", "parameters": []}
                 with suppress(GaveUp):
-                    self._worker.run(
-                        "statement",
-                        {**job, "sql": "SELECT 1 FROM sqlite_master", "parameters": []},
-                        SECONDS,
-                    )
-            raise ToolError(
-                _explained("interrupted" if "took more" in str(error) else str(error))
-            ) from None
+                    self._worker.run("statement", rollback, SECONDS)
+            text = str(error)
+            if "took more" in text:
+                text = "interrupted"
+            raise ToolError(_explained(text)) from None
         if "error" in answer:
             raise ToolError(_explained(answer["error"]))
         return Result(**answer)
@@ -237,9 +176,15 @@ class DatabaseConnection:
         seconds = self._deadline - time.monotonic()
         if seconds <= 0:
             raise ToolError(_explained("interrupted"))
-        options = {"write": self._write, "guard": self._guard, "max_rows": max_rows}
-        longest = _MAX_DEFINITION if whole else _CELL_CHARACTERS
-        return self._database.run(sql, parameters, seconds, max_cell=longest, **options)
+        return self._database.run(
+            sql,
+            parameters,
+            seconds,
+            write=self._write,
+            guard=self._guard,
+            max_rows=max_rows,
+            max_cell=_MAX_DEFINITION if whole else _CELL_CHARACTERS,
+        )
 
 
 def _sample_file(owner: Database) -> Path:
@@ -316,9 +261,9 @@ def build(database: str | None = None, read_only: bool = False) -> FunctionServe
         registered += destroys(tools.execute)
     with opened.schema() as connection:
         tools.outline(connection, registered)
-    what = (
-        "A sample shop: customers, products, orders." if database is None else "An SQLite database."
-    )
+    what = "An SQLite database."
+    if database is None:
+        what = "A sample shop: customers, products, orders."
     server = FunctionServer("sqlite", what, registered, on_close=opened.close)
     server.resource(
         "sqlite://schema",
@@ -354,18 +299,16 @@ class Tables:
             Whether they have changed.
         """
         before, self._tools = self._columns, tools
-        self._columns = {
-            name: [each["name"] for each in _columns(connection, name)]
-            for name in _names(connection)
-        }
-        columns = list(dict.fromkeys(name for names in self._columns.values() for name in names))
+        self._columns = {name: _column_names(connection, name) for name in _names(connection)}
+        columns = list(dict.fromkeys(chain.from_iterable(self._columns.values())))
         # No value from the data is here: a model sees one only after a call, which can be refused.
         choices = {"table": list(self._columns), "column": columns, "by": ["", *columns]}
-        text = "; ".join(f"{name} ({', '.join(names)})" for name, names in self._columns.items())
+        outline = "; ".join(f"{name} ({', '.join(own)})" for name, own in self._columns.items())
         for tool in tools:
             if tool.name == "query":
-                outline = f" Tables: {text}." if text and len(text) <= _MAX_OUTLINE else ""
-                tool.description = tool.description.partition(" Tables: ")[0] + outline
+                tool.description = tool.description.partition(" Tables: ")[0]
+                if 0 < len(outline) <= _MAX_OUTLINE:
+                    tool.description += f" Tables: {outline}."
             for name, schema in tool.parameters["properties"].items():
                 schema.pop("enum", None)
                 if 0 < len(choices.get(name, ())) <= _MAX_CHOICES:
@@ -382,22 +325,21 @@ class Tables:
 
     def list_tables(self) -> dict[str, Any]:
         """List the tables and views of the database with their columns and the number of rows."""
+        tables: list[dict[str, Any]] = []
+        said = []
         with self._database.connect(guard=False) as connection:
-            tables: list[dict[str, Any]] = [
-                {
-                    "name": name,
-                    "kind": kind,
-                    "columns": [column["name"] for column in _columns(connection, name)],
-                    "rows": _count(connection, name) if kind == "table" else None,
-                }
-                for name, kind in _names(connection).items()
-            ]
-        named = (
-            ", ".join(f"{table['name']} ({_size(table)})" for table in tables[:_MAX_SAID]) or "none"
-        )
-        more = ", …" if len(tables) > _MAX_SAID else ""
+            for name, kind in _names(connection).items():
+                rows, size = None, "view"
+                if kind == "table":
+                    rows = _count(connection, name)
+                    size = counted(rows, "row")
+                columns = _column_names(connection, name)
+                tables.append({"name": name, "kind": kind, "columns": columns, "rows": rows})
+                said.append(f"{name} ({size})")
+        listed = ", ".join(said[:_MAX_SAID]) or "none"
+        more = ", …" if len(said) > _MAX_SAID else ""
         return {
-            "summary": f"The database has {counted(len(tables), 'table')}: {named}{more}.",
+            "summary": f"The database has {counted(len(tables), 'table')}: {listed}{more}.",
             "tables": tables,
         }
 
@@ -437,9 +379,10 @@ class Tables:
         a status.
         """
         with self._reading(table) as connection:
-            names = [_quoted(column["name"]) for column in _columns(connection, table)]
-            cells = [":text = ''", *(f"instr(lower({name}), lower(:text))" for name in names)]
-            sql = f"SELECT * FROM {_quoted(table)} WHERE {' OR '.join(cells)}"
+            conditions = [":text = ''"]
+            for name in _column_names(connection, table):
+                conditions.append(f"instr(lower({_quoted(name)}), lower(:text))")
+            sql = f"SELECT * FROM {_quoted(table)} WHERE {' OR '.join(conditions)}"
             result = connection.execute(sql, {"text": containing}, max_rows)
         match = f" contain {containing!r}" if containing else ""
         more = "The first " if result.truncated else ""
@@ -484,10 +427,8 @@ class Tables:
         values it has.
         """
         with self._reading(table, column) as connection:
-            name, numbers = (
-                _quoted(column),
-                f"FILTER (WHERE typeof({_quoted(column)}) IN ('integer', 'real'))",
-            )
+            name = _quoted(column)
+            numbers = f"FILTER (WHERE typeof({name}) IN ('integer', 'real'))"
             figures = {
                 "minimum": f"min({name})",
                 "maximum": f"max({name})",
@@ -501,16 +442,11 @@ class Tables:
                 f"SELECT {', '.join(figures.values())} FROM {_quoted(table)}"
             )
         values = dict(zip(figures, row, strict=True))
-        shown = ", ".join(
-            f"{name} {values[name]:,.12g}"
-            for name in ("sum", "average")
-            if values[name] is not None
-        )
-        summary = (
-            f"{table}.{column}: minimum {values['minimum']}, maximum"
-            f" {values['maximum']}{', ' if shown else ''}{shown}."
-        )
-        return {"summary": summary, **values}
+        summary = f"{table}.{column}: minimum {values['minimum']}, maximum {values['maximum']}"
+        for figure in ("sum", "average"):
+            if values[figure] is not None:
+                summary += f", {figure} {values[figure]:,.12g}"
+        return {"summary": f"{summary}.", **values}
 
     def query(
         self,
@@ -527,8 +463,12 @@ class Tables:
             result = connection.execute(sql, parameters, max_rows)
         if result.columns is None:
             raise ToolError("The statement returns no rows; query takes one SELECT statement.")
-        rows = {"rows": result.rows, "row_count": len(result.rows), "truncated": result.truncated}
-        return {"columns": result.columns, **rows}
+        return {
+            "columns": result.columns,
+            "rows": result.rows,
+            "row_count": len(result.rows),
+            "truncated": result.truncated,
+        }
 
     def execute(
         self,
@@ -554,16 +494,19 @@ class Tables:
         checked.
         """
         with self._database.connect(guard=False) as connection:
-            if table not in (names := list(_names(connection))):
-                raise ToolError(f"There is no table {table[:60]!r}. {closest(table, names)}")
-            if column and column not in (
-                names := [each["name"] for each in _columns(connection, table)]
-            ):
-                raise ToolError(f"{table} has no column {column[:60]!r}. {closest(column, names)}")
+            tables = list(_names(connection))
+            if table not in tables:
+                raise ToolError(f"There is no table {table[:60]!r}. {closest(table, tables)}")
+            if column:
+                columns = _column_names(connection, table)
+                if column not in columns:
+                    hint = closest(column, columns)
+                    raise ToolError(f"{table} has no column {column[:60]!r}. {hint}")
             yield connection
 
 
 def _names(connection: Statements) -> dict[str, str]:
+    """List the tables and views by name, with `table` or `view`."""
     rows = connection.execute(
         "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE"
         " 'sqlite\\_%' ESCAPE '\\' ORDER BY name"
@@ -581,6 +524,10 @@ def _columns(connection: Statements, table: str) -> list[dict[str, Any]]:
         {"name": name, "type": kind, "required": bool(required), "primary_key": bool(key)}
         for _, name, kind, required, _, key in columns
     ]
+
+
+def _column_names(connection: Statements, table: str) -> list[str]:
+    return [column["name"] for column in _columns(connection, table)]
 
 
 def _references(connection: Statements, table: str) -> list[tuple[str, str, str | None]]:
@@ -617,10 +564,6 @@ def _group(row: Sequence[Any], by: str) -> str:
         return f"{count:,} without {by}"
     text = repr(value[:_MAX_VALUE]) if isinstance(value, str) else str(value)[:_MAX_VALUE]
     return f"{count:,} with {by} {text}"
-
-
-def _size(table: Mapping[str, Any]) -> str:
-    return "view" if table["rows"] is None else counted(table["rows"], "row")
 
 
 def _count(connection: Statements, table: str) -> int:

@@ -57,6 +57,9 @@ def cpu_info() -> dict[str, Any]:
         load = dict(zip(("1_minute", "5_minutes", "15_minutes"), psutil.getloadavg(), strict=True))
     model = _cpu_model() or platform.processor() or None
     cores, logical = psutil.cpu_count(logical=False), psutil.cpu_count()
+    usable = logical
+    if hasattr(os, "sched_getaffinity"):
+        usable = len(os.sched_getaffinity(0))
     return {
         "summary": (
             f"{model or 'The processor'}: {counted(logical or 1, 'logical processor')},"
@@ -66,9 +69,7 @@ def cpu_info() -> dict[str, Any]:
         "architecture": platform.machine(),
         "cores": cores,
         "logical_processors": logical,
-        "usable_by_this_process": (
-            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count()
-        ),
+        "usable_by_this_process": usable,
         "load_average": load,
     }
 
@@ -93,21 +94,20 @@ def disk_info() -> dict[str, Any]:
     """Show total, used and free disk space in bytes, for each local drive and the disk of the
     working folder.
     """
-    local = {
-        partition.mountpoint: partition.fstype for partition in psutil.disk_partitions(all=False)
-    }
+    local = {each.mountpoint: each.fstype for each in psutil.disk_partitions(all=False)}
     places = dict.fromkeys((Path.cwd().anchor, *local, str(Path.cwd())))
     disks: list[dict[str, Any]] = []
     for path in places:
         # A drive without a disk in it, or a folder that may not be read.
         with contextlib.suppress(OSError):
             usage = psutil.disk_usage(path)
-            sizes = {"total_bytes": usage.total, "used_bytes": usage.used, "free_bytes": usage.free}
             disks.append(
                 {
                     "path": path,
                     "file_system": local.get(path),
-                    **sizes,
+                    "total_bytes": usage.total,
+                    "used_bytes": usage.used,
+                    "free_bytes": usage.free,
                     "used_percent": usage.percent,
                 }
             )
@@ -141,11 +141,8 @@ def network_info() -> dict[str, Any]:
                 "ipv6": by_family.get(socket.AF_INET6, []),
             }
         )
-    listed = (
-        ", ".join(f"{each['ipv4']} ({each['name']})" for each in interfaces if each["ipv4"])
-        or "no address"
-    )
-    summary = f"This computer is {platform.node()}: {listed}."
+    listed = [f"{each['ipv4']} ({each['name']})" for each in interfaces if each["ipv4"]]
+    summary = f"This computer is {platform.node()}: {', '.join(listed) or 'no address'}."
     return {"summary": summary, "hostname": platform.node(), "interfaces": interfaces}
 
 
@@ -160,18 +157,20 @@ def list_processes(
 ) -> dict[str, Any]:
     """List running processes with id, parent, name, state and memory, without their arguments."""
     wanted = name.casefold()
-    running = psutil.process_iter(["pid", "ppid", "name", "status", "memory_info"])
-    processes = [
-        {
-            "pid": process.info["pid"],
-            "parent": process.info["ppid"],
-            "name": process.info["name"] or "",
-            "state": process.info["status"],
-            "memory_bytes": getattr(process.info["memory_info"], "rss", None),
-        }
-        for process in running
-        if wanted in (process.info["name"] or "").casefold()
-    ]
+    processes = []
+    for process in psutil.process_iter(["pid", "ppid", "name", "status", "memory_info"]):
+        facts = process.info
+        its_name = facts["name"] or ""
+        if wanted in its_name.casefold():
+            processes.append(
+                {
+                    "pid": facts["pid"],
+                    "parent": facts["ppid"],
+                    "name": its_name,
+                    "state": facts["status"],
+                    "memory_bytes": getattr(facts["memory_info"], "rss", None),
+                }
+            )
     listed = sorted(processes, key=_PROCESS_ORDERS[sort_by])[:limit]
     summary = f"{len(listed):,} of {len(processes):,} running processes, by {sort_by}."
     return {"summary": summary, "total": len(processes), "processes": listed}
@@ -205,6 +204,7 @@ def _cpu_model() -> str | None:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:
         return None
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None
-    )
+    for line in lines:
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return None
