@@ -21,9 +21,6 @@ END_SECONDS = 1.0
 Functions = Mapping[str, Callable[..., Any]]
 """Functions by the names that files call them by. A file alone never makes anything run."""
 
-Caller = Callable[[Callable[..., Any], Any], bool]
-"""Calls a check function with its value, and returns whether that holds. See `direct`."""
-
 
 class CheckError(Exception):
     """A check could not tell: it raised, or took too long. The message has the reason.
@@ -46,14 +43,14 @@ def name_of(function: Callable[..., Any]) -> str:
         return type(function).__name__
 
 
-def direct(function: Callable[..., Any], value: Any) -> bool:
-    """Call a check, asynchronous or not, in a separate thread.
+def holds(function: Callable[..., Any], value: Any) -> bool:
+    """Call a check function, asynchronous or not, in a separate thread.
 
     A function that takes longer than `CHECK_SECONDS` is interrupted. If that does not end it, its
     thread stays behind and ends with the process.
 
     Args:
-        function: The check.
+        function: The function.
         value: What it checks.
 
     Returns:

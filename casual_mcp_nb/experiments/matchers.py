@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from casual_mcp_nb.base.patterns import SlowPatternError, check_pattern, is_found
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, shown
-from casual_mcp_nb.experiments.checks import Caller, CheckError, Functions, direct, name_of
+from casual_mcp_nb.experiments.checks import CheckError, Functions, holds, name_of
 
 
 class Matcher:
@@ -26,12 +26,11 @@ class Matcher:
         Matcher.kinds[cls.key] = cls
 
     @abstractmethod
-    def fits(self, value: Any, call: Caller = direct) -> bool:
+    def fits(self, value: Any) -> bool:
         """Check a value.
 
         Args:
             value: The value.
-            call: Calls a function that decides.
 
         Raises:
             CheckError: It could not tell.
@@ -49,12 +48,12 @@ class Matcher:
     def plain(self) -> dict[str, Any]:
         """Convert it to its form in files."""
         first, *others = dataclasses.fields(self)  # type: ignore[arg-type]
-        more = {
-            each.name: getattr(self, each.name)
-            for each in others
-            if getattr(self, each.name) != each.default
-        }
-        return {self.key: plain_expectation(getattr(self, first.name)), **plain_expectation(more)}
+        plain = {self.key: plain_expectation(getattr(self, first.name))}
+        for each in others:
+            value = getattr(self, each.name)
+            if value != each.default:
+                plain[each.name] = plain_expectation(value)
+        return plain
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Equal(Matcher):
     key = "$equal"
     value: Any
 
-    def fits(self, value: Any, call: Caller = direct) -> bool:
+    def fits(self, value: Any) -> bool:
         """Check a value."""
         return isinstance(self.value, bool) == isinstance(value, bool) and bool(self.value == value)
 
@@ -85,12 +84,12 @@ class OneOf(Matcher):
         if isinstance(self.values, str | Mapping) or not isinstance(self.values, Collection):
             raise UsageError(f"This is {brief(self.values)}, not a list.")
 
-    def fits(self, value: Any, call: Caller = direct) -> bool:
+    def fits(self, value: Any) -> bool:
         """Check a value. One that could not tell counts only if no other fits."""
         problem: CheckError | None = None
         for each in self.values:
             try:
-                if fits(each, value, call=call):
+                if fits(each, value):
                     return True
             except CheckError as error:
                 if error.slow:
@@ -113,7 +112,7 @@ class Regex(Matcher):
             raise UsageError(f"{brief(self.pattern)} is not a regular expression.")
         check_pattern(self.pattern)
 
-    def fits(self, value: Any, call: Caller = direct) -> bool:
+    def fits(self, value: Any) -> bool:
         """Check a value."""
         return isinstance(value, str) and found_in_time(self.pattern, value)
 
@@ -134,7 +133,7 @@ class Near(Matcher):
     value: float
     within: float = 1e-9
 
-    def fits(self, value: Any, call: Caller = direct) -> bool:
+    def fits(self, value: Any) -> bool:
         """Check a value. A text is read as a number."""
         try:
             return not isinstance(value, bool) and abs(float(value) - self.value) <= self.within
@@ -166,7 +165,7 @@ class SameDate(Matcher):
         if _date_of(self.date) is None:
             raise UsageError(f"{shown(self.date)} is not a date.", hint="Write it as 2026-11-23.")
 
-    def fits(self, value: Any, call: Caller = direct) -> bool:
+    def fits(self, value: Any) -> bool:
         """Check a value."""
         return isinstance(value, str) and _date_of(value) == _date_of(self.date)
 
@@ -198,9 +197,9 @@ class Satisfies(Matcher):
     key = "$function"
     function: Callable[..., Any]
 
-    def fits(self, value: Any, call: Caller = direct) -> bool:
+    def fits(self, value: Any) -> bool:
         """Check a value."""
-        return call(self.function, value)
+        return holds(self.function, value)
 
     @classmethod
     def read(cls, content: Any, functions: Functions) -> Any:
@@ -222,9 +221,9 @@ class IfGiven(Matcher):
     key = "$if_given"
     value: Any
 
-    def fits(self, value: Any, call: Caller = direct) -> bool:
+    def fits(self, value: Any) -> bool:
         """Check a value."""
-        return fits(self.value, value, call=call)
+        return fits(self.value, value)
 
 
 @dataclass(frozen=True)
@@ -269,7 +268,7 @@ class Graded(Matcher):
         """The labels that mean right."""
         return tuple(self.right or self.labels[:1])
 
-    def fits(self, value: Any, call: Caller = direct) -> bool:
+    def fits(self, value: Any) -> bool:
         """Raise a CheckError: a model must be asked first."""
         raise CheckError("a graded answer needs a judge: run(…, judge=MODEL)")
 
@@ -292,7 +291,7 @@ class Graded(Matcher):
                     cls.refuse_in(item)
 
 
-def fits(expected: Any, value: Any, *, exact: bool = False, call: Caller = direct) -> bool:
+def fits(expected: Any, value: Any, *, exact: bool = False) -> bool:
     """Check a value against an expectation: a matcher, a plain value, or a list or an object that
     contains these.
 
@@ -300,23 +299,20 @@ def fits(expected: Any, value: Any, *, exact: bool = False, call: Caller = direc
         expected: The expectation.
         value: The value.
         exact: Whether objects may have no other fields.
-        call: Calls a function that decides.
 
     Raises:
         CheckError: A pattern took too long, or a function raised or took too long.
     """
     match expected:
         case Matcher():
-            return expected.fits(value, call)
+            return expected.fits(value)
         case Mapping():
-            return isinstance(value, Mapping) and not wrong_parameters(
-                expected, value, exact=exact, call=call
-            )
+            return isinstance(value, Mapping) and not wrong_parameters(expected, value, exact=exact)
         case list() | tuple():
             if not isinstance(value, list | tuple) or len(value) != len(expected):
                 return False
             pairs = zip(expected, value, strict=True)
-            return all(fits(one, other, exact=exact, call=call) for one, other in pairs)
+            return all(fits(one, other, exact=exact) for one, other in pairs)
         case bool():
             return expected is value
         case _:
@@ -324,11 +320,7 @@ def fits(expected: Any, value: Any, *, exact: bool = False, call: Caller = direc
 
 
 def wrong_parameters(
-    expected: Mapping[str, Any],
-    given: Mapping[str, Any],
-    *,
-    exact: bool = False,
-    call: Caller = direct,
+    expected: Mapping[str, Any], given: Mapping[str, Any], *, exact: bool = False
 ) -> tuple[str, ...]:
     """List the parameters that are missing or do not fit, and with `exact` unexpected ones.
 
@@ -338,9 +330,11 @@ def wrong_parameters(
     for name, value in expected.items():
         if name not in given and isinstance(value, IfGiven):
             continue
-        if name not in given or not fits(value, given[name], exact=exact, call=call):
+        if name not in given or not fits(value, given[name], exact=exact):
             wrong.append(name)
-    return (*wrong, *(name for name in given if exact and name not in expected))
+    if exact:
+        wrong += [name for name in given if name not in expected]
+    return tuple(wrong)
 
 
 def plain_expectation(value: Any) -> Any:

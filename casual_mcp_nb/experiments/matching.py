@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from casual_mcp_nb.base.patterns import MAX_TEXT
@@ -24,7 +24,7 @@ from casual_mcp_nb.experiments.cases import (
     contains,
     names_of,
 )
-from casual_mcp_nb.experiments.checks import Caller, CheckError, direct
+from casual_mcp_nb.experiments.checks import CheckError, holds
 from casual_mcp_nb.experiments.graded import Verdict
 from casual_mcp_nb.experiments.matchers import Graded, Matcher, found_in_time, wrong_parameters
 
@@ -106,20 +106,30 @@ class _Call:
     turn: int
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Matched:
-    """How one acceptable list matched: for each expected call the index of the actual one."""
+    """How one acceptable list matched.
+
+    Args:
+        expected: The list.
+        pairs: For each expected call that was made, the index of the actual one.
+        extra: The indices of the other calls.
+    """
 
     expected: Sequence[ExpectedCall]
-    pairs: dict[int, int] = field(default_factory=dict)
-    extra: list[int] = field(default_factory=list)
+    pairs: Mapping[int, int]
+    extra: Sequence[int]
+
+    @property
+    def missing(self) -> list[ExpectedCall]:
+        """The expected calls that were not made."""
+        return [each for number, each in enumerate(self.expected) if number not in self.pairs]
 
 
 def judge_turns(
     case: ToolUseCase,
     turns: Sequence[Turn],
     against_schema: AgainstSchema = lambda tool, arguments: False,
-    call: Caller = direct,
     verdicts: Mapping[Graded, Verdict] | None = None,
 ) -> Judgement:
     """Judge a case's turns.
@@ -130,13 +140,12 @@ def judge_turns(
         case: The case.
         turns: Its turns, one per message, or fewer if one failed.
         against_schema: Checks whether a tool's schema refuses arguments.
-        call: Calls the case's functions. See `direct`.
         verdicts: What a judge model said of the last answer. It is not asked here.
     """
     if not case.judged:
         return Judgement(None)
     try:
-        return _Judging(case, turns, against_schema, call).judged(verdicts or {})
+        return _Judging(case, turns, against_schema).judged(verdicts or {})
     except CheckError as error:
         return Judgement(False, "check failed", f"A check could not tell: {error}.")
 
@@ -145,20 +154,17 @@ class _Judging:
     """One case's calls beside those expected."""
 
     def __init__(
-        self, case: ToolUseCase, turns: Sequence[Turn], against_schema: AgainstSchema, call: Caller
+        self, case: ToolUseCase, turns: Sequence[Turn], against_schema: AgainstSchema
     ) -> None:
-        self._case, self._turns, self._against_schema, self._call = (
-            case,
-            turns,
-            against_schema,
-            call,
-        )
-        self._calls = [
-            _Call(each.tool, each.arguments, each.status == "ok", number)
-            for number, turn in enumerate(turns, 1)
-            for each in calls_of_model(turn.tool_calls)
-            if each.tool.server != SYNTHETIC
-        ]
+        self._case = case
+        self._turns = turns
+        self._against_schema = against_schema
+        self._calls: list[_Call] = []
+        for number, turn in enumerate(turns, 1):
+            for each in calls_of_model(turn.tool_calls):
+                if each.tool.server != SYNTHETIC:
+                    call = _Call(each.tool, each.arguments, each.status == "ok", number)
+                    self._calls.append(call)
         self._wrong_parameters: dict[tuple[int, int], tuple[str, ...] | CheckError] = {}
 
     def judged(self, verdicts: Mapping[Graded, Verdict]) -> Judgement:
@@ -167,121 +173,105 @@ class _Judging:
         Raises:
             CheckError: A check could not tell.
         """
-        case, turns, calls = self._case, self._turns, self._calls
-        options = [self._match(expected) for expected in case.acceptable]
-        best = min(
-            options, key=lambda each: (len(each.expected) - len(each.pairs), len(each.extra))
+        options = [self._match(expected) for expected in self._case.acceptable]
+        best = min(options, key=lambda each: (len(each.missing), len(each.extra)))
+        judgement = self._wrong_calls(best) or self._wrong_answer() or self._graded(verdicts)
+        return replace(
+            judgement,
+            matched=len(best.pairs),
+            expected=len(best.expected),
+            extra=len(best.extra),
         )
-        figures: dict[str, Any] = {
-            "matched": len(best.pairs),
-            "expected": len(best.expected),
-            "extra": len(best.extra),
-        }
 
-        def wrong(
-            failure: FailureGroup,
-            detail: str,
-            tool: str | None = None,
-            parameters: tuple[str, ...] = (),
-        ) -> Judgement:
-            return Judgement(False, failure, detail, tool, parameters, **figures)
-
+    def _wrong_calls(self, best: _Matched) -> Judgement | None:
+        """Tell what is wrong with the calls, or return None if nothing is."""
+        case, turns, calls = self._case, self._turns, self._calls
         if not turns:
-            return wrong("no tool used", "There is no turn.")
+            return _failed("no tool used", "There is no turn.")
         for call in calls:
             if any(name in names_of(call.tool) for name in case.forbidden):
-                return wrong("forbidden tool called", f"It called {call.tool}.", str(call.tool))
-        limit = next(
-            (turn for turn in turns if turn.failure is not None and turn.failure.kind in LIMITS),
-            None,
-        )
-        if limit is not None:
-            return wrong("step limit", limit.error or "")
+                return _failed("forbidden tool called", f"It called {call.tool}.", str(call.tool))
+        for turn in turns:
+            if turn.failure is not None and turn.failure.kind in LIMITS:
+                return _failed("step limit", turn.error or "")
         if case.no_call and calls:
-            return wrong(
-                "extra calls",
-                f"It called {calls[0].tool}, and no call was expected.",
-                str(calls[0].tool),
-            )
+            tool = str(calls[0].tool)
+            return _failed("extra calls", f"It called {tool}, and no call was expected.", tool)
         if case.any_call and not any(call.tool.server != UNKNOWN for call in calls):
-            return wrong("no tool used", "It called no tool, and at least one call was expected.")
-        missing = next(
-            (number for number in range(len(best.expected)) if number not in best.pairs), None
-        )
-        if missing is not None:
-            return wrong(*self._why_missing(best, best.expected[missing]))
-        most = 0 if case.order == "exact" and case.acceptable != ((),) else case.extra_calls
+            return _failed("no tool used", "It called no tool, and at least one call was expected.")
+        if best.missing:
+            return self._why_missing(best, best.missing[0])
+        most = case.extra_calls
+        if case.order == "exact" and case.acceptable != ((),):
+            most = 0
         if most is not None and len(best.extra) > most:
-            extra = calls[best.extra[most]]
-            return wrong(
-                "extra calls",
-                f"It made {len(best.extra)} other calls, such as {extra.tool}.",
-                str(extra.tool),
-            )
-        graded = [check for check in case.checks if isinstance(check, Graded)]
-        for check in case.checks:
+            tool = str(calls[best.extra[most]].tool)
+            detail = f"It made {len(best.extra)} other calls, such as {tool}."
+            return _failed("extra calls", detail, tool)
+        return None
+
+    def _wrong_answer(self) -> Judgement | None:
+        """Tell which check the answer fails, or return None if it passes those that need no
+        judge.
+        """
+        for check in self._case.checks:
             if isinstance(check, Graded):
                 continue
             try:
-                if not answer_fits(check, turns[-1], self._call):
-                    return wrong(
-                        "wrong answer", "The calls are right, but the answer fails its check."
-                    )
+                passes = answer_fits(check, self._turns[-1])
             except CheckError as error:
-                return wrong(
+                return _failed(
                     "check failed",
                     f"The calls are right, but the answer's check could not tell: {error}.",
                 )
+            if not passes:
+                detail = "The calls are right, but the answer fails its check."
+                return _failed("wrong answer", detail)
+        return None
+
+    def _graded(self, verdicts: Mapping[Graded, Verdict]) -> Judgement:
+        """Judge the answer, in which nothing else is wrong, by a judge's verdicts."""
+        graded = [check for check in self._case.checks if isinstance(check, Graded)]
         if not all(check in verdicts for check in graded):
             detail = (
                 "The calls are right, and the answer is not graded yet. To have it graded: run(…,"
                 " judge=MODEL)."
             )
-            return Judgement(None, None, detail, **figures)
+            return Judgement(None, detail=detail)
+        unasked: list[Verdict] = []
         for check in graded:
             verdict = verdicts[check]
             if not verdict.asked:
-                continue
-            if verdict.label is None:
-                return wrong(
+                unasked.append(verdict)
+            elif verdict.label is None:
+                return _failed(
                     "check failed",
                     f"The calls are right, and the answer could not be graded: {verdict.reason}.",
                 )
-            if verdict.label not in check.right_labels:
+            elif verdict.label not in check.right_labels:
                 detail = (
                     f"The calls are right, and the judge calls the answer {verdict.label}:"
                     f" {shown(verdict.reason, 500)}."
                 )
-                return wrong("wrong answer", detail)
-        unasked = next((verdicts[check] for check in graded if not verdicts[check].asked), None)
-        if unasked is not None:
-            detail = f"The calls are right, and the answer is not graded: {unasked.reason}."
-            return Judgement(None, None, detail, **figures)
-        return Judgement(True, **figures)
+                return _failed("wrong answer", detail)
+        if unasked:
+            detail = f"The calls are right, and the answer is not graded: {unasked[0].reason}."
+            return Judgement(None, detail=detail)
+        return Judgement(True)
 
     def _match(self, expected: Sequence[ExpectedCall]) -> _Matched:
         """Pair as many expected calls as possible with actual ones."""
-        matched = _Matched(expected)
-        fitting = [
-            [number for number in range(len(self._calls)) if self._fits(each, number)]
-            for each in expected
-        ]
+        numbers = range(len(self._calls))
+        fitting = [[number for number in numbers if self._fits(each, number)] for each in expected]
         match self._case.order:
             case "exact":
-                matched.pairs = {
-                    number: number for number in range(len(expected)) if number in fitting[number]
-                }
+                pairs = {number: number for number, each in enumerate(fitting) if number in each}
             case "in_order":
-                after = -1
-                for number, options in enumerate(fitting):
-                    index = next((option for option in options if option > after), None)
-                    if index is not None:
-                        matched.pairs[number], after = index, index
+                pairs = _in_order(fitting)
             case _:
-                matched.pairs = _paired(fitting)
-        used = set(matched.pairs.values())
-        matched.extra = [number for number in range(len(self._calls)) if number not in used]
-        return matched
+                pairs = _paired(fitting)
+        used = set(pairs.values())
+        return _Matched(expected, pairs, [number for number in numbers if number not in used])
 
     def _fits(self, expected: ExpectedCall, number: int) -> bool:
         """Check whether a call is an expected one. If a check raises, it is not."""
@@ -299,15 +289,8 @@ class _Judging:
         """
         key = id(expected), number
         if key not in self._wrong_parameters:
-            call = self._calls[number]
-            mode = expected.match or self._case.arguments
-            given = call.arguments if isinstance(call.arguments, Mapping) else {}
             try:
-                wrong: tuple[str, ...] | CheckError = ()
-                if mode != "ignore":
-                    wrong = wrong_parameters(
-                        expected.arguments, given, exact=mode == "exact", call=self._call
-                    )
+                wrong: tuple[str, ...] | CheckError = self._compared(expected, number)
             except CheckError as error:
                 if error.slow:
                     raise
@@ -315,40 +298,44 @@ class _Judging:
             self._wrong_parameters[key] = wrong
         return self._wrong_parameters[key]
 
-    def _why_missing(
-        self, matched: _Matched, expected: ExpectedCall
-    ) -> tuple[FailureGroup, str, str | None, tuple[str, ...]]:
+    def _compared(self, expected: ExpectedCall, number: int) -> tuple[str, ...]:
+        mode = expected.match or self._case.arguments
+        if mode == "ignore":
+            return ()
+        given = self._calls[number].arguments
+        if not isinstance(given, Mapping):
+            given = {}
+        return wrong_parameters(expected.arguments, given, exact=mode == "exact")
+
+    def _why_missing(self, matched: _Matched, expected: ExpectedCall) -> Judgement:
         """Find out why an expected call was not made."""
         calls, name = self._calls, " or ".join(expected.tools)
         visible, searched = visible_tools(self._turns)
         is_visible = any(_is_visible(each, visible) for each in expected.tools)
         others = [number for number in matched.extra if calls[number].tool.server != UNKNOWN]
-        attempts = {
-            number: self._wrong(expected, number)
-            for number in others
-            if expected.names(calls[number].tool)
-        }
         if not calls and not searched:
-            return "no tool used", f"It answered without a call. {name} was expected.", name, ()
+            return _failed(
+                "no tool used", f"It answered without a call. {name} was expected.", name
+            )
         if not is_visible and searched:
-            return "not found by search", f"No search returned {name}.", name, ()
-        for number, problem in attempts.items():
+            return _failed("not found by search", f"No search returned {name}.", name)
+        attempts: dict[int, tuple[str, ...]] = {}
+        for number in others:
+            if not expected.names(calls[number].tool):
+                continue
+            problem = self._wrong(expected, number)
             if isinstance(problem, CheckError):
-                return (
-                    "check failed",
-                    f"A check of the arguments could not tell: {problem}.",
-                    str(calls[number].tool),
-                    (),
-                )
+                detail = f"A check of the arguments could not tell: {problem}."
+                return _failed("check failed", detail, str(calls[number].tool))
+            attempts[number] = problem
         if attempts:
             return self._why_another(attempts)
         if others:
-            return "wrong tool", f"It called {calls[others[0]].tool}, and not {name}.", name, ()
-        return "found and not called", f"It had {name}, and did not call it.", name, ()
+            detail = f"It called {calls[others[0]].tool}, and not {name}."
+            return _failed("wrong tool", detail, name)
+        return _failed("found and not called", f"It had {name}, and did not call it.", name)
 
-    def _why_another(
-        self, attempts: Mapping[int, Any]
-    ) -> tuple[FailureGroup, str, str | None, tuple[str, ...]]:
+    def _why_another(self, attempts: Mapping[int, tuple[str, ...]]) -> Judgement:
         """Tell what is wrong with the nearest of several calls of the expected tool, by their wrong
         parameters.
         """
@@ -358,25 +345,34 @@ class _Judging:
         call, parameters = self._calls[nearest], attempts[nearest]
         tool = str(call.tool)
         if isinstance(call.arguments, str):
-            return (
-                "arguments against the schema",
-                f"The arguments of {tool} are not a JSON object.",
-                tool,
-                (),
-            )
+            detail = f"The arguments of {tool} are not a JSON object."
+            return _failed("arguments against the schema", detail, tool)
         if not call.ok and self._against_schema(call.tool, call.arguments):
-            return (
-                "arguments against the schema",
-                f"The schema of {tool} refuses the arguments.",
-                tool,
-                parameters,
-            )
+            detail = f"The schema of {tool} refuses the arguments."
+            return _failed("arguments against the schema", detail, tool, parameters)
         if parameters:
             detail = f"It called {tool} with another value for {', '.join(parameters)}."
-            return "wrong arguments", detail, tool, parameters
+            return _failed("wrong arguments", detail, tool, parameters)
         if not call.ok:
-            return "tool error not recovered from", f"The call of {tool} failed.", tool, ()
-        return "wrong tool", f"It called {tool} in another order.", tool, ()
+            return _failed("tool error not recovered from", f"The call of {tool} failed.", tool)
+        return _failed("wrong tool", f"It called {tool} in another order.", tool)
+
+
+def _failed(
+    failure: FailureGroup, detail: str, tool: str | None = None, parameters: tuple[str, ...] = ()
+) -> Judgement:
+    return Judgement(False, failure, detail, tool, parameters)
+
+
+def _in_order(fitting: Sequence[Sequence[int]]) -> dict[int, int]:
+    """Give each the first fitting call after that of the one before."""
+    pairs: dict[int, int] = {}
+    after = -1
+    for number, options in enumerate(fitting):
+        index = next((option for option in options if option > after), None)
+        if index is not None:
+            pairs[number] = after = index
+    return pairs
 
 
 def _paired(fitting: Sequence[Sequence[int]]) -> dict[int, int]:
@@ -417,9 +413,12 @@ def _take(
 def visible_tools(turns: Sequence[Turn]) -> tuple[frozenset[str], bool]:
     """List the wire names of the tools that a model had or found, and whether it searched."""
     names = {str(tool["name"]) for tool in tools_sent(turns)}
-    searches = [search for turn in turns for search in turn.trace.all_of(ToolsSearched)]
-    names.update(wire_name(row.tool) for search in searches for row in search.rows)
-    return frozenset(names), bool(searches)
+    searched = False
+    for turn in turns:
+        for search in turn.trace.all_of(ToolsSearched):
+            searched = True
+            names.update(wire_name(row.tool) for row in search.rows)
+    return frozenset(names), searched
 
 
 def tools_sent(turns: Iterable[Turn]) -> Iterator[Mapping[str, Any]]:
@@ -435,7 +434,7 @@ def _is_visible(name: str, visible: frozenset[str]) -> bool:
     return any(name in names_of(ToolName.split(each)) for each in visible)
 
 
-def answer_fits(check: AnswerCheck, turn: Turn, call: Caller = direct) -> bool:
+def answer_fits(check: AnswerCheck, turn: Turn) -> bool:
     """Check a turn's answer.
 
     Raises:
@@ -447,5 +446,5 @@ def answer_fits(check: AnswerCheck, turn: Turn, call: Caller = direct) -> bool:
     if isinstance(check, re.Pattern):
         return found_in_time(check, answer)
     if isinstance(check, Matcher):
-        return check.fits(answer, call)
-    return call(check, turn)
+        return check.fits(answer)
+    return holds(check, turn)

@@ -22,7 +22,7 @@ from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.experiments import checks
 from casual_mcp_nb.experiments.case_files import load_tool_cases
 from casual_mcp_nb.experiments.cases import ToolUseCase
-from casual_mcp_nb.experiments.checks import CheckError, direct
+from casual_mcp_nb.experiments.checks import CheckError, holds
 from casual_mcp_nb.experiments.matchers import IfGiven, OneOf, Regex, Satisfies
 from casual_mcp_nb.experiments.matching import judge_turns
 from casual_mcp_nb.providers.scripted import call, scripted_model
@@ -217,7 +217,7 @@ def test_a_function_that_cannot_tell_fails_its_case_with_the_reason(
 def test_a_function_that_computes_for_ever_is_interrupted() -> None:
     before = set(threading.enumerate())
     with pytest.raises(CheckError) as raised:
-        direct(endless, None)
+        holds(endless, None)
     assert raised.value.slow
     for thread in set(threading.enumerate()) - before:
         thread.join(10)
@@ -228,7 +228,7 @@ def test_one_that_waits_ends_with_its_event_loop_closed(monkeypatch: pytest.Monk
     monkeypatch.setattr(checks, "CHECK_SECONDS", 0.01)
     for _ in range(30):
         with pytest.raises(CheckError) as raised:
-            direct(sleeps, None)
+            holds(sleeps, None)
         assert raised.value.slow
     # A loop that is left open is a warning here, and fails the test.
     gc.collect()
