@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import json
-import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from casual_mcp_nb.base.callbacks import unchanged
 from casual_mcp_nb.base.displayable import count
 from casual_mcp_nb.base.files import write_text
-from casual_mcp_nb.base.yaml_text import YamlError, read_yaml, write_yaml
+from casual_mcp_nb.base.yaml_text import write_yaml
 from casual_mcp_nb.cassettes.format import Cassette
 from casual_mcp_nb.conversation.codec import CASSETTE, CONVERSATION
 from casual_mcp_nb.conversation.conversation import Conversation
@@ -27,49 +24,12 @@ from casual_mcp_nb.experiments.checks import Functions
 from casual_mcp_nb.experiments.drafts import cases_of_cassette, cases_of_turns
 from casual_mcp_nb.experiments.importers import Context, MissingAnswersError, importer_of
 from casual_mcp_nb.experiments.matchers import Matcher, Satisfies, read_expectation
+from casual_mcp_nb.experiments.rows import Row, Rows, rows_of, table_rows
 
 CaseSource = str | Path | Iterable[Any]
 """A file, a DataFrame, a list of rows or cases, or past turns."""
 
-MAX_CELL = 100_000_000
-"""How many characters a CSV cell may have."""
-
 _YAML = (".yaml", ".yml")
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row with its place.
-
-    Args:
-        where: Its place, for errors.
-        fields: Its fields.
-        problem: Why it cannot be read, or None if it can.
-    """
-
-    where: str
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    problem: str = ""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The rows in a file or table.
-
-    Args:
-        all: The rows in order, with those that cannot be read.
-        shared: What a document says beside its list of cases.
-    """
-
-    all: tuple[Row, ...]
-    shared: Mapping[str, Any] = field(default_factory=dict)
-
-    def strict(self) -> tuple[Row, ...]:
-        """Return the rows. A UsageError if one cannot be read."""
-        for row in self.all:
-            if row.problem:
-                raise UsageError(row.problem)
-        return self.all
 
 
 class Cases(tuple[ToolUseCase, ...]):
@@ -111,7 +71,10 @@ def load_tool_cases(
     Raises:
         UsageError: It cannot be read. File, line and field are named.
     """
-    cases = _cases(source, functions or {}, answers, strict)
+    if isinstance(source, str | Path):
+        cases = _of_file(Path(source).expanduser(), functions or {}, answers, strict)
+    else:
+        cases = _of_values(source, functions or {}, strict)
     if arguments is None:
         return cases
     changed = Cases(replace(case, arguments=arguments) for case in cases)
@@ -119,20 +82,20 @@ def load_tool_cases(
     return changed
 
 
-def _cases(
-    source: CaseSource, functions: Functions, answers: str | Path | None, strict: bool | None
+def _of_values(source: Iterable[Any], functions: Functions, strict: bool | None) -> Cases:
+    if hasattr(source, "to_dict") and hasattr(source, "columns"):
+        return _read(table_rows(source), Context(functions), "the table", strict)
+    items = list(source)
+    if items and all(isinstance(item, Mapping) for item in items):
+        return _read(table_rows(items), Context(functions), "the table", strict)
+    if items and all(isinstance(item, Turn) for item in items):
+        return distinct(cases_of_turns(items))
+    return distinct(items)
+
+
+def _of_file(
+    path: Path, functions: Functions, answers: str | Path | None, strict: bool | None
 ) -> Cases:
-    if not isinstance(source, str | Path):
-        is_table = hasattr(source, "to_dict") and hasattr(source, "columns")
-        items = [] if is_table else list(source)
-        if is_table or (items and all(isinstance(item, Mapping) for item in items)):
-            return _read(
-                table_rows(source if is_table else items), Context(functions), "the table", strict
-            )
-        if items and all(isinstance(item, Turn) for item in items):
-            items = cases_of_turns(items)
-        return distinct(items)
-    path = Path(source).expanduser()
     suffix = path.suffix.casefold()
     if suffix in (".json", ".html", ".htm"):
         head = _head(path)
@@ -140,14 +103,15 @@ def _cases(
             return distinct(cases_of_cassette(Cassette.load(path)))
         if CONVERSATION.name in head:
             return distinct(cases_of_turns(Conversation.load(path), cluster=path.stem))
-    possible = None
+    context = Context(functions)
     if answers is not None:
-        possible = {
-            str(row.fields.get("id")): row.fields for row in rows_of(Path(answers)).strict()
-        }
+        answer_rows = rows_of(answers).strict()
+        possible = {str(row.fields.get("id")): row.fields for row in answer_rows}
+        context = replace(context, answers=possible)
     rows = rows_of(path)
     evaluators = rows.shared.get("evaluators")
-    context = Context(functions, possible, evaluators if isinstance(evaluators, list) else [])
+    if isinstance(evaluators, list):
+        context = replace(context, evaluators=evaluators)
     return _read(rows, context, shown(path.name), strict)
 
 
@@ -375,143 +339,6 @@ def _read_check(value: Any, functions: Functions | None) -> Any:
     raise UsageError(
         f"A check of the answer cannot be {brief(value)}.", hint='Give a text, or {"$regex": …}.'
     )
-
-
-# Rows of files and tables
-
-
-def rows_of(path: str | Path) -> Rows:
-    """Read a file's rows, each with its place: JSON lines, a JSON or YAML list, or CSV.
-
-    Raises:
-        UsageError: It cannot be read, or has another format.
-    """
-    path = Path(path).expanduser()
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UsageError(f"{shown(path)} cannot be read: {reason}.") from error
-    match path.suffix.casefold():
-        case ".yaml" | ".yml":
-            return _yaml_rows(text, path.name)
-        case ".csv":
-            return _csv_rows(text, path.name)
-        case ".json":
-            # BFCL's files have a document on each line.
-            first, _, others = text.strip().partition("\n")
-            if not others or not isinstance(_json(first), Mapping):
-                return _json_rows(text, path.name)
-    lines = enumerate(text.split("\n"), 1)
-    return Rows(
-        tuple(_line(line, f"{path.name}, line {number}") for number, line in lines if line.strip())
-    )
-
-
-def _line(line: str, where: str) -> Row:
-    value = _json(line)
-    if isinstance(value, Exception):
-        return Row(where, problem=f"{where} is not JSON: {value}.")
-    return _row(where, value)
-
-
-def _json(text: str) -> Any:
-    """Parse a text, or return why it cannot be parsed."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        return error
-
-
-def _row(where: str, value: Any) -> Row:
-    if isinstance(value, Mapping):
-        return Row(where, value)
-    return Row(where, problem=f"{where} is not an object.")
-
-
-def _json_rows(text: str, name: str) -> Rows:
-    document = _json(text)
-    if isinstance(document, Exception):
-        raise UsageError(f"{name} is not JSON: {document}.")
-    if isinstance(document, Mapping) and "cases" not in document:
-        document = [document]
-    return _listed(document, name, lambda path: f"entry {path[-1] + 1}")
-
-
-def _yaml_rows(text: str, name: str) -> Rows:
-    try:
-        document, positions, _ = read_yaml(text)
-    except YamlError as error:
-        raise UsageError(
-            f"{name}, line {error.line} is not YAML that can be read: {error}."
-        ) from None
-    return _listed(document, name, lambda path: f"line {positions[path][0]}")
-
-
-def _listed(document: Any, name: str, place: Callable[[tuple[Any, ...]], str]) -> Rows:
-    """List the rows of a document: a list, or an object with a list under `cases`.
-
-    `place` names a row by its path.
-    """
-    at: tuple[str, ...] = ()
-    shared: Mapping[str, Any] = {}
-    if isinstance(document, Mapping):
-        at, shared = ("cases",), document
-        document = document.get("cases")
-    if not isinstance(document, list):
-        raise UsageError(
-            f"{name} has no list of cases.", hint="Write a list, or a list under the key cases."
-        )
-    rows = (_row(f"{name}, {place((*at, index))}", row) for index, row in enumerate(document))
-    return Rows(tuple(rows), shared)
-
-
-def _csv_rows(text: str, name: str) -> Rows:
-    # A trajectory is longer than the default.
-    csv.field_size_limit(max(csv.field_size_limit(), MAX_CELL))
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    rows: list[Row] = []
-    try:
-        for fields in reader:
-            where = f"{name}, line {reader.line_num}"
-            if None in fields:
-                rows.append(Row(where, problem=f"{where} has more cells than the first line."))
-            else:
-                rows.append(Row(where, _cells(fields)))
-    except csv.Error as error:
-        raise UsageError(f"{name}, line {reader.line_num} is not CSV: {error}.") from None
-    return Rows(tuple(rows))
-
-
-def table_rows(table: Any) -> Rows:
-    """List the rows in a DataFrame or a list of objects.
-
-    Empty cells are left out, and lists may be written as JSON.
-    """
-    records: Sequence[Any] = table.to_dict("records") if hasattr(table, "to_dict") else table
-    rows = [_row(f"row {number}", record) for number, record in enumerate(records, 1)]
-    return Rows(tuple(replace(row, fields=_cells(row.fields)) for row in rows))
-
-
-def _cells(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _cell(value) for name, value in fields.items() if not _is_empty(value)}
-
-
-def _is_empty(value: Any) -> bool:
-    return (
-        value is None
-        or (isinstance(value, float) and math.isnan(value))
-        or (isinstance(value, str) and not value)
-    )
-
-
-def _cell(value: Any) -> Any:
-    if hasattr(value, "item") and not isinstance(value, str):
-        return value.item() if getattr(value, "ndim", 0) == 0 else value.tolist()
-    if isinstance(value, str) and value[:1] in ("[", "{"):
-        document = _json(value)
-        return value if isinstance(document, Exception) else document
-    return value
 
 
 def save_tool_cases(

@@ -192,9 +192,9 @@ class ToolUseCase:
                 hint="Give calls, forbidden, answer, any_call=True or no_call=True.",
             )
         for check in self.checks:
-            _check_check(check)
+            _refuse_wrong_check(check)
         last = len(self.messages)
-        if any((call.turn or 1) > last for calls in self.acceptable for call in calls):
+        if any((call.turn or 1) > last for call in self.expected_calls):
             raise UsageError(f"A call expects a turn beyond the last one, {last}.")
         if not self.id:
             object.__setattr__(self, "id", f"case-{self.digest[:16]}")
@@ -245,8 +245,16 @@ class ToolUseCase:
     @property
     def tools(self) -> tuple[str, ...]:
         """All tool names in it, expected or forbidden."""
-        expected = (name for calls in self.acceptable for call in calls for name in call.tools)
-        return tuple(dict.fromkeys((*expected, *self.forbidden)))
+        names = [name for call in self.expected_calls for name in call.tools]
+        return tuple(dict.fromkeys((*names, *self.forbidden)))
+
+    @property
+    def expected_calls(self) -> list[ExpectedCall]:
+        """The calls of all acceptable lists."""
+        calls: list[ExpectedCall] = []
+        for each in self.acceptable:
+            calls += each
+        return calls
 
     @property
     def digest(self) -> str:
@@ -262,26 +270,36 @@ class ToolUseCase:
 
     def plain(self) -> dict[str, Any]:
         """Convert it to a row in a file."""
-        row: dict[str, Any] = {"id": self.id, "message": shortest(list(self.messages))}
-        row["calls"] = [call.plain() for call in self.calls]
-        row["alternatives"] = [[call.plain() for call in calls] for calls in self.alternatives]
-        row["answer"] = shortest([_plain_check(check) for check in self.checks])
-        row |= {"forbidden": list(self.forbidden), "metadata": plain_expectation(self.metadata)}
-        row |= {"order": self.order, "extra_calls": self.extra_calls, "arguments": self.arguments}
-        row |= {"no_call": self.no_call, "any_call": self.any_call, "judged": self.judged}
-        row |= {"cluster": self.cluster, "tags": list(self.tags)}
+        row = {
+            "id": self.id,
+            "message": shortest(list(self.messages)),
+            "calls": [call.plain() for call in self.calls],
+            "alternatives": [[call.plain() for call in calls] for calls in self.alternatives],
+            "answer": shortest([_plain_check(check) for check in self.checks]),
+            "forbidden": list(self.forbidden),
+            "metadata": plain_expectation(self.metadata),
+            "order": self.order,
+            "extra_calls": self.extra_calls,
+            "arguments": self.arguments,
+            "no_call": self.no_call,
+            "any_call": self.any_call,
+            "judged": self.judged,
+            "cluster": self.cluster,
+            "tags": list(self.tags),
+        }
         defaults = {each.name: each.default for each in dataclasses.fields(self)}
         return {name: value for name, value in row.items() if value not in ([], {}, defaults[name])}
 
 
-def _check_check(check: Any) -> None:
-    if isinstance(check, str | re.Pattern):
-        if isinstance(check, str):
-            check = contains(check)
+def _refuse_wrong_check(check: Any) -> None:
+    if isinstance(check, str):
+        check_pattern(contains(check))
+    elif isinstance(check, re.Pattern):
         check_pattern(check)
+    elif isinstance(check, Graded):
+        return
     elif isinstance(check, Matcher):
-        if not isinstance(check, Graded):
-            Graded.refuse_in(check)
+        Graded.refuse_in(check)
     elif not callable(check):
         raise UsageError(
             f"A check of the answer cannot be {brief(check)}.",

@@ -20,8 +20,8 @@ from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
 from casual_mcp_nb.discovery.manifest import generate_manifest, manifest_budget
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.experiments.case_files import rows_of
 from casual_mcp_nb.experiments.cases import ToolUseCase, names_of
+from casual_mcp_nb.experiments.rows import rows_of
 from casual_mcp_nb.experiments.search_scores import Evaluation, Miss, StrategyScore
 
 if TYPE_CHECKING:

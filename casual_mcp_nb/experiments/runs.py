@@ -694,7 +694,7 @@ def _check_tools(case: ToolUseCase, catalog: Catalog) -> None:
         UsageError: One does not.
         ConnectError: One is of a server that did not start.
     """
-    for call in (call for calls in case.acceptable for call in calls):
+    for call in case.expected_calls:
         if not any(catalog.matches(name) for name in call.tools):
             try:
                 catalog.resolve(call.tools[0])

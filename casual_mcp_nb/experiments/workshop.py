@@ -183,7 +183,7 @@ def halves(
 
 
 def _expects(case: ToolUseCase, tool: ToolName) -> bool:
-    return any(call.names(tool) for calls in case.acceptable for call in calls)
+    return any(call.names(tool) for call in case.expected_calls)
 
 
 class Workshop(Displayable):
