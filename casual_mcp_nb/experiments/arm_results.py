@@ -131,10 +131,12 @@ class ArmResults:
 
     def mean(self, name: MeasureName) -> Interval | None:
         """Compute a figure's mean with its interval, or None if it is unknown."""
-        means, clusters = self.means(name), {record.case: record.cluster for record in self.records}
+        means = self.means(name)
         if not means:
             return None
-        return mean_interval([*means.values()], [clusters[str(case)] for case in means])
+        by_case = self.by_case
+        clusters = [by_case[str(case)][0].cluster for case in means]
+        return mean_interval([*means.values()], clusters)
 
     def spread(self, name: MeasureName) -> Spread | None:
         """Find a figure's lowest and highest value over all runs, or None if there are none, or any
@@ -170,10 +172,12 @@ class ArmResults:
     @property
     def success(self) -> float:
         """The share of runs that are right, and without verdicts the share that was completed."""
-        good = [
-            record.right if record.right is not None else record.made for record in self.records
-        ]
-        return sum(good) / len(good) if good else 0.0
+        if not self.records:
+            return 0.0
+        good = 0
+        for record in self.records:
+            good += record.made if record.right is None else record.right
+        return good / len(self.records)
 
     @property
     def failures(self) -> dict[FailureGroup, int]:

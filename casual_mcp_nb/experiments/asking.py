@@ -47,10 +47,9 @@ def setup_key(
     system, template = prompt_source(
         given.get("system"), given.get("template"), model.template, chat.system
     )
-    tools = (*view.loaded, *view.deferred)
-    configs = {tool.server: chat.server_manager.config_of(tool.server) for tool in tools}
     servers: dict[str, Any] = {}
-    for name, config in configs.items():
+    for name in {tool.server for tool in (*view.loaded, *view.deferred)}:
+        config = chat.server_manager.config_of(name)
         servers[name] = _server(config, mask) if config else ["in-process", others]
     return hash_of(
         {
@@ -101,7 +100,10 @@ def _address(url: str) -> str:
     parts = urlsplit(url)
     if not parts.hostname:
         return ""
-    return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
+    host = parts.hostname
+    if parts.port:
+        host = f"{host}:{parts.port}"
+    return f"{parts.scheme}://{host}{parts.path}"
 
 
 def hash_of(value: Any) -> str:

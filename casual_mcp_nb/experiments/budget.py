@@ -111,11 +111,9 @@ class Budget:
     @classmethod
     def of(cls, left: Amount) -> Budget:
         """Create a limit from a share of what another budget has left."""
-        tokens, cost = left
-        return cls(
-            tokens if tokens < math.inf else None,
-            cost if cost < math.inf else None,
-        )
+        budget = cls()
+        budget.limits = left
+        return budget
 
     @property
     def limited(self) -> bool:
@@ -170,11 +168,10 @@ class Budget:
         self, run: int, usage: TokenUsage | None, request: Request, answer: str, price: Price | None
     ) -> None:
         """Record a model call's usage: reported, or estimated."""
-        if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
-            usage = TokenUsage(request.tokens.total, estimate_tokens(answer))
+        known = reported_or_estimated(usage, request.tokens.total, answer)
         self._answers += 1
-        self._longest = max(self._longest, usage.completion_tokens or 0)
-        self.settle(run, usage, price)
+        self._longest = max(self._longest, known.completion_tokens or 0)
+        self.settle(run, known, price)
 
     def settle(self, run: int, usage: TokenUsage, price: Price | None) -> None:
         """End a reservation with what the call has taken."""
@@ -217,6 +214,19 @@ def is_refusal(error: BaseException | None) -> bool:
         and error.status is not None
         and not isinstance(error, _BILLED)
     )
+
+
+def reported_or_estimated(usage: TokenUsage | None, sent: int, answer: str) -> TokenUsage:
+    """Return the reported usage, or an estimate if the provider does not report all of it.
+
+    Args:
+        usage: The reported usage.
+        sent: The request's estimated tokens.
+        answer: The answer.
+    """
+    if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
+        return TokenUsage(sent, estimate_tokens(answer))
+    return usage
 
 
 def _amount(usage: TokenUsage, price: Price | None) -> Amount:

@@ -90,9 +90,10 @@ def of_difference(
         not_ruled_out = f"{units.capitalize()} do not rule out a difference of {unseen}."
         return f"{second} is right as often as {first} in each case. {not_ruled_out}"
     interval = f"{_level(difference.level)} interval {span(difference.low, difference.high)}"
-    figures = (
-        f"{interval}, p = {difference.corrected_p:.2g}{_corrected(candidates, looks)}; {counts}"
-    )
+    p = f"p = {difference.corrected_p:.2g}"
+    if tests := _tests_in_words(candidates, looks):
+        p = f"{p} corrected for {tests}"
+    figures = f"{interval}, {p}; {counts}"
     if not difference.is_clear:
         return f"{second}: no clear difference from {first} ({figures})."
     verdict = "more" if difference.mean > 0 else "less"
@@ -114,7 +115,8 @@ def of_size(cases: int, clusters: int, repeats: int, *, candidates: int = 1, loo
         looks: How many looks are planned.
     """
     size = f"{_units(cases, clusters)} with {words.count(repeats, 'repeat')}"
-    size = f"{size}{_for_tests(candidates, looks)}"
+    if tests := _tests_in_words(candidates, looks):
+        size = f"{size}, {tests},"
     smallest = smallest_difference(clusters, repeats, candidates=candidates, looks=looks)
     if smallest is None:
         least = least_clusters(candidates * looks)
@@ -242,18 +244,14 @@ def _proposal(repeats: int, candidates: int, looks: int) -> str:
     )
 
 
-def _for_tests(candidates: int, looks: int) -> str:
-    parts = [
-        f"{candidates:,} candidates" if candidates > 1 else "",
-        f"{looks:,} looks" if looks > 1 else "",
-    ]
-    tests = " and ".join(filter(None, parts))
-    return f", {tests}," if tests else ""
-
-
-def _corrected(candidates: int, looks: int) -> str:
-    tests = _for_tests(candidates, looks).strip(", ")
-    return f" corrected for {tests}" if tests else ""
+def _tests_in_words(candidates: int, looks: int) -> str:
+    """Write how many tests share the risk, or nothing if there is one."""
+    parts = []
+    if candidates > 1:
+        parts.append(f"{candidates:,} candidates")
+    if looks > 1:
+        parts.append(f"{looks:,} looks")
+    return " and ".join(parts)
 
 
 def _tests(difference: PairedDifference) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.cassettes.format import Cassette
 from casual_mcp_nb.conversation.event import SYNTHETIC, UNKNOWN, ToolsSearched
 from casual_mcp_nb.conversation.step import calls_of_model, named_call
@@ -52,13 +53,16 @@ def _made(turn: Turn) -> Iterator[ExpectedCall]:
             and call.tool.server not in (SYNTHETIC, UNKNOWN)
             and isinstance(call.arguments, Mapping)
         ):
-            found_by = (
-                each.query
-                for each in reversed(searches)
-                if any(row.tool == call.tool for row in each.rows)
-            )
-            query = " ".join(next(found_by, "").split())[:MAX_QUERY]
+            query = _found_by(call.tool, searches)
             yield ExpectedCall(str(call.tool), call.arguments, query=query or None)
+
+
+def _found_by(tool: ToolName, searches: Sequence[ToolsSearched]) -> str:
+    """Find the query of the last search that returned a tool, or return an empty text."""
+    for each in reversed(searches):
+        if any(row.tool == tool for row in each.rows):
+            return " ".join(each.query.split())[:MAX_QUERY]
+    return ""
 
 
 def cases_of_cassette(cassette: Cassette) -> list[ToolUseCase]:
@@ -93,7 +97,9 @@ def _recorded(
     turn = 0
     for message in messages:
         turn += message.get("role") == "user"
-        for written in message.get("calls", ()) if turn else ():
+        if not turn:
+            continue
+        for written in message.get("calls", ()):
             called = named_call(str(written["tool"]), written.get("arguments", ""))
             if called.name in names and isinstance(called.arguments, dict):
                 yield ExpectedCall(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Executor, Future, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -61,25 +61,26 @@ def searches_of(cases: Iterable[ToolUseCase]) -> tuple[ToolUseCase, ...]:
     The same query in several cases is one search for all their tools. Cases that expect no tool are
     left out.
     """
-    searches: list[ToolUseCase | str] = []
+    cases_or_queries: list[ToolUseCase | str] = []
     needs: dict[str, dict[frozenset[str], None]] = {}
     for case in cases:
         calls = case.acceptable[0]
         if not any(call.query for call in calls):
             if calls:
-                searches.append(case)
+                cases_or_queries.append(case)
             continue
         for call in calls:
             query = call.query or case.query
             if query not in needs:
-                searches.append(query)
+                cases_or_queries.append(query)
             needs.setdefault(query, {})[frozenset(call.tools)] = None
-    cases = []
-    for each in searches:
+    searches: list[ToolUseCase] = []
+    for each in cases_or_queries:
         if isinstance(each, str):
-            each = ToolUseCase(each, tuple(needs[each]))
-        cases.append(each)
-    return tuple(cases)
+            searches.append(ToolUseCase(each, tuple(needs[each])))
+        else:
+            searches.append(each)
+    return tuple(searches)
 
 
 Needs = tuple[frozenset[ToolName], ...]
@@ -174,16 +175,25 @@ def _outcome(
 ) -> CaseResult:
     top = tuple(ranked[:k])
     wanted = frozenset().union(*needs)
-    first = next((rank for rank, name in enumerate(ranked, 1) if name in wanted), None)
     servers = {name.server for name in wanted}
     unmet = tuple(need for need in needs if need.isdisjoint(top))
+    miss = None
+    if unmet:
+        miss = _miss(case, unmet, top, k, searcher, by_name)
     return CaseResult(
         found=top,
         met=tuple(need not in unmet for need in needs),
-        reciprocal_rank=1 / first if first else 0.0,
+        reciprocal_rank=_reciprocal_rank(ranked, wanted),
         right_server=any(name.server in servers for name in top),
-        miss=_miss(case, unmet, top, k, searcher, by_name) if unmet else None,
+        miss=miss,
     )
+
+
+def _reciprocal_rank(ranked: Sequence[ToolName], wanted: Set[ToolName]) -> float:
+    for rank, name in enumerate(ranked, 1):
+        if name in wanted:
+            return 1 / rank
+    return 0.0
 
 
 def _miss(
@@ -199,7 +209,7 @@ def _miss(
     explanations = []
     if explain:
         explanations = [explain(case.query, tool, k) for tool in candidates[:_EXPLAINED]]
-    nearest = min(explanations, key=lambda explanation: -explanation.score, default=None)
+    nearest = max(explanations, key=lambda explanation: explanation.score, default=None)
     return Miss(case, unmet, ranked, nearest, bool(candidates))
 
 

@@ -17,11 +17,16 @@ from typing import TYPE_CHECKING, Any, cast
 from casual_mcp_nb.base.config_base import RequestOptions
 from casual_mcp_nb.base.displayable import count
 from casual_mcp_nb.base.patterns import MAX_TEXT
-from casual_mcp_nb.base.tokens import TokenUsage, estimate_tokens
+from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.conversation.step import text_of
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.errors import CasualMcpError, UsageError, brief, shown
-from casual_mcp_nb.experiments.budget import Budget, BudgetReachedError, is_refusal
+from casual_mcp_nb.experiments.budget import (
+    Budget,
+    BudgetReachedError,
+    is_refusal,
+    reported_or_estimated,
+)
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.matchers import Graded
 
@@ -118,7 +123,7 @@ class Judge:
             SystemMessage(content=self.instructions),
             UserMessage(content=task),
         ]
-        estimate = sum(estimate_tokens(text) for text in (self.instructions, task))
+        estimate = estimate_tokens(self.instructions) + estimate_tokens(task)
         verdict = Verdict(_hash_of(task), None, "", model.name, self.instructions, graded.rubric)
         limited = (
             model.unforced()
@@ -130,9 +135,8 @@ class Judge:
             raise BudgetReachedError("The next answer to be graded could pass the budget.")
         try:
             response = await limited.complete(messages, stream=False)
-            text, usage = text_of(response.message.content), response.usage
-            if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
-                usage = TokenUsage(estimate, estimate_tokens(text))
+            text = text_of(response.message.content)
+            usage = reported_or_estimated(response.usage, estimate, text)
             budget.settle(call, usage, model.price)
         except CasualMcpError as error:
             budget.release(call, refused=is_refusal(error))
@@ -156,10 +160,8 @@ class Judge:
     def gave(self, verdict: Verdict) -> bool:
         """Check whether a verdict is this judge's, so that it need not be asked again."""
         name = self.model if isinstance(self.model, str) else self.model.name
-        return verdict.label is not None and (verdict.model, verdict.instructions) == (
-            name,
-            self.instructions,
-        )
+        is_its_own = verdict.model == name and verdict.instructions == self.instructions
+        return is_its_own and verdict.label is not None
 
 
 def task_of(graded: Graded, case: ToolUseCase, turns: Sequence[Turn]) -> str:
@@ -173,15 +175,15 @@ def task_of(graded: Graded, case: ToolUseCase, turns: Sequence[Turn]) -> str:
     return json.dumps(task, ensure_ascii=False)
 
 
-def tasks_of(case: ToolUseCase, turns: Sequence[Turn]) -> dict[Graded, str]:
+def task_hashes(case: ToolUseCase, turns: Sequence[Turn]) -> dict[Graded, str]:
     """Hash what is to be graded in a case: the same hash means that the same judge need not be
     asked again.
     """
-    return {
-        check: _hash_of(task_of(check, case, turns))
-        for check in case.checks
-        if isinstance(check, Graded)
-    }
+    hashes: dict[Graded, str] = {}
+    for check in case.checks:
+        if isinstance(check, Graded):
+            hashes[check] = _hash_of(task_of(check, case, turns))
+    return hashes
 
 
 def _hash_of(task: str) -> str:
@@ -222,8 +224,10 @@ def check_judge(cases: Iterable[ToolUseCase], judge: object) -> None:
     Raises:
         UsageError: There is none.
     """
+    if judge is not None:
+        return
     for case in cases:
-        if judge is None and any(isinstance(check, Graded) for check in case.checks):
+        if any(isinstance(check, Graded) for check in case.checks):
             hint = "Give judge=MODEL, the name of a model in the config. Its requests cost extra."
             raise UsageError(
                 f"The answer of case {shown(case.id)} is graded by a model, and there is none.",
@@ -248,12 +252,15 @@ class Agreement:
         kappa = "not defined, since only one label occurs"
         if self.kappa is not None:
             kappa = f"{self.kappa:.2f}"
-        same = sum(label == given for label, given in self.labels)
         answers = count(self.n, "answer")
         return (
-            f"The judge agrees with a person's label on {same:,} of {answers} (Cohen's kappa"
+            f"The judge agrees with a person's label on {self._same:,} of {answers} (Cohen's kappa"
             f" {kappa})."
         )
+
+    @property
+    def _same(self) -> int:
+        return sum(label == given for label, given in self.labels)
 
     @property
     def table(self) -> Counter[tuple[str, str]]:
@@ -268,8 +275,7 @@ class Agreement:
     @property
     def share(self) -> float | None:
         """The share of answers with the same label, or None without any."""
-        same = sum(label == given for label, given in self.labels)
-        return same / self.n if self.n else None
+        return self._same / self.n if self.n else None
 
     @property
     def kappa(self) -> float | None:

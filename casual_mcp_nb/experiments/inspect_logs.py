@@ -8,9 +8,9 @@ import hashlib
 import importlib
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
@@ -26,6 +26,11 @@ from casual_mcp_nb.errors import (
 )
 from casual_mcp_nb.experiments.arm_results import ArmResults
 from casual_mcp_nb.experiments.cases import ToolUseCase
+from casual_mcp_nb.experiments.run_record import RunRecord
+from casual_mcp_nb.experiments.statistics import Interval
+
+if TYPE_CHECKING:
+    from casual_llm.messages import AssistantToolCall
 
 _STATUSES = {"done": "success", "running": "started", "failing": "error"}
 """inspect-ai's names for the statuses of results. Others are `cancelled`."""
@@ -76,30 +81,15 @@ def inspect_log(arm: ArmResults, *, status: str, seconds: float, repeats: int) -
         repeats: How often each case is run.
     """
     name, records = arm.arm.name, arm.records
-    started: list[float] = []
-    for record in records:
-        first = next(iter(record.turns), None)
-        if first is not None and first.started is not None and first.started.began is not None:
-            started.append(first.started.began)
-    begin, end = min(started, default=0.0), max(started, default=0.0) + seconds
-
-    def stamp(seconds: float) -> str:
-        return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")
+    began = _began(records)
+    begin, end = min(began, default=0.0), max(began, default=0.0) + seconds
+    usage = _usage_by_model(records)
+    cases = list(dict.fromkeys(record.case for record in records))
 
     def identity(part: str) -> str:
         text = f"{part} {name} {[record.key for record in records]}"
         return hashlib.sha256(text.encode()).hexdigest()[:22]
 
-    usage: dict[str, dict[str, int]] = {}
-    for record in records:
-        each = usage.setdefault(record.model or "none", {"input_tokens": 0, "output_tokens": 0})
-        each["input_tokens"] += record.input_tokens or 0
-        each["output_tokens"] += record.output_tokens or 0
-        each["total_tokens"] = each["input_tokens"] + each["output_tokens"]
-    right, cases = arm.right, list(dict.fromkeys(record.case for record in records))
-    figures = {"accuracy": right.value, "low": right.low, "high": right.high} if right else {}
-    metrics = {name: {"name": name, "value": value} for name, value in figures.items()}
-    completed = sum(record.made for record in records)
     # In the reader's order: it stops after the header.
     return {
         "version": 2,
@@ -107,7 +97,7 @@ def inspect_log(arm: ArmResults, *, status: str, seconds: float, repeats: int) -
         "eval": {
             "eval_id": identity("eval"),
             "run_id": identity("run"),
-            "created": stamp(begin),
+            "created": _stamp(begin),
             "task": name,
             "task_id": identity("task"),
             "dataset": {
@@ -122,22 +112,53 @@ def inspect_log(arm: ArmResults, *, status: str, seconds: float, repeats: int) -
         "plan": {"name": "casual_mcp_nb", "steps": [], "config": {}},
         "results": {
             "total_samples": len(records),
-            "completed_samples": completed,
+            "completed_samples": len(arm.done),
             "scores": [
                 {
                     "name": "tool_use",
                     "scorer": "tool_use",
                     "params": {},
-                    "metrics": metrics,
+                    "metrics": _metrics(arm.right),
                 }
             ],
         },
-        "stats": {"started_at": stamp(begin), "completed_at": stamp(end), "model_usage": usage},
+        "stats": {"started_at": _stamp(begin), "completed_at": _stamp(end), "model_usage": usage},
         "samples": [_sample(record) for record in records],
     }
 
 
-def _sample(record: Any) -> dict[str, Any]:
+def _began(records: Iterable[RunRecord]) -> list[float]:
+    """List when runs began, as far as that is known, in seconds since 1970."""
+    began: list[float] = []
+    for record in records:
+        first = next(iter(record.turns), None)
+        if first is not None and first.started is not None and first.started.began is not None:
+            began.append(first.started.began)
+    return began
+
+
+def _stamp(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")
+
+
+def _usage_by_model(records: Iterable[RunRecord]) -> dict[str, dict[str, int]]:
+    usage: dict[str, dict[str, int]] = {}
+    for record in records:
+        each = usage.setdefault(record.model or "none", {"input_tokens": 0, "output_tokens": 0})
+        each["input_tokens"] += record.input_tokens or 0
+        each["output_tokens"] += record.output_tokens or 0
+        each["total_tokens"] = each["input_tokens"] + each["output_tokens"]
+    return usage
+
+
+def _metrics(right: Interval | None) -> dict[str, dict[str, Any]]:
+    if right is None:
+        return {}
+    figures = {"accuracy": right.value, "low": right.low, "high": right.high}
+    return {name: {"name": name, "value": value} for name, value in figures.items()}
+
+
+def _sample(record: RunRecord) -> dict[str, Any]:
     messages: list[dict[str, Any]] = []
     for turn in record.turns:
         messages += inspect_messages(turn)
@@ -173,39 +194,30 @@ def inspect_messages(turn: Turn) -> list[dict[str, Any]]:
     """Convert a turn's messages to inspect-ai's form."""
     messages: list[dict[str, Any]] = []
     for message in turn.messages:
-        text = text_of(getattr(message, "content", ""))
-        match message.role:
-            case "assistant":
-                calls = []
-                for each in message.tool_calls or ():
-                    called = read_call(each.function.name, each.function.arguments)
-                    arguments = called.arguments
-                    if not isinstance(arguments, dict):
-                        arguments = {"": arguments}
-                    calls.append(
-                        {
-                            "id": each.id,
-                            "function": called.name,
-                            "arguments": arguments,
-                            "type": "function",
-                        }
-                    )
-                plain: dict[str, Any] = {"role": "assistant", "content": text}
-                if calls:
-                    plain |= {"tool_calls": calls}
-                messages.append(plain)
-            case "tool":
-                messages.append(
-                    {
-                        "role": "tool",
-                        "content": text,
-                        "tool_call_id": message.tool_call_id,
-                        "function": message.name,
-                    }
-                )
-            case role:
-                messages.append({"role": role, "content": text})
+        plain: dict[str, Any] = {
+            "role": message.role,
+            "content": text_of(getattr(message, "content", "")),
+        }
+        if message.role == "assistant" and message.tool_calls:
+            plain["tool_calls"] = [_call(each) for each in message.tool_calls]
+        elif message.role == "tool":
+            plain["tool_call_id"] = message.tool_call_id
+            plain["function"] = message.name
+        messages.append(plain)
     return messages
+
+
+def _call(call: AssistantToolCall) -> dict[str, Any]:
+    called = read_call(call.function.name, call.function.arguments)
+    arguments = called.arguments
+    if not isinstance(arguments, dict):
+        arguments = {"": arguments}
+    return {
+        "id": call.id,
+        "function": called.name,
+        "arguments": arguments,
+        "type": "function",
+    }
 
 
 def solver_of(run: Callable[..., Awaitable[Any]], options: Mapping[str, Any]) -> Any:
@@ -238,9 +250,9 @@ def solver_of(run: Callable[..., Awaitable[Any]], options: Mapping[str, Any]) ->
                 (record,) = (await run([case], **{"progress": False, **options})).records
             if not record.made:
                 raise CasualMcpError(record.detail)
-            state.messages = [
-                message_of(plain) for turn in record.turns for plain in inspect_messages(turn)
-            ]
+            state.messages = []
+            for turn in record.turns:
+                state.messages += map(message_of, inspect_messages(turn))
             state.output = models.ModelOutput.from_content(record.model or "none", record.answer)
             state.metadata["tools_called"] = list(record.called)
             return state

@@ -19,7 +19,7 @@ from casual_mcp_nb.base.tool import ToolName, wire_name
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.experiments.budget import Budget
 from casual_mcp_nb.experiments.cases import ToolUseCase, names_of
-from casual_mcp_nb.experiments.graded import Judge, tasks_of
+from casual_mcp_nb.experiments.graded import Judge, Verdict, task_hashes
 from casual_mcp_nb.experiments.matchers import Graded, Satisfies
 from casual_mcp_nb.experiments.matching import Judgement, judge_turns, tools_sent
 from casual_mcp_nb.experiments.run_record import RunRecord, Setup
@@ -57,9 +57,10 @@ def judged(
         return replace(record, **{**vars(Judgement(None)), "detail": record.detail})
     schemas = _schemas(turns)
     given = {verdict.task: verdict for verdict in record.grades}
-    verdicts = {
-        check: given[task] for check, task in tasks_of(case, turns).items() if task in given
-    }
+    verdicts: dict[Graded, Verdict] = {}
+    for check, task in task_hashes(case, turns).items():
+        if task in given:
+            verdicts[check] = given[task]
 
     def against_schema(name: ToolName, arguments: Mapping[str, Any]) -> bool:
         schema = schemas.get(wire_name(name))
@@ -94,7 +95,7 @@ async def judged_and_graded(
     if judge is None or by_rules.right is not None or not (by_rules.made and case.judged):
         return by_rules
     verdicts = {each.task: each for each in record.grades}
-    for check, task in tasks_of(case, turns).items():
+    for check, task in task_hashes(case, turns).items():
         if task not in verdicts:
             verdicts[task] = await judge.grade(check, case, turns, budget)
     record = replace(record, grades=tuple(verdicts.values()))
@@ -119,25 +120,29 @@ async def judged_in_thread(
 
 def _needed(case: ToolUseCase, setup: Setup) -> list[ToolName]:
     """Find the tools that a case expects first of all."""
-    offered = [ToolName.split(name) for name in (*setup.loaded, *setup.deferred)]
-    needed = []
+    by_word: dict[str, ToolName] = {}
+    for name in (*setup.loaded, *setup.deferred):
+        tool = ToolName.split(name)
+        for word in names_of(tool):
+            by_word.setdefault(word, tool)
+    needed: dict[ToolName, None] = {}
     for call in case.acceptable[0]:
-        tool = next((tool for tool in offered if call.tools[0] in names_of(tool)), None)
-        if tool is None and ":" in call.tools[0]:
-            tool = ToolName.split(call.tools[0])
-        if tool is not None:
-            needed.append(tool)
-    return list(dict.fromkeys(needed))
+        name = call.tools[0]
+        if name in by_word:
+            needed[by_word[name]] = None
+        elif ":" in name:
+            needed[ToolName.split(name)] = None
+    return list(needed)
 
 
 def _schemas(turns: Sequence[Turn]) -> dict[str, Mapping[str, Any]]:
     """Collect the schemas that the model was sent, by wire name."""
-    tools = tools_sent(turns)
-    return {
-        str(tool["name"]): tool["parameters"]
-        for tool in tools
-        if isinstance(tool.get("parameters"), Mapping)
-    }
+    schemas: dict[str, Mapping[str, Any]] = {}
+    for tool in tools_sent(turns):
+        parameters = tool.get("parameters")
+        if isinstance(parameters, Mapping):
+            schemas[str(tool["name"])] = parameters
+    return schemas
 
 
 def may_change(case: ToolUseCase) -> bool:
@@ -182,7 +187,7 @@ async def graded_again(
     judge: Judge,
     keep: Callable[[RunRecord], None],
 ) -> tuple[RunRecord, ...]:
-    """Do the same, and have a judge model grade answers.
+    """Judge runs like `judged_again`, and have a judge model grade answers.
 
     Args:
         records: The runs.

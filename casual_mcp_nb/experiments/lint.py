@@ -49,9 +49,8 @@ def lint(catalog: Iterable[ToolSpec]) -> Lint:
     tools = Catalog(catalog)
     findings = list(_same_texts(tools))
     for check in _CHECKS:
-        findings += [
-            LintFinding(kind, tool.tool_name, text) for tool in tools for kind, text in check(tool)
-        ]
+        for tool in tools:
+            findings += [LintFinding(kind, tool.tool_name, text) for kind, text in check(tool)]
     described = [finding for finding in findings if finding.kind not in ("provider", "host")]
     findings += _hard_to_find(tools, {finding.tool for finding in described})
     return Lint(tuple(sorted(findings, key=lambda finding: _ORDER[finding.kind])), len(tools))
@@ -136,18 +135,17 @@ def _same_texts(tools: Catalog) -> Iterator[LintFinding]:
     texts = [frozenset(_words(tool)) for tool in tools]
     for index, near in _alike(texts).items():
         own = set(terms(tools[index].name))
-        others = [
-            other
-            for other in near
-            if own <= texts[other] and texts[index].issuperset(terms(tools[other].name))
-        ]
-        names = tuple(tools[other].tool_name for other in others)
+        names: list[ToolName] = []
+        for other in near:
+            # Neither name has a word that the other tool lacks.
+            if own <= texts[other] and texts[index].issuperset(terms(tools[other].name)):
+                names.append(tools[other].tool_name)
         if names:
             yield LintFinding(
                 "same text",
                 tools[index].tool_name,
                 f"Its description is the same as that of {_listed(names)}.",
-                names,
+                tuple(names),
             )
 
 
@@ -165,8 +163,7 @@ def _hard_to_find(tools: Catalog, reported: Set[ToolName]) -> Iterator[LintFindi
             continue
         # In the other order, since the name itself would always find it.
         words = re.findall(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+|\d+", tool.name)[::-1]
-        sentence = re.split(r"(?<=[.!?])\s", tool.description.strip()[:_OBVIOUS])[0]
-        for query in filter(None, (" ".join(words), sentence)):
+        for query in filter(None, (" ".join(words), first_sentence(tool))):
             names = [hit.tool.tool_name for hit in index.search(query, limit)]
             if names and tool.tool_name not in names:
                 text = (
@@ -175,6 +172,11 @@ def _hard_to_find(tools: Catalog, reported: Set[ToolName]) -> Iterator[LintFindi
                 )
                 yield LintFinding("hard to find", tool.tool_name, text, tuple(names))
                 break
+
+
+def first_sentence(tool: ToolSpec) -> str:
+    """Cut a description after its first sentence, or after 120 characters."""
+    return re.split(r"(?<=[.!?])\s", tool.description.strip()[:_OBVIOUS])[0]
 
 
 def _words(tool: ToolSpec) -> list[str]:
@@ -191,7 +193,9 @@ def _alike(texts: Sequence[frozenset[str]]) -> dict[int, list[int]]:
     are compared.
     """
     first: dict[frozenset[str], int] = {}
-    frequency = Counter(word for text in texts for word in text)
+    frequency: Counter[str] = Counter()
+    for text in texts:
+        frequency.update(text)
     holders: dict[str, list[int]] = defaultdict(list)
     alike: dict[int, list[int]] = {}
     for index, text in enumerate(texts):
@@ -200,8 +204,10 @@ def _alike(texts: Sequence[frozenset[str]]) -> dict[int, list[int]]:
             continue
         rarest = sorted(text, key=lambda word: (frequency[word], word))
         prefix = rarest[: len(text) - -(-len(text) * 9 // 10) + 1]
-        near = sorted({other for word in prefix for other in holders[word]})
-        same = [other for other in near if _share(text, texts[other]) >= _ALIKE]
+        near: set[int] = set()
+        for word in prefix:
+            near.update(holders[word])
+        same = [other for other in sorted(near) if _share(text, texts[other]) >= _ALIKE]
         if same:
             alike[index] = same
         for word in prefix:
@@ -217,5 +223,7 @@ def _share(one: frozenset[str], other: frozenset[str]) -> float:
 
 
 def _listed(names: Sequence[object]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(map(str, names[:_NAMED])) + more
+    listed = ", ".join(map(str, names[:_NAMED]))
+    if len(names) > _NAMED:
+        return f"{listed} and {len(names) - _NAMED} more"
+    return listed

@@ -49,22 +49,31 @@ def measured(record: RunRecord, turns: Sequence[Turn], model: ChatModel) -> RunR
 
 def _with_calls(record: RunRecord, turns: Sequence[Turn]) -> RunRecord:
     """Add the tools that were called, refused and found, and how searches ranked."""
-    calls = [call for turn in turns for call in with_nested(turn.tool_calls)]
-    searches = [
-        call for call in calls if call.tool.server == SYNTHETIC and call.tool.tool in FINDING
-    ]
-    own = [call for call in calls if call.tool.server not in (SYNTHETIC, UNKNOWN)]
-    called = [str(call.tool) for call in own if call.status != "denied"]
-    refused = [str(call.tool) for call in own if call.status == "denied"]
-    found = [search for turn in turns for search in turn.searches]
-    hits = [str(row.tool) for search in found for row in search.rows]
-    ranked = {str(search.ranked_by) for search in found if search.query}
+    called: list[str] = []
+    refused: list[str] = []
+    found: list[str] = []
+    rankings: set[str] = set()
+    searches = 0
+    for turn in turns:
+        for call in with_nested(turn.tool_calls):
+            if call.tool.server == SYNTHETIC:
+                searches += call.tool.tool in FINDING
+            elif call.tool.server == UNKNOWN:
+                continue
+            elif call.status == "denied":
+                refused.append(str(call.tool))
+            else:
+                called.append(str(call.tool))
+        for search in turn.searches:
+            found += [str(row.tool) for row in search.rows]
+            if search.query:
+                rankings.add(str(search.ranked_by))
     return replace(
         record,
         calls=len(called),
-        searches=len(searches),
-        ranked_by=", ".join(sorted(ranked)) or None,
-        found=tuple(dict.fromkeys(hits)),
+        searches=searches,
+        ranked_by=", ".join(sorted(rankings)) or None,
+        found=tuple(dict.fromkeys(found)),
         called=tuple(dict.fromkeys(called)),
         refused=tuple(dict.fromkeys(refused)),
     )

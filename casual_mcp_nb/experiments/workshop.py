@@ -31,6 +31,7 @@ from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.experiments.arm_results import ArmComparison, ArmResults
 from casual_mcp_nb.experiments.cases import ToolUseCase
+from casual_mcp_nb.experiments.lint import first_sentence
 from casual_mcp_nb.experiments.results import RunResults
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ MAX_PROPOSED = 2_000
 """Maximum length of a proposed description, in characters, since a model wrote it."""
 MAX_SHOWN_FAILURES = 20
 NO_CALL = "no call"
-_QUERY = 120
 
 
 @dataclass(frozen=True)
@@ -326,7 +326,7 @@ class Workshop(Displayable):
         after = {**{each.tool_name: each for each in self._tools}, self.tool: self.after}
         index = ToolSearchIndex(after.values())
         named = self.after.tool_name
-        wanted = [(_first_sentence(each), each.tool_name) for each in self._near()]
+        wanted = [(_query_for(each), each.tool_name) for each in self._near()]
         for case in self.development:
             names = {name for calls in case.acceptable for call in calls for name in call.tools}
             expected = (
@@ -479,7 +479,7 @@ class Workshop(Displayable):
         return "\n\n".join(filter(None, parts))
 
     def _near(self) -> list[ToolSpec]:
-        hits = self._index.search(_first_sentence(self._before), NEIGHBOURS + 1)
+        hits = self._index.search(_query_for(self._before), NEIGHBOURS + 1)
         return [hit.tool for hit in hits if hit.tool.tool_name != self.tool][:NEIGHBOURS]
 
     def keep(self, path: str | Path | None = None) -> Path:
@@ -605,8 +605,8 @@ def _parameters(tool: ToolSpec) -> dict[str, str]:
     return texts
 
 
-def _first_sentence(tool: ToolSpec) -> str:
-    return re.split(r"(?<=[.!?])\s", tool.description.strip()[:_QUERY])[0] or tool.name
+def _query_for(tool: ToolSpec) -> str:
+    return first_sentence(tool) or tool.name
 
 
 def _proposals(answer: str, tool: ToolSpec, n: int) -> tuple[Proposal, ...]:
