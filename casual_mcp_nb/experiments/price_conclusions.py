@@ -37,8 +37,7 @@ def price_conclusions(results: RunResults) -> Iterator[str]:
     for effect in results.discovery_effects:
         if sentence := _effect(effect):
             yield sentence
-    with_discovery = [record for arm in arms for record in arm.done if record.discovery]
-    if with_discovery and not any(record.searchable for record in with_discovery):
+    if _defers_nothing(arms):
         yield (
             "No tool is deferred here, so discovery makes no difference: defer a server, or set"
             " defer_all."
@@ -47,6 +46,17 @@ def price_conclusions(results: RunResults) -> Iterator[str]:
         yield from _first_requests(arms)
     if len(arms) > 1 and not results.judged:
         yield "Whether the answers are right was not checked: read them below, or give check=…."
+
+
+def _defers_nothing(arms: Sequence[ArmResults]) -> bool:
+    """Check whether discovery was on in some runs, and no tool was deferred in them."""
+    was_on = False
+    for arm in arms:
+        for record in arm.done:
+            if record.discovery and record.searchable:
+                return False
+            was_on = was_on or bool(record.discovery)
+    return was_on
 
 
 def _absent(results: RunResults) -> Iterator[str]:
@@ -126,23 +136,24 @@ def _cheapest(arms: Sequence[ArmResults], prices: dict[str, ArmPrice]) -> str:
             f" {_compared(warm, prices, 'warm')}."
         )
     name, price = chosen.arm.name, prices[chosen.arm.name]
-    cheaper = [
-        each for each, other in prices.items() if other.cold < price.cold or other.warm < price.warm
-    ]
-    who = _capital(name)
-    if cheaper:
-        often = "are right most" if chosen.judged else "fail least"
-        who = f"Of the arms that {often} often in these runs, {name}"
-    text = f"{who} costs least: {_compared(chosen, prices, 'cold')}"
+    cost = f"costs least: {_compared(chosen, prices, 'cold')}"
     if any(each.cold != each.warm for each in prices.values()):
-        text += f"; with a warm prompt cache {_compared(chosen, prices, 'warm')}"
-    if cheaper:
-        is_one = len(cheaper) == 1
-        less = f"{'is' if is_one else 'are'} less often right"
-        if not chosen.judged:
-            less = f"fail{'s' if is_one else ''} more often"
-        text += f". {words.listed(cheaper, 3)} can cost less, but {less}"
-    return f"{text}."
+        cost = f"{cost}; with a warm prompt cache {_compared(chosen, prices, 'warm')}"
+    cheaper: list[str] = []
+    for each, other in prices.items():
+        if other.cold < price.cold or other.warm < price.warm:
+            cheaper.append(each)
+    if not cheaper:
+        return f"{_capital(name)} {cost}."
+    often = "are right most" if chosen.judged else "fail least"
+    if chosen.judged:
+        but = "is less often right" if len(cheaper) == 1 else "are less often right"
+    else:
+        but = "fails more often" if len(cheaper) == 1 else "fail more often"
+    return (
+        f"Of the arms that {often} often in these runs, {name} {cost}. {words.listed(cheaper, 3)}"
+        f" can cost less, but {but}."
+    )
 
 
 def _compared(arm: ArmResults, prices: dict[str, ArmPrice], cache: CacheState) -> str:
@@ -153,32 +164,38 @@ def _compared(arm: ArmResults, prices: dict[str, ArmPrice], cache: CacheState) -
     text = _price(prices[name], cache, arm)
     most = max(prices, key=lambda each: prices[each].at(cache))
     than = words.difference(round(price * 10_000), round(prices[most].at(cache) * 10_000))
-    return f"{text}, {than} than {most}" if most != name and than else text
+    if most == name or not than:
+        return text
+    return f"{text}, {than} than {most}"
 
 
 def _effect(effect: DiscoveryEffect) -> str:
-    """Write a sentence where discovery loses, or may lose, and empty where it does not."""
-    on, off = effect.on.name, effect.off.name if effect.off is not None else "every tool loaded"
-    parts = []
-    if effect.costs_more is True and effect.off is None:
+    """Write where discovery loses, or may lose, or nothing where it does not."""
+    on, off = effect.on.name, "every tool loaded"
+    if effect.off is not None:
+        off = effect.off.name
+    losses: list[str] = []
+    if effect.costs_more and effect.off is None:
         more = words.difference(round(effect.price.cold), round(effect.every_tool_loaded.cold))
-        parts.append(f"{on} sends {more} input than {off} would (estimated)" if more else "")
-    elif effect.costs_more is True:
-        parts.append(
+        if more:
+            losses.append(f"{on} sends {more} input than {off} would (estimated)")
+    elif effect.costs_more:
+        losses.append(
             f"{on} costs {_change(effect, 'cold')} than {off}, with a warm prompt cache"
             f" {_change(effect, 'warm')}"
         )
     if effect.fewer_right and effect.fewer_right > 0:
-        parts.append(f"{on} is right {words.percent(effect.fewer_right)} less often")
-    text = f"Discovery loses here: {' and '.join(filter(None, parts))}." if any(parts) else ""
+        losses.append(f"{on} is right {words.percent(effect.fewer_right)} less often")
+    sentences: list[str] = []
     if effect.costs_more is None:
-        depends = (
+        sentences.append(
             f"Whether discovery pays depends on the prompt cache: {on} costs"
             f" {_change(effect, 'cold')} than {off} if it is cold, and {_change(effect, 'warm')} if"
             " it is warm."
         )
-        text = f"{depends} {text}".strip()
-    return text
+    if losses:
+        sentences.append(f"Discovery loses here: {' and '.join(losses)}.")
+    return " ".join(sentences)
 
 
 def _change(effect: DiscoveryEffect, cache: CacheState) -> str:
@@ -190,8 +207,9 @@ def _first_requests(arms: Sequence[ArmResults]) -> Iterator[str]:
     """Write what is known of the cache in these runs, since it is why a second comparison can
     differ.
     """
-    runs = [record for arm in arms for record in arm.done]
-    first = [record.first_reused for record in runs]
+    first: list[int | None] = []
+    for arm in arms:
+        first += [record.first_reused for record in arm.done]
     if all(tokens is None for tokens in first):
         yield "The provider reports no cache reads: cold and warm are estimates of the two ends."
         return

@@ -4,13 +4,16 @@ tools does to that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from casual_mcp_nb.experiments.arm_results import ArmResults
 from casual_mcp_nb.experiments.arms import Arm
 from casual_mcp_nb.experiments.run_record import CacheState, RunRecord
+
+_BESIDE_DISCOVERY = ("model", "tool_set", "descriptions", "without", "servers")
+"""What an arm sets, apart from discovery, its strategy and the delivery."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class ArmPrice:
     currency: str | None = None
 
     def at(self, cache: CacheState) -> float:
-        """The price with a cold or a warm cache."""
+        """Return the price with a cold or a warm cache."""
         return self.cold if cache == "cold" else self.warm
 
 
@@ -83,14 +86,17 @@ def prices_of(arms: Sequence[ArmResults]) -> dict[str, ArmPrice]:
     Returns:
         The prices by arm, or none if a run's tokens are unknown.
     """
-    runs = [record for arm in arms for record in arm.done]
-    if any(record.priced_tokens("cold") is None for record in runs):
-        return {}
-    currencies = {record.currency for record in runs}
-    costs = [(record.cold_cost, record.warm_cost) for record in runs]
-    if len(currencies) == 1 and None not in currencies and not any(None in cost for cost in costs):
-        return {arm.arm.name: _in_money(arm.done) for arm in arms}
-    return {arm.arm.name: _in_tokens(arm.done) for arm in arms}
+    currencies: set[str | None] = set()
+    for arm in arms:
+        for record in arm.done:
+            if record.priced_tokens("cold") is None:
+                return {}
+            has_cost = record.cold_cost is not None and record.warm_cost is not None
+            currencies.add(record.currency if has_cost else None)
+    price_of = _in_tokens
+    if len(currencies) == 1 and None not in currencies:
+        price_of = _in_money
+    return {arm.arm.name: price_of(arm.done) for arm in arms}
 
 
 def _in_money(runs: Sequence[RunRecord]) -> ArmPrice:
@@ -127,36 +133,33 @@ def cheapest_of(arms: Sequence[ArmResults]) -> ArmResults | None:
 
 def discovery_effects_of(arms: Sequence[ArmResults]) -> tuple[DiscoveryEffect, ...]:
     """Compute the effect of deferring, for each arm that deferred something."""
-    prices, effects = prices_of(arms), []
+    prices = prices_of(arms)
+    if not prices:
+        return ()
+    effects: list[DiscoveryEffect] = []
     for arm in arms:
-        if not any(record.discovery and record.searchable for record in arm.done):
-            continue
-        off = next((each for each in arms if _is_counterpart(each, arm.arm)), None)
-        if not prices:
-            continue
-        if off is not None:
-            fewer = off.success - arm.success if off.judged and arm.judged else None
-            effect = DiscoveryEffect(
-                arm.arm, off.arm, prices[arm.arm.name], prices[off.arm.name], fewer
-            )
-        else:
-            sent = fmean(record.input_tokens or 0 for record in arm.done)
-            loaded = fmean(record.undeferred_tokens or 0 for record in arm.done)
-            effect = DiscoveryEffect(arm.arm, None, ArmPrice(sent, sent), ArmPrice(loaded, loaded))
-        effects.append(effect)
+        if any(record.discovery and record.searchable for record in arm.done):
+            off = next((each for each in arms if _is_counterpart(each, arm.arm)), None)
+            effects.append(_effect_of(arm, off, prices))
     return tuple(effects)
+
+
+def _effect_of(
+    arm: ArmResults, off: ArmResults | None, prices: Mapping[str, ArmPrice]
+) -> DiscoveryEffect:
+    if off is None:
+        sent = fmean(record.input_tokens or 0 for record in arm.done)
+        loaded = fmean(record.undeferred_tokens or 0 for record in arm.done)
+        return DiscoveryEffect(arm.arm, None, ArmPrice(sent, sent), ArmPrice(loaded, loaded))
+    fewer = None
+    if off.judged and arm.judged:
+        fewer = off.success - arm.success
+    return DiscoveryEffect(arm.arm, off.arm, prices[arm.arm.name], prices[off.arm.name], fewer)
 
 
 def _is_counterpart(other: ArmResults, arm: Arm) -> bool:
     """Check whether an arm is the same but without discovery, where strategy and delivery do not
     matter.
     """
-    one, two = other.arm, arm
-    same = (one.model, one.tool_set, one.descriptions, one.without, one.servers) == (
-        two.model,
-        two.tool_set,
-        two.descriptions,
-        two.without,
-        two.servers,
-    )
+    same = all(getattr(other.arm, name) == getattr(arm, name) for name in _BESIDE_DISCOVERY)
     return same and not any(record.discovery for record in other.done)

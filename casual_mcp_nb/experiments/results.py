@@ -35,8 +35,8 @@ from casual_mcp_nb.experiments.pricing import (
     discovery_effects_of,
     prices_of,
 )
-from casual_mcp_nb.experiments.run_record import RunRecord, Setup
-from casual_mcp_nb.experiments.statistics import holm, smallest_difference
+from casual_mcp_nb.experiments.run_record import RunRecord, Setup, judge_cost_of
+from casual_mcp_nb.experiments.statistics import PairedDifference, holm, smallest_difference
 from casual_mcp_nb.experiments.thresholds import Thresholds, without_runs
 from casual_mcp_nb.experiments.tool_uses import ToolUses, tool_uses_of
 
@@ -129,8 +129,9 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         """The servers that did not start, by arm, each with the reason."""
         absent: dict[str, dict[str, str]] = {}
         for record in self.records:
-            if record.setup in self.setups and self.setups[record.setup].absent:
-                absent.setdefault(record.arm, {}).update(self.setups[record.setup].absent)
+            setup = self.setups.get(record.setup)
+            if setup is not None and setup.absent:
+                absent.setdefault(record.arm, {}).update(setup.absent)
         return absent
 
     @property
@@ -285,11 +286,8 @@ class RunResults(Mapping[str, ArmResults], Exportable):
                 row[measure] = interval.value if interval else None
             if self.graded:
                 row["judge_tokens"] = sum(record.judge_tokens for record in arm.records)
-                costs = [record.judge_cost for record in arm.records]
-                row["judge_cost"] = None if None in costs else sum(filter(None, costs))
-            failures = arm.failures
-            row.update((group, failures.get(group, 0)) for group in FAILURE_GROUPS)
-            rows.append(row)
+                row["judge_cost"] = judge_cost_of(arm.records)
+            rows.append(row | dict.fromkeys(FAILURE_GROUPS, 0) | arm.failures)
         return rows
 
     def compare(
@@ -336,12 +334,12 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         corrected = []
         for name, (p, tests) in zip(values, holm([*values.values()], looks), strict=True):
             each = compare_arms(base, self[name], seed=seed, tests=tests)
-            if each is not None:
-                if len(values) * looks > 1:
-                    each = dataclasses.replace(
-                        each, right=dataclasses.replace(each.right, adjusted_p=p)
-                    )
-                corrected.append(each)
+            if each is None:
+                continue
+            if len(values) * looks > 1:
+                right = dataclasses.replace(each.right, adjusted_p=p)
+                each = dataclasses.replace(each, right=right)
+            corrected.append(each)
         return tuple(corrected)
 
     def cases_frame(self) -> Any:
@@ -460,8 +458,9 @@ class RunResults(Mapping[str, ArmResults], Exportable):
 
         if arm is not None and arm not in self:
             raise UnknownNameError("arm", arm, self)
+        names = list(self) if arm is None else [arm]
         logs = {}
-        for name in self if arm is None else (arm,):
+        for name in names:
             logs[name] = inspect_log(
                 self[name], status=self.status, seconds=self.seconds, repeats=self.repeats
             )
@@ -507,14 +506,14 @@ class RunResults(Mapping[str, ArmResults], Exportable):
             if name not in self:
                 raise UnknownNameError("arm", name, self)
         chosen = dataclasses.replace(self, arms=tuple(self[name].arm for name in (first, *others)))
+        rows: list[tuple[str, PairedDifference]] = []
         if by is None:
-            return difference_plot(
-                first, [(each.second, each.right) for each in chosen.comparisons(looks=looks)]
-            )
-        rows = []
+            rows += [(each.second, each.right) for each in chosen.comparisons(looks=looks)]
+            return difference_plot(first, rows)
         for tag, part in chosen.by_tag().items():
             for each in part.comparisons(looks=looks):
-                rows.append((tag if len(others) == 1 else f"{tag}: {each.second}", each.right))
+                label = tag if len(others) == 1 else f"{tag}: {each.second}"
+                rows.append((label, each.right))
         return difference_plot(first, rows)
 
     def _about(self) -> dict[str, Any]:

@@ -49,6 +49,7 @@ VERDICT = (
 )
 """The fields of a record that depend on what its case expects."""
 _FIELDS = tuple(each.name for each in dataclasses.fields(RunRecord))
+_ARM = tuple(each.name for each in dataclasses.fields(Arm))
 _ASKED = tuple(name for name in _FIELDS if name not in (*VERDICT, "transcript"))
 
 
@@ -185,9 +186,7 @@ class ResultsFile:
                 tuple(row["loaded"]), tuple(row["deferred"]), row["absent"]
             )
         elif "arm" in row and "name" in row["arm"]:
-            self.arms[row["arm"]["name"]] = Arm(
-                **_read(row["arm"], tuple(Arm.__dataclass_fields__))
-            )
+            self.arms[row["arm"]["name"]] = Arm(**_read(row["arm"], _ARM))
         elif "case" in row and "digest" in row:
             self._cases.add(row["digest"])
         elif "reserved" in row or "spent" in row:
@@ -227,8 +226,9 @@ class ResultsFile:
 
     def asked(self, key: str) -> RunRecord | None:
         """Find a transcript by its key, in whatever arm, or None."""
-        fields = self._asked.get(key)
-        return RunRecord(case="", cluster="", **fields) if fields is not None else None
+        if key not in self._asked:
+            return None
+        return RunRecord(case="", cluster="", **self._asked[key])
 
     def add_arms(
         self, arms: Sequence[Arm], setups: Mapping[str, Setup], cases: Sequence[ToolUseCase]
@@ -385,10 +385,11 @@ def _without_empty(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """Read a dataclass's fields. Those that it does not have are from a later version."""
-    fields = {name: row[name] for name in names if name in row}
-    for name, value in fields.items():
-        if isinstance(value, list):
-            fields[name] = tuple(value)
+    fields: dict[str, Any] = {}
+    for name in names:
+        if name in row:
+            value = row[name]
+            fields[name] = tuple(value) if isinstance(value, list) else value
     return fields
 
 
@@ -412,12 +413,10 @@ def load_runs(path: str | Path) -> RunResults:
         raise file.of_another_version("Read it with that version.")
     if not records:
         raise UsageError(f"{shown(Path(path))} has no runs.")
-    arms = tuple(
-        file.arms.get(name, Arm(name)) for name in dict.fromkeys(record.arm for record in records)
-    )
+    names = dict.fromkeys(record.arm for record in records)
     return RunResults(
         records,
-        arms,
+        tuple(file.arms.get(name, Arm(name)) for name in names),
         tuple(dict.fromkeys(record.case for record in records)),
         max(record.repeat for record in records) + 1,
         setups=file.setups,

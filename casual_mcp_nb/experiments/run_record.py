@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -169,7 +169,9 @@ class RunRecord(Displayable):
             return "not made"
         if self.right is None:
             return "not judged"
-        return "right" if self.right else self.failure or "wrong"
+        if self.right:
+            return "right"
+        return self.failure or "wrong"
 
     @property
     def ungraded(self) -> bool:
@@ -191,7 +193,9 @@ class RunRecord(Displayable):
     @property
     def tokens_in_full(self) -> int | None:
         """Input tokens without `tokens_reused`, or None if unknown."""
-        return None if self.input_tokens is None else self.input_tokens - (self.tokens_reused or 0)
+        if self.input_tokens is None:
+            return None
+        return self.input_tokens - (self.tokens_reused or 0)
 
     def priced_tokens(self, cache: CacheState) -> float | None:
         """Compute the input tokens with reused ones counted as a tenth, for a cold or a warm
@@ -221,7 +225,10 @@ class RunRecord(Displayable):
     @property
     def turns(self) -> tuple[Turn, ...]:
         """Its turns with everything that happened, or none if it has no transcript."""
-        return tuple(map(Turn, load_traces(self.transcript, Trace)[0])) if self.transcript else ()
+        if not self.transcript:
+            return ()
+        traces, *_ = load_traces(self.transcript, Trace)
+        return tuple(map(Turn, traces))
 
     @property
     def turn(self) -> Turn | None:
@@ -230,14 +237,22 @@ class RunRecord(Displayable):
 
     def row(self) -> dict[str, Any]:
         """Collect its fields as plain values, without the transcript."""
-        names = [
-            each.name
-            for each in dataclasses.fields(self)
-            if each.name not in ("transcript", "grades")
-        ]
+        names = [each.name for each in dataclasses.fields(self)]
         names += ["tokens_in_full", "grade", "judge_tokens", "judge_cost"]
-        fields = {name: getattr(self, name) for name in names}
-        for name, value in fields.items():
-            if isinstance(value, tuple):
-                fields[name] = ", ".join(value)
-        return fields
+        row: dict[str, Any] = {}
+        for name in names:
+            if name in ("transcript", "grades"):
+                continue
+            value = getattr(self, name)
+            row[name] = ", ".join(value) if isinstance(value, tuple) else value
+        return row
+
+
+def judge_cost_of(records: Iterable[RunRecord]) -> float | None:
+    """Add up what grading cost, or return None if a price is missing."""
+    total = 0.0
+    for record in records:
+        if record.judge_cost is None:
+            return None
+        total += record.judge_cost
+    return total

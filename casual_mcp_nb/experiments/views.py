@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from casual_mcp_nb.base.prices import Cost
@@ -31,10 +31,10 @@ from casual_mcp_nb.experiments.graded import Verdict
 from casual_mcp_nb.experiments.matching import FAILURE_GROUPS
 from casual_mcp_nb.experiments.price_conclusions import price_conclusions
 from casual_mcp_nb.experiments.results import Experiments, ResultsStatus, RunResults
-from casual_mcp_nb.experiments.run_record import RunRecord
+from casual_mcp_nb.experiments.run_record import RunRecord, judge_cost_of
 from casual_mcp_nb.experiments.search_scores import Evaluation, Miss, StrategyScore
 from casual_mcp_nb.experiments.tool_uses import ToolUses
-from casual_mcp_nb.experiments.worth import Worth
+from casual_mcp_nb.experiments.worth import Advice, ToolWorth, Worth
 
 _BLUE = 2
 _COLOURS: dict[MeasureName, int] = {"tokens_in_full": _BLUE, "tokens_reused": 1, "cost": _BLUE}
@@ -160,9 +160,9 @@ def results_view(results: RunResults, limits: DisplayLimits) -> View:
     blocks: list[Block] = [_progress(results)]
     if results.problem:
         blocks.append(Line(Status(results.problem, "bad")))
-    text = (
-        [*price_conclusions(results), *conclusions(results)] if results.status != "running" else []
-    )
+    text: list[str] = []
+    if results.status != "running":
+        text += [*price_conclusions(results), *conclusions(results)]
     if results.left_out:
         runs = words.count(results.left_out, "run")
         text.append(
@@ -183,13 +183,11 @@ def results_view(results: RunResults, limits: DisplayLimits) -> View:
         blocks += _uses(results.tool_uses(), limits)
         blocks += _not_made(results, limits)
     blocks += _answers(results, limits)
-    counts = {"arm": len(results), "case": len(results.cases), "repeat": results.repeats}
-    return View(
-        "runs",
-        "Tool use",
-        tuple(blocks),
-        note=" · ".join(words.count(number, unit) for unit, number in counts.items()),
+    note = (
+        f"{words.count(len(results), 'arm')} · {words.count(len(results.cases), 'case')} ·"
+        f" {words.count(results.repeats, 'repeat')}"
     )
+    return View("runs", "Tool use", tuple(blocks), note=note)
 
 
 def _sentences(text: Iterable[str]) -> TextBlock:
@@ -223,21 +221,22 @@ def _grading(results: RunResults) -> Iterator[str]:
     asked = [record for record in runs if any(each.asked for each in record.grades)]
     if not asked:
         return
-    judges = words.listed(
-        dict.fromkeys(each.model for record in runs for each in record.grades), _MAX_TOOLS
-    )
+    models: dict[str, None] = {}
+    currencies: set[str | None] = set()
+    for record in runs:
+        for each in record.grades:
+            models[each.model] = None
+            currencies.add(each.currency)
     graded = sum(record.grade is not None for record in asked)
-    some = "" if graded == len(asked) else f"{graded:,} of "
-    tokens = words.tokens(sum(record.judge_tokens for record in runs), "reported")
-    costs = [record.judge_cost for record in runs]
-    currencies = {each.currency for record in runs for each in record.grades}
-    cost = ""
-    if None not in costs and len(currencies) == 1:
-        cost = f" and {Cost(sum(filter(None, costs)), currencies.pop() or '')}"
-    yield (
-        f"{judges} graded {some}{words.count(len(asked), 'answer')}. That took {tokens}{cost}, apart from"
-        " the runs' own."
-    )
+    answers = words.count(len(asked), "answer")
+    if graded != len(asked):
+        answers = f"{graded:,} of {answers}"
+    took = words.tokens(sum(record.judge_tokens for record in runs), "reported")
+    cost = judge_cost_of(runs)
+    if cost is not None and len(currencies) == 1:
+        took = f"{took} and {Cost(cost, currencies.pop() or '')}"
+    judges = words.listed(models, _MAX_TOOLS)
+    yield f"{judges} graded {answers}. That took {took}, apart from the runs' own."
     if any(record.reference for record in runs):
         yield str(results.agreement())
 
@@ -301,11 +300,10 @@ def arms_table(results: RunResults, limits: DisplayLimits) -> Table:
     spreads: dict[MeasureName, list[Spread | None]] = {
         name: [arm.spread(name) for arm in arms] for name in _MEANS
     }
-    shown = [
-        name
-        for name in _MEANS
-        if name not in _OPTIONAL or any(each and each.high for each in spreads[name])
-    ]
+    shown: list[MeasureName] = []
+    for name in _MEANS:
+        if name not in _OPTIONAL or any(each and each.high for each in spreads[name]):
+            shown.append(name)
     last = results.repeats if results.repeats > 1 else None
     heads = ["Arm", "Runs #"]
     if results.judged:
@@ -390,10 +388,8 @@ def _spread(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
     names = [name for name in _MEANS if any(arm.spread(name) for arm in arms)]
     rows = []
     for arm in arms:
-        row: list[Cell] = [arm.arm.name]
-        for name in names:
-            row.append(_range(name, arm))
-        rows.append(tuple(row))
+        ranges = [_range(name, arm) for name in names]
+        rows.append((arm.arm.name, *ranges))
     table = Table(
         columns("Arm", *(_MEANS[name] for name in names)), tuple(rows), len(results) - len(rows)
     )
@@ -450,8 +446,10 @@ def _answer(record: RunRecord, results: RunResults, limits: DisplayLimits) -> Se
 
 
 def _mark(record: RunRecord) -> Status:
-    if record.right is not None:
-        return Status("✓ right", "good") if record.right else Status(f"✗ {record.outcome}", "bad")
+    if record.right:
+        return Status("✓ right", "good")
+    if record.right is False:
+        return Status(f"✗ {record.outcome}", "bad")
     return Status("✓ done", "good") if record.made else Status("✗ failed", "bad")
 
 
@@ -462,14 +460,14 @@ def failure_sections(results: RunResults, limits: DisplayLimits) -> Iterator[Blo
     if not groups:
         return
     names = list(results)[: limits.rows]
-    rows = tuple(
-        (group.capitalize(), *(words.number(counts[name].get(group, 0)) for name in names))
-        for group in groups
-    )
+    rows: list[tuple[Cell, ...]] = []
+    for group in groups:
+        cells = [words.number(counts[name].get(group, 0)) for name in names]
+        rows.append((group.capitalize(), *cells))
     # Few runs are all shown, with their answers.
     wrong = results.failures() if len(results.records) > limits.rows else ()
     sections = tuple(_wrong_run(record, limits) for record in wrong[: limits.rows])
-    table = Table(columns("Group", *(f"{name} #" for name in names)), rows)
+    table = Table(columns("Group", *(f"{name} #" for name in names)), tuple(rows))
     yield Section("Failures", (table, *sections, *_rest(wrong, limits)))
 
 
@@ -496,42 +494,35 @@ def _wrong_run(record: RunRecord, limits: DisplayLimits) -> Section:
 
 
 def _by_case(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
-    if (
-        not any(record.made for record in results.records)
-        or len(results.cases) < 2
-        or (results.judged and len(results) < 2)
-    ):
+    if not any(record.made for record in results.records) or len(results.cases) < 2:
         return
+    labels = {record.case: record.label for record in results.records}
     if not results.judged:
-        shown = results.cases[: max(2, limits.rows // 3)]
-        labels = {record.case: record.label for record in results.records}
-        tables = [
-            Section(labels.get(case, case), (arms_table(results.of_cases([case]), limits),))
-            for case in shown
-        ]
-        yield Section(
-            "By case", tuple(tables), fold="closed", note=words.count(len(results.cases), "case")
-        )
-        return
+        sections: list[Section] = []
+        for case in results.cases[: max(2, limits.rows // 3)]:
+            table = arms_table(results.of_cases([case]), limits)
+            sections.append(Section(labels.get(case, case), (table,)))
+        note = words.count(len(results.cases), "case")
+        yield Section("By case", tuple(sections), fold="closed", note=note)
+    elif len(results) > 1:
+        table = _shares_by_case(results, labels, limits)
+        yield Section("By case", (table,), note="share of right runs", fold="closed")
+
+
+def _shares_by_case(results: RunResults, labels: Mapping[str, str], limits: DisplayLimits) -> Table:
     names = list(results)[: limits.rows]
     shares = [results[name].means("right") for name in names]
-    # Those that differ most first.
-    cases = sorted(
-        results.cases,
-        key=lambda case: -abs((shares[-1].get(case) or 0) - (shares[0].get(case) or 0)),
-    )[: limits.rows]
-    labels = {record.case: record.label for record in results.records}
+
+    def difference(case: str) -> float:
+        return abs((shares[-1].get(case) or 0) - (shares[0].get(case) or 0))
+
     rows: list[tuple[Cell, ...]] = []
-    for case in cases:
+    for case in sorted(results.cases, key=difference, reverse=True)[: limits.rows]:
         means = [each.get(case) for each in shares]
         cells = [words.UNKNOWN if mean is None else words.percent(mean) for mean in means]
         rows.append((labels.get(case, case), *cells))
-    table = Table(
-        columns("Case", *(f"{name} #" for name in names)),
-        tuple(rows),
-        len(results.cases) - len(rows),
-    )
-    yield Section("By case", (table,), note="share of right runs", fold="closed")
+    titles = columns("Case", *(f"{name} #" for name in names))
+    return Table(titles, tuple(rows), len(results.cases) - len(rows))
 
 
 def _uses(uses: ToolUses, limits: DisplayLimits) -> Iterator[Block]:
@@ -571,55 +562,28 @@ def _uses_table(uses: ToolUses, limits: DisplayLimits) -> Table:
     return Table(titles, tuple(rows), len(uses) - len(rows))
 
 
+_TONES: dict[Advice, Literal["good", "quiet", "bad"]] = {
+    "load": "good",
+    "defer": "quiet",
+    "off": "bad",
+}
+
+
 def worth_view(worth: Worth, limits: DisplayLimits) -> View:
     """Show each server's and tool's gain and cost, with the advice."""
-    tones: dict[str, Literal["good", "quiet", "bad"]] = {
-        "load": "good",
-        "defer": "quiet",
-        "off": "bad",
-    }
     most = max((each.tokens for each in worth), default=0)
-    rows: list[tuple[Cell, ...]] = []
-    for each in worth[: limits.rows]:
-        right, added, (low, high) = each.right, each.input_tokens, each.deferred_range
-        interval = sentences.span(right.low, right.high) if right.clusters > 1 else words.UNKNOWN
-        rows.append(
-            (
-                Name(each.name),
-                Status(
-                    each.advice if each.certain else f"{each.advice} (not certain)",
-                    tones[each.advice],
-                ),
-                sentences.points(right.mean),
-                interval,
-                Bar(
-                    words.about(each.tokens, "estimated"),
-                    fraction(each.tokens, most),
-                    _BLUE,
-                    narrow=True,
-                ),
-                words.change(round(added.mean)) if added else words.UNKNOWN,
-                words.percent(each.used.value),
-                words.number(each.needed),
-                words.about(round(each.loaded_price), "estimated"),
-                (
-                    f"{words.about(round(each.deferred_price), 'estimated')} ({low:,.0f} to"
-                    f" {high:,.0f})"
-                ),
-            )
-        )
+    rows = tuple(_worth_row(each, most) for each in worth[: limits.rows])
     titles = columns(
-        *(
-            "Server or tool",
-            "Advice",
-            "Brings #",
-            "95% interval",
-            "Definitions",
-            "Added to a run #",
-            "Called #",
-            "Needed #",
-        ),
-        *("If loaded #", "If deferred #"),
+        "Server or tool",
+        "Advice",
+        "Brings #",
+        "95% interval",
+        "Definitions",
+        "Added to a run #",
+        "Called #",
+        "Needed #",
+        "If loaded #",
+        "If deferred #",
     )
     text = (
         "Brings: how many more runs are right with it than without. If loaded, if deferred:"
@@ -636,8 +600,30 @@ def worth_view(worth: Worth, limits: DisplayLimits) -> View:
     ]
     blocks: list[Block] = _incomplete(worth.results)
     blocks.append(_sentences(filter(None, [*together, text])))
-    blocks.append(Table(titles, tuple(rows), len(worth) - len(rows)))
+    blocks.append(Table(titles, rows, len(worth) - len(rows)))
     return View("worth", "What tools are worth", tuple(blocks), note=note)
+
+
+def _worth_row(worth: ToolWorth, most: int) -> tuple[Cell, ...]:
+    right, added, (low, high) = worth.right, worth.input_tokens, worth.deferred_range
+    advice: str = worth.advice
+    if not worth.certain:
+        advice = f"{advice} (not certain)"
+    interval = sentences.span(right.low, right.high) if right.clusters > 1 else words.UNKNOWN
+    definitions = words.about(worth.tokens, "estimated")
+    deferred = words.about(round(worth.deferred_price), "estimated")
+    return (
+        Name(worth.name),
+        Status(advice, _TONES[worth.advice]),
+        sentences.points(right.mean),
+        interval,
+        Bar(definitions, fraction(worth.tokens, most), _BLUE, narrow=True),
+        words.change(round(added.mean)) if added else words.UNKNOWN,
+        words.percent(worth.used.value),
+        words.number(worth.needed),
+        words.about(round(worth.loaded_price), "estimated"),
+        f"{deferred} ({low:,.0f} to {high:,.0f})",
+    )
 
 
 def _incomplete(results: RunResults) -> list[Block]:

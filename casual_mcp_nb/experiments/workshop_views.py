@@ -71,12 +71,10 @@ def workshop_view(workshop: Workshop, limits: DisplayLimits) -> View:
     elif workshop.development:
         blocks.append(TextBlock("These edits were not run yet: workshop.run()."))
     if workshop.held_out:
-        blocks.append(TextBlock(f"{_kept_back(workshop)} {_looks(workshop.looks)}"))
+        cases = words.count(len(workshop.held_out), "case")
+        looks = _looks(workshop.looks)
+        blocks.append(TextBlock(f"{cases} held out for workshop.test(). {looks}"))
     return View("workshop", f"Workshop: {workshop.tool}", tuple(blocks))
-
-
-def _kept_back(workshop: Workshop) -> str:
-    return f"{words.count(len(workshop.held_out), 'case')} held out for workshop.test()."
 
 
 def _looks(looks: int) -> str:
@@ -93,33 +91,28 @@ def _runs_of_edits(results: RunResults, limits: DisplayLimits) -> tuple[Block, .
     blocks: list[Block] = [TextBlock("\n".join(conclusions(results))), arms_table(results, limits)]
     arms = list(results.values())
     counts = [confusion(arm) for arm in arms]
-    expected = sorted({row for each in counts for row, _ in each})
-    called = sorted(
-        {column for each in counts for _, column in each},
-        key=lambda name: (name not in expected, name),
-    )
+    expected_names: set[str] = set()
+    called_names: set[str] = set()
+    for each in counts:
+        for row, column in each:
+            expected_names.add(row)
+            called_names.add(column)
+    expected = sorted(expected_names)
+    called = [*sorted(called_names & expected_names), *sorted(called_names - expected_names)]
     shown = called[:8]
-    rows: tuple[tuple[Cell, ...], ...] = tuple(
-        (
-            Name(row),
-            *(
-                " → ".join(words.number(each.get((row, column), 0)) for each in counts)
-                for column in shown
-            ),
-        )
-        for row in expected[: limits.rows]
-    )
-    table = Table(
-        columns("Expected", *(f"{name} #" for name in shown)), rows, len(expected) - len(rows)
-    )
-    more = f", {len(called) - len(shown):,} more tools called" if len(called) > len(shown) else ""
-    blocks.append(
-        Section(
-            "Expected and called",
-            (table,),
-            note=f"runs {' → '.join(arm.arm.name for arm in arms)}{more}",
-        )
-    )
+    rows: list[tuple[Cell, ...]] = []
+    for row in expected[: limits.rows]:
+        cells: list[Cell] = []
+        for column in shown:
+            numbers = [words.number(each.get((row, column), 0)) for each in counts]
+            cells.append(" → ".join(numbers))
+        rows.append((Name(row), *cells))
+    titles = columns("Expected", *(f"{name} #" for name in shown))
+    table = Table(titles, tuple(rows), len(expected) - len(rows))
+    note = f"runs {' → '.join(arm.arm.name for arm in arms)}"
+    if len(called) > len(shown):
+        note = f"{note}, {len(called) - len(shown):,} more tools called"
+    blocks.append(Section("Expected and called", (table,), note=note))
     return (*blocks, *failure_sections(results, limits))
 
 
