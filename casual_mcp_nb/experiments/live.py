@@ -8,7 +8,7 @@ from typing import Protocol
 
 from casual_mcp_nb.base.displayable import display
 from casual_mcp_nb.experiments.results import RunResults
-from casual_mcp_nb.experiments.runs import Evaluating
+from casual_mcp_nb.experiments.runs import CaseRuns
 from casual_mcp_nb.notebook.live import LiveDisplay, ShownInCell
 from casual_mcp_nb.notebook.loop import EngineThread
 
@@ -32,7 +32,7 @@ class RunsWidget(Protocol):
 class LiveExperiment(LiveDisplay):
     """Shows runs in progress."""
 
-    def __init__(self, engine: EngineThread, work: Evaluating) -> None:
+    def __init__(self, engine: EngineThread, work: CaseRuns) -> None:
         self._work = work
         super().__init__(engine, lambda: work.running)
 
@@ -47,7 +47,7 @@ class LiveExperiment(LiveDisplay):
 
 
 @contextmanager
-def progress_bar(work: Evaluating, *, shown: bool) -> Iterator[None]:
+def progress_bar(work: CaseRuns, *, shown: bool) -> Iterator[None]:
     """Show a bar on stderr if that is a terminal."""
     from tqdm import tqdm
 

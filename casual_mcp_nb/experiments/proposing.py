@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from casual_mcp_nb.base.config_base import RequestOptions
@@ -14,14 +13,16 @@ from casual_mcp_nb.experiments.budget import MARGIN
 
 
 async def ask_for_texts(
-    chat: McpToolChat,
-    text: str,
-    n: int,
-    name: Any,
-    max_total_tokens: int,
-    add: Callable[[str], None],
-) -> None:
-    """Ask a model to propose texts for a tool, if the person allows it.
+    chat: McpToolChat, text: str, n: int, name: Any, max_total_tokens: int
+) -> str:
+    """Ask a model to propose texts for a tool, if the person allows it, and return its answer.
+
+    Args:
+        chat: Its models and its consent are used.
+        text: The request.
+        n: How many proposals it asks for.
+        name: A model name or object.
+        max_total_tokens: Limit on input and output tokens.
 
     Raises:
         UsageError: They do not.
@@ -30,16 +31,17 @@ async def ask_for_texts(
     from casual_llm.messages import UserMessage
 
     model = await chat.ready_model(name)
-    left = max_total_tokens - round(estimate_tokens(text) * MARGIN)
+    tokens = estimate_tokens(text)
+    left = max_total_tokens - round(tokens * MARGIN)
     if left < 200:
         raise LimitError(
-            f"The request has ≈ {estimate_tokens(text):,} tokens, and the budget is"
-            f" {max_total_tokens:,}."
+            f"The request has ≈ {tokens:,} tokens, and the budget is {max_total_tokens:,}."
         )
+    most = min(left, 1_000 * n)
     arguments = {
         "model": model.name,
         "messages": [{"role": "user", "text": text}],
-        "max_tokens": min(left, 1_000 * n),
+        "max_tokens": most,
     }
     permission = await chat.consent.sampling(
         "workshop", arguments, method="propose", reason="proposal"
@@ -48,10 +50,6 @@ async def ask_for_texts(
         raise UsageError(
             f"Nothing was sent: {permission.reason.rstrip('.') or 'you did not allow it'}."
         )
-    limited = (
-        model.unforced()
-        .without_hosted_tools()
-        .with_options(RequestOptions(max_tokens=min(left, 1_000 * n)))
-    )
+    limited = model.unforced().without_hosted_tools().with_options(RequestOptions(max_tokens=most))
     response = await limited.complete([UserMessage(content=text)], stream=False)
-    add(text_of(response.message.content))
+    return text_of(response.message.content)

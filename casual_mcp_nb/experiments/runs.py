@@ -88,7 +88,7 @@ class _Earlier(NamedTuple):
     prepared: _Prepared
 
 
-class Evaluating:
+class CaseRuns:
     """Case runs in progress, on their chat's loop.
 
     Args:
@@ -220,9 +220,29 @@ class Evaluating:
             ConnectError: No server could be connected.
         """
         if self._judge is not None:
-            self._judge = replace(
-                self._judge, model=await self._chat.ready_model(self._judge.model)
-            )
+            model = await self._chat.ready_model(self._judge.model)
+            self._judge = replace(self._judge, model=model)
+        await self._prepare_arms()
+        if wanted is not None:
+            self._is_part = self.prepared = True
+            self._plan_part(wanted)
+            return
+        for each in self._arms:
+            # Other servers may have other tools: that is what their arm shows.
+            if each.servers or each.arm.name in self._failed:
+                continue
+            for case in self._cases:
+                _check_tools(case, self._prepared[each.arm.name].catalog)
+        earlier = self._plan()
+        self._reused = len(earlier)
+        self._check_limits()
+        if self._file is not None:
+            setups = {prepared.digest: prepared.setup for prepared in self._prepared.values()}
+            self._file.add_arms([each.arm for each in self._arms], setups, self._cases)
+        self.prepared = True
+        await self._judge_earlier(earlier)
+
+    async def _prepare_arms(self) -> None:
         seen: Counter[str] = Counter()
         for each in self._arms:
             try:
@@ -239,18 +259,9 @@ class Evaluating:
                 prepared.digest = hash_of([digest, seen[digest]])
             seen[digest] += 1
             self._prepared[each.arm.name] = prepared
-        if wanted is not None:
-            self._is_part = self.prepared = True
-            self._plan_part(wanted)
-            return
-        for each in self._arms:
-            # Other servers may have other tools: that is what their arm shows.
-            if each.servers or each.arm.name in self._failed:
-                continue
-            for case in self._cases:
-                _check_tools(case, self._prepared[each.arm.name].catalog)
-        earlier = self._plan()
-        self._reused = len(earlier)
+
+    def _check_limits(self) -> None:
+        """Check that there are not too many runs, and that a limit on their cost can be kept."""
         if len(self._pending) > self._max_runs:
             factors = (
                 f"arms {len(self._arms):,}, cases {len(self._cases):,}, repeats {self._repeats:,}"
@@ -260,30 +271,25 @@ class Evaluating:
                 f" {self._max_runs:,}.",
                 hint="Each run calls a model. To make them all, raise max_runs.",
             )
-        if self.budget.limits[1] < math.inf:
-            models = [each.model for each in self._prepared.values()]
-            if self._judge is not None:
-                models.append(cast("ChatModel", self._judge.model))
-            unpriced = [model.name for model in models if model.price is None]
-            if unpriced:
+        if self.budget.limits[1] == math.inf:
+            return
+        models = [each.model for each in self._prepared.values()]
+        if self._judge is not None:
+            models.append(cast("ChatModel", self._judge.model))
+        for model in models:
+            if model.price is None:
                 raise UsageError(
-                    f"Model {shown(unpriced[0])} has no price, so its cost has no limit.",
+                    f"Model {shown(model.name)} has no price, so its cost has no limit.",
                     hint="Add it to prices.",
                 )
-        if self._file is not None:
-            setups = {prepared.digest: prepared.setup for prepared in self._prepared.values()}
-            self._file.add_arms([each.arm for each in self._arms], setups, self._cases)
-        self.prepared = True
-        await self._judge_earlier(earlier)
 
     def _plan_part(self, wanted: Iterable[Wanted]) -> None:
         arms = {each.arm.name: each for each in self._arms}
-        cases = {
-            case.id: (case, place)
-            for case, place in zip(self._cases, places_of(self._cases), strict=True)
-        }
+        cases = {case.id: case for case in self._cases}
+        places = dict(zip(cases, places_of(self._cases), strict=True))
         for each in wanted:
-            self._pending.append(_Planned(each, arms[each.arm], *cases[each.case]))
+            planned = _Planned(each, arms[each.arm], cases[each.case], places[each.case])
+            self._pending.append(planned)
 
     def _plan(self) -> list[_Earlier]:
         """Divide the runs into those to be made, and those that the file has, which are only
@@ -525,7 +531,7 @@ class Evaluating:
             grades=grades,
         )
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """End the servers that were started for an arm."""
         for chat in self._chats:
             await chat.server_manager.close_added()

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.displayable import Namespace
 from casual_mcp_nb.base.model_options import ModelOptions
 from casual_mcp_nb.base.secret import redacted
+from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.conversation.event import Event
 from casual_mcp_nb.conversation.turn import Turn
@@ -65,7 +66,7 @@ from casual_mcp_nb.experiments.proposing import ask_for_texts
 from casual_mcp_nb.experiments.results import Experiments, RunResults
 from casual_mcp_nb.experiments.results_file import ResultsFile, load_runs
 from casual_mcp_nb.experiments.run_record import RunRecord
-from casual_mcp_nb.experiments.runs import Evaluating
+from casual_mcp_nb.experiments.runs import CaseRuns
 from casual_mcp_nb.experiments.search_scores import Evaluation
 from casual_mcp_nb.experiments.workshop import Workshop
 from casual_mcp_nb.experiments.worth import Worth, plan_joint, targets_of, worth_of
@@ -103,7 +104,7 @@ class SessionExperiments(Namespace):
     ) -> None:
         self._parts = parts
         self._widget = widget
-        self._work: Evaluating | None = None
+        self._work: CaseRuns | None = None
         self._engine = parts.engine
         self._results: RunResults | None = None
         self._recipe = partial(SessionRecipe.of, parts, OpenedSession)
@@ -519,7 +520,7 @@ class SessionExperiments(Namespace):
         self._turns.check_open()
         check_judge(plan.cases, plan.judge)
         mask = self._mask(plan)
-        evaluating = self._evaluating(
+        runs = self._case_runs(
             plan,
             mask,
             file=None if results is None else ResultsFile(results, mask),
@@ -527,28 +528,27 @@ class SessionExperiments(Namespace):
             max_runs=max_runs,
             notify=self._parts.observers.served.notify,
         )
-        make = evaluating.run
+        make: Callable[[], Awaitable[None]] = runs.run
         if executor is not None:
             job = partial(Job, recipe or self._recipe(), plan)
-            make = partial(evaluating.run_elsewhere, executor, job)
-        self._work = evaluating
+            make = partial(runs.run_elsewhere, executor, job)
+
+        async def make_all(blocks: bool) -> None:
+            async with self._apart(blocks, stops), aclosing(runs):
+                await runs.prepare()
+                await make()
+
+        self._work = runs
         refused = False
-        with self._shown(evaluating, progress, explored):
+        with self._shown(runs, progress, explored):
             try:
-                work = partial(
-                    self._apart,
-                    make=make,
-                    prepare=evaluating.prepare,
-                    stops=stops,
-                    close=evaluating.close,
-                )
-                await on_engine_told(work)
+                await on_engine_told(make_all)
             except UsageError:
-                refused = not evaluating.prepared
+                refused = not runs.prepared
                 raise
             finally:
-                evaluating.end()
-                made = evaluating.results
+                runs.end()
+                made = runs.results
                 if not refused:
                     self._results = made
         if progress and (shell := notebook_shell()):
@@ -586,9 +586,10 @@ class SessionExperiments(Namespace):
         view = await self._starter.run_shown(self._starter.view())
         name = view.catalog.resolve(tool).tool_name
         listed = self._chat.catalog.resolve(name)
-        tools = [
-            each for each in view.catalog if each.restriction is None or each.tool_name == name
-        ]
+        tools: list[ToolSpec] = []
+        for each in view.catalog:
+            if each.restriction is None or each.tool_name == name:
+                tools.append(each)
         return Workshop(self, self._parts, listed, tools, loaded, seed=seed, options=options)
 
     workshop_async = awaited(workshop)
@@ -599,21 +600,18 @@ class SessionExperiments(Namespace):
 
         Return its answer.
         """
-        answers: list[str] = []
         stops = self._turns.runner.stops
-        ask = partial(
-            ask_for_texts,
-            self._chat,
-            text,
-            n,
-            model or self._turns.model,
-            max_total_tokens,
-            answers.append,
-        )
-        await on_engine_told(partial(self._apart, make=ask, stops=stops))
-        if not answers:
+
+        async def ask(blocks: bool) -> str | None:
+            async with self._apart(blocks, stops):
+                name = model or self._turns.model
+                return await ask_for_texts(self._chat, text, n, name, max_total_tokens)
+            return None
+
+        answer = await on_engine_told(ask)
+        if answer is None:
             raise UsageError("It was stopped before the model had answered.")
-        return answers[0]
+        return answer
 
     _ask_for_texts_async = awaited(_ask_for_texts)
 
@@ -634,7 +632,7 @@ class SessionExperiments(Namespace):
         """Build what removes secrets from results, also those of the arms' own servers."""
         return partial(redacted, secrets=[*self._secrets(), *plan.secrets()])
 
-    def _evaluating(
+    def _case_runs(
         self,
         plan: Plan,
         mask: Callable[[str], str],
@@ -643,8 +641,8 @@ class SessionExperiments(Namespace):
         budget: Budget | None,
         max_runs: int,
         notify: Callable[[Turn, Event], object] = ignore,
-    ) -> Evaluating:
-        return Evaluating(
+    ) -> CaseRuns:
+        return CaseRuns(
             self._chat,
             plan.arms(self._chat, self._turns.model),
             plan.cases,
@@ -663,12 +661,15 @@ class SessionExperiments(Namespace):
         budget = Budget.of(job.left)
         mask = self._mask(job.plan)
         file = job.file.opened(mask) if job.file is not None else None
-        evaluating = self._evaluating(
-            job.plan, mask, file=file, budget=budget, max_runs=sys.maxsize
-        )
-        run, prepare = partial(evaluating.run, JOB_SECONDS), partial(evaluating.prepare, job.wanted)
-        self._engine.run(self._apart(True, run, prepare, close=evaluating.close))
-        return JobResult(evaluating.results.records, budget.spent, written=file is not None)
+        runs = self._case_runs(job.plan, mask, file=file, budget=budget, max_runs=sys.maxsize)
+
+        async def make() -> None:
+            async with self._apart(True), aclosing(runs):
+                await runs.prepare(job.wanted)
+                await runs.run(JOB_SECONDS)
+
+        self._engine.run(make())
+        return JobResult(runs.results.records, budget.spent, written=file is not None)
 
     @blocking
     async def evaluate(
@@ -777,38 +778,28 @@ class SessionExperiments(Namespace):
         A damaged one has none.
         """
         saver = self._turns.runner.saver
-        for stored in saver.store.find(status=None, limit=_MAX_READ) if saver.store else ():
+        if not saver.store:
+            return
+        for stored in saver.store.find(status=None, limit=_MAX_READ):
             if stored.id != saver.id:
                 with suppress(UsageError):
                     yield from saver.required.load(stored.id)
 
-    async def _apart(
-        self,
-        blocks: bool,
-        make: Callable[[], Awaitable[None]],
-        prepare: Callable[[], Awaitable[None]] | None = None,
-        stops: int | None = None,
-        close: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
-        """Make runs beside the conversation, when the servers are connected.
+    @asynccontextmanager
+    async def _apart(self, blocks: bool, stops: int | None = None) -> AsyncIterator[None]:
+        """Let the body work beside the conversation, when the servers are connected.
 
-        For `stops`, see `ConversationRunner.apart`.
+        A stop ends the body early, without an error. For `stops`, see `ConversationRunner.apart`.
         """
         channel: Channel = "input" if blocks else self._questions.channel_of_awaited_cells()
         async with self._questions.prompt_on(channel), self._turns.runner.apart(stops):
             warm_up()
             await self._starter.view()
             await warmed_up()
-            try:
-                if prepare is not None:
-                    await prepare()
-                await make()
-            finally:
-                if close is not None:
-                    await close()
+            yield
 
     @contextmanager
-    def _shown(self, work: Evaluating, progress: bool, explored: bool) -> Iterator[None]:
+    def _shown(self, work: CaseRuns, progress: bool, explored: bool) -> Iterator[None]:
         """Show runs while the body makes them: to be explored in a widget, or as they are displayed
         afterwards.
         """

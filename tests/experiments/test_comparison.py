@@ -35,7 +35,7 @@ from casual_mcp_nb.experiments.arms import Arm, ArmSetup, Factors, cases_of_prom
 from casual_mcp_nb.experiments.measuring import measured as with_figures
 from casual_mcp_nb.experiments.results import RunResults
 from casual_mcp_nb.experiments.run_record import RunRecord
-from casual_mcp_nb.experiments.runs import Evaluating
+from casual_mcp_nb.experiments.runs import CaseRuns
 from casual_mcp_nb.providers.scripted import call, scripted_model
 
 CONFIG: dict[str, Any] = {
@@ -81,7 +81,7 @@ async def compared(chat: McpToolChat, models: dict[str, Any], **options: Any) ->
     arms = [
         ArmSetup(Arm(name, model=name), TurnOptions(model=model)) for name, model in models.items()
     ]
-    comparing = Evaluating(
+    comparing = CaseRuns(
         chat, arms, cases_of_prompts("Go", options.pop("check", None)), concurrency=1, **options
     )
     await comparing.prepare()
@@ -286,7 +286,7 @@ async def test_a_cancelled_comparison_keeps_completed_runs() -> None:
     async with McpToolChat.from_config({}, in_process={"slow": server}) as chat:
         models = {"a": scripted_model("one", "two"), "b": scripted_model(call("slow__wait"))}
         arms = [ArmSetup(Arm(name), TurnOptions(model=model)) for name, model in models.items()]
-        comparing = Evaluating(chat, arms, cases_of_prompts("Go", None), repeats=2, concurrency=1)
+        comparing = CaseRuns(chat, arms, cases_of_prompts("Go", None), repeats=2, concurrency=1)
         await comparing.prepare()
         running = asyncio.create_task(comparing.run())
         await waiting.wait()
