@@ -106,9 +106,9 @@ class Factors:
     deliveries: Sequence[DeliverySetting] = ()
 
     @classmethod
-    def of(cls, *values: Any) -> Factors:
-        """Create them from one value or several for each, in the order of the fields."""
-        return cls(*map(as_tuple, values))
+    def of(cls, **values: Any) -> Factors:
+        """Create them from one value or several for each field."""
+        return cls(**{name: as_tuple(value) for name, value in values.items()})
 
 
 def options_of(chat: McpToolChat, factors: Factors, options: TurnOptions) -> dict[Arm, TurnOptions]:
@@ -160,14 +160,20 @@ def options_of(chat: McpToolChat, factors: Factors, options: TurnOptions) -> dic
             "tool_set": given["tool_set"] or unnamed_set,
             "discovery": _DISCOVERY_WORDS.get(given["discovery"]),
         }
-        words = {name: word for name, word in words.items() if word is not None}
-        differing = [word for name, word in words.items() if len(values[name]) > 1]
-        arm = Arm(" · ".join(differing or words.values()) or "as the session is set", **given)
+        arm = Arm(_name_of(words, values), **given)
         changes = {name: value for name, value in given.items() if value is not None}
         if arm.model is not None:
             changes["model"] = models[arm.model]
         result[arm] = options.replaced(**changes)
     return result
+
+
+def _name_of(words: Mapping[str, str | None], values: Mapping[str, Sequence[Any]]) -> str:
+    """Name an arm by what differs between arms, or by all that is set if nothing does."""
+    known = [name for name, word in words.items() if word is not None]
+    differing = [name for name in known if len(values[name]) > 1]
+    named = [str(words[name]) for name in differing or known]
+    return " · ".join(named) or "as the session is set"
 
 
 def _unique(names: Iterable[str]) -> list[str]:
@@ -199,11 +205,13 @@ def arms_of(
     """
     left_out: list[tuple[str, ...]] = [as_tuple(each) for each in without]
     servers = servers or {}
+    named_texts: list[tuple[str | None, Descriptions]] = [(None, {}), *descriptions.items()]
+    named_servers: list[tuple[str | None, OtherServers]] = [(None, {}), *servers.items()]
+    differs = len(options) > 1 or not (descriptions or without or servers)
     setups = []
     for arm, given in options.items():
-        differs = len(options) > 1 or not (descriptions or without or servers)
-        for described, served, missing in product(
-            (None, *descriptions), (None, *servers), ((), *left_out)
+        for (described, texts), (served, others), missing in product(
+            named_texts, named_servers, ((), *left_out)
         ):
             words = [arm.name] if differs else []
             if descriptions:
@@ -215,12 +223,7 @@ def arms_of(
             named = replace(
                 arm, name=" · ".join(words), descriptions=described, without=missing, servers=served
             )
-            setup = ArmSetup(named, given)
-            if described:
-                setup = replace(setup, descriptions=descriptions[described])
-            if served:
-                setup = replace(setup, servers=servers[served])
-            setups.append(setup)
+            setups.append(ArmSetup(named, given, texts, others))
     return setups
 
 

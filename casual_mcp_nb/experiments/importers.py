@@ -83,7 +83,8 @@ _ORDERS: Mapping[str, Order] = {"exact": "exact", "in_order": "in_order", "any_o
 
 
 def _of_pydantic_evals(row: Mapping[str, Any], context: Context) -> ToolUseCase:
-    evaluators = list(map(_evaluator, [*context.evaluators, *(row.get("evaluators") or [])]))
+    own_evaluators = row.get("evaluators") or []
+    evaluators = [_evaluator(each) for each in (*context.evaluators, *own_evaluators)]
     fields: dict[str, Any] = {"message": _message(row["inputs"]), "id": str(row.get("name") or "")}
     calls: list[ExpectedCall] = []
     checks: list[Any] = []
@@ -91,10 +92,9 @@ def _of_pydantic_evals(row: Mapping[str, Any], context: Context) -> ToolUseCase:
     for name, given in evaluators:
         match name:
             case "ToolCorrectness":
-                calls = [
-                    ExpectedCall(tool, may_fail=bool(given.get("include_failed")))
-                    for tool in _first(given, "expected_tools")
-                ]
+                may_fail = bool(given.get("include_failed"))
+                tools = _first(given, "expected_tools")
+                calls = [ExpectedCall(tool, may_fail=may_fail) for tool in tools]
                 fields |= {"order": "any", "extra_calls": None if given.get("allow_extra") else 0}
             case "TrajectoryMatch":
                 calls = [ExpectedCall(tool) for tool in _first(given, "expected_trajectory")]
@@ -169,11 +169,10 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def _of_mcp_atlas(row: Mapping[str, Any], context: Context) -> ToolUseCase:
     trajectory = _literal(row["TRAJECTORY"])
-    results_of = {
-        str(each.get("tool_call_id")): text_in(each)
-        for each in trajectory
-        if each.get("role") == "tool"
-    }
+    results_of: dict[str, str] = {}
+    for each in trajectory:
+        if each.get("role") == "tool":
+            results_of[str(each.get("tool_call_id"))] = text_in(each)
     calls, results = [], []
     for message in trajectory:
         for call in message.get("tool_calls") or ():
@@ -187,10 +186,8 @@ def _of_mcp_atlas(row: Mapping[str, Any], context: Context) -> ToolUseCase:
                     "result": results_of.get(str(call.get("id")), ""),
                 }
             )
-    tools = [
-        each if isinstance(each, str) else each["name"]
-        for each in _literal(row.get("ENABLED_TOOLS") or "[]")
-    ]
+    enabled = _literal(row.get("ENABLED_TOOLS") or "[]")
+    tools = [each if isinstance(each, str) else each["name"] for each in enabled]
     claims = _literal(row.get("GTFA_CLAIMS") or "[]")
     return ToolUseCase(
         str(row["PROMPT"]).strip(),
@@ -234,12 +231,11 @@ def _of_bfcl(row: Mapping[str, Any], context: Context) -> ToolUseCase:
     functions = row.get("function") or []
     if not isinstance(functions, list):
         functions = [functions]
-    metadata = {"tools": [each["name"] for each in functions]}
     answers = context.answers or {}
     fields: dict[str, Any] = {
         "message": shortest(messages),
         "id": name,
-        "metadata": metadata,
+        "metadata": {"tools": [each["name"] for each in functions]},
     }
     truth = row.get("ground_truth", answers.get(name, {}).get("ground_truth"))
     if truth is None and "irrelevance" in name:

@@ -183,7 +183,13 @@ class SessionExperiments(Namespace):
         stops = self._turns.runner.stops
         plan = Plan(
             cases=cases_of_prompts(prompt, check),
-            factors=Factors.of(discovery, models, tool_sets, strategies, deliveries),
+            factors=Factors.of(
+                discovery=discovery,
+                models=models,
+                tool_sets=tool_sets,
+                strategies=strategies,
+                deliveries=deliveries,
+            ),
             options=options,
             judge=as_judge(judge),
             repeats=repeats,
@@ -285,7 +291,13 @@ class SessionExperiments(Namespace):
         stops = self._turns.runner.stops
         plan = Plan(
             cases=load_tool_cases(cases, functions=functions),
-            factors=Factors.of(discovery, models, tool_sets, strategies, deliveries),
+            factors=Factors.of(
+                discovery=discovery,
+                models=models,
+                tool_sets=tool_sets,
+                strategies=strategies,
+                deliveries=deliveries,
+            ),
             options={"system": system, "max_steps": max_steps, "mock": mock, **options},
             descriptions=descriptions or {},
             without=tuple(without),

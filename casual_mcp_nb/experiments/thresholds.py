@@ -82,18 +82,17 @@ class Thresholds:
             yield f"{name}: the baseline has no such arm. It has {', '.join(baseline)}."
             return
         before, now = by_case_of(baseline[name].judged), by_case_of(arm.judged)
-        wanted = dict.fromkeys(
-            record.case
-            for record in baseline[name].records
-            if record.right is not None or not record.made
-        )
-        missing = [case for case in wanted if case not in now or case not in before]
+        missing: dict[str, None] = {}
+        for record in baseline[name].records:
+            was_wanted = record.right is not None or not record.made
+            if was_wanted and (record.case not in now or record.case not in before):
+                missing[record.case] = None
         if not before.keys() & now.keys():
             yield f"{name}: no case was judged both here and in the baseline."
             return
         if missing:
             cases = count(len(missing), "case")
-            yield f"{name}: {cases} of the baseline cannot be compared: {_some(missing)}."
+            yield f"{name}: {cases} of the baseline cannot be compared: {_some([*missing])}."
         comparison = compare_arms(baseline[name], arm, tests=self.tests)
         if comparison is not None and comparison.right.high < -self.max_drop:
             drop = comparison.right

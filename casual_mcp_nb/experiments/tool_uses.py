@@ -56,8 +56,10 @@ def tool_uses_of(arms: Iterable[ArmResults]) -> ToolUses:
     """Count the uses of each arm's deferred tools."""
     uses = []
     for arm in arms:
-        tools = sorted({tool for record in arm.done for tool in record.deferred})
-        uses += [_use_of(tool, arm) for tool in tools]
+        tools: set[str] = set()
+        for record in arm.done:
+            tools.update(record.deferred)
+        uses += [_use_of(tool, arm) for tool in sorted(tools)]
     return ToolUses(tuple(uses))
 
 

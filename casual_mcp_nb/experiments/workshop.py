@@ -171,11 +171,10 @@ def halves(
         clusters.setdefault(case.cluster or case.id, []).append(case)
     chosen: set[str] = set()
     for of_the_tool in (True, False):
-        names = sorted(
-            name
-            for name, group in clusters.items()
-            if any(_expects(case, tool) for case in group) is of_the_tool
-        )
+        names: list[str] = []
+        for name in sorted(clusters):
+            if any(_expects(case, tool) for case in clusters[name]) is of_the_tool:
+                names.append(name)
         random.Random(seed).shuffle(names)
         chosen.update(names[: (len(names) + of_the_tool) // 2])
     first = tuple(case for case in cases if (case.cluster or case.id) in chosen)
@@ -323,36 +322,24 @@ class Workshop(Displayable):
         found with its first sentence: edits that make a tool easier to find may put it before a
         neighbour.
         """
-        after = {**{each.tool_name: each for each in self._tools}, self.tool: self.after}
-        index = ToolSearchIndex(after.values())
-        named = self.after.tool_name
+        edited = self.after
+        named = edited.tool_name
+        tools = {each.tool_name: each for each in self._tools}
+        index = ToolSearchIndex((tools | {self.tool: edited}).values())
         wanted = [(_query_for(each), each.tool_name) for each in self._near()]
         for case in self.development:
-            names = {name for calls in case.acceptable for call in calls for name in call.tools}
-            expected = (
-                each.tool_name
-                for each in self._tools
-                if any(name in (*each.aliases, each.wire_name) for name in names)
-            )
-            wanted += [(case.messages[-1], tool) for tool in expected]
-
-        def rank(index: ToolSearchIndex, query: str, tool: ToolName) -> int | None:
-            hits = (
-                number
-                for number, hit in enumerate(index.search(query, DEPTH), 1)
-                if hit.tool.tool_name == tool
-            )
-            return next(hits, None)
-
-        return tuple(
-            Ranks(
-                query,
-                tool,
-                rank(self._index, query, tool),
-                rank(index, query, named if tool == self.tool else tool),
-            )
-            for query, tool in dict.fromkeys(wanted)
-        )
+            names: set[str] = set()
+            for call in case.expected_calls:
+                names.update(call.tools)
+            for each in self._tools:
+                if each.wire_name in names or not names.isdisjoint(each.aliases):
+                    wanted.append((case.messages[-1], each.tool_name))
+        ranks: list[Ranks] = []
+        for query, tool in dict.fromkeys(wanted):
+            before = _rank(self._index, query, tool)
+            after_edits = _rank(index, query, named if tool == self.tool else tool)
+            ranks.append(Ranks(query, tool, before, after_edits))
+        return tuple(ranks)
 
     def run(self) -> RunResults:
         """Run the `development` cases with the texts as listed and with the edits, and compare
@@ -524,26 +511,15 @@ class Workshop(Displayable):
             raise UsageError(
                 f"{shown(source)} is not plain JSON, so it is not changed.", hint=hint
             ) from None
-        servers = []
-        for key in ("servers", "mcpServers"):
-            section = data.get(key) if isinstance(data, dict) else None
-            if isinstance(section, dict) and self.tool.server in section:
-                servers.append(section[self.tool.server])
-        if len(servers) != 1 or not isinstance(servers[0], dict):
+        server = _entry_of(self.tool.server, data)
+        if server is None:
             raise UsageError(
                 f"{shown(source)} has no entry for server {shown(self.tool.server)}.", hint=hint
             )
-        texts_by_tool = servers[0].setdefault("descriptions", {})
-        earlier = texts_by_tool.get(self.tool.tool, {})
-        if isinstance(earlier, str):
-            earlier = {"description": earlier}
-        texts_by_tool[self.tool.tool] = {**earlier, **entry}
-        if earlier.get("parameters") and "parameters" in entry:
-            texts_by_tool[self.tool.tool]["parameters"] = {
-                **earlier["parameters"],
-                **entry["parameters"],
-            }
-        ToolTexts.model_validate(texts_by_tool[self.tool.tool])
+        texts_by_tool = server.setdefault("descriptions", {})
+        kept = _joined(texts_by_tool.get(self.tool.tool, {}), entry)
+        ToolTexts.model_validate(kept)
+        texts_by_tool[self.tool.tool] = kept
         found = re.search(r"\n([ \t]+)", text)
         indent = found.group(1) if found else 2
         written = json.dumps(data, ensure_ascii=False, indent=indent) + "\n"
@@ -573,6 +549,37 @@ class Workshop(Displayable):
             docstring += f"\n\nArgs:{arguments}\n"
         docstring = clean(docstring.replace("\\", "\\\\").replace('"""', '\\"\\"\\"'))
         return Patch(self.tool, "\n".join(diff), f'"""{docstring}"""')
+
+
+def _rank(index: ToolSearchIndex, query: str, tool: ToolName) -> int | None:
+    for rank, hit in enumerate(index.search(query, DEPTH), 1):
+        if hit.tool.tool_name == tool:
+            return rank
+    return None
+
+
+def _entry_of(server: str, config: Any) -> dict[str, Any] | None:
+    """Find a server's entry in a config file's content, or None if there is none, or two."""
+    if not isinstance(config, dict):
+        return None
+    entries = []
+    for key in ("servers", "mcpServers"):
+        section = config.get(key)
+        if isinstance(section, dict) and server in section:
+            entries.append(section[server])
+    if len(entries) != 1 or not isinstance(entries[0], dict):
+        return None
+    return entries[0]
+
+
+def _joined(earlier: Any, texts: Mapping[str, Any]) -> dict[str, Any]:
+    """Add texts to those that a config file has for a tool, parameter by parameter."""
+    if isinstance(earlier, str):
+        earlier = {"description": earlier}
+    joined = {**earlier, **texts}
+    if earlier.get("parameters") and "parameters" in texts:
+        joined["parameters"] = {**earlier["parameters"], **texts["parameters"]}
+    return joined
 
 
 def _described(tool: ToolSpec, text: Any) -> ToolSpec:
@@ -625,15 +632,18 @@ def _proposals(answer: str, tool: ToolSpec, n: int) -> tuple[Proposal, ...]:
         rows = json.loads(answer[start : end + 1])
     except (ValueError, RecursionError):
         rows = []
+    if not isinstance(rows, list):
+        rows = []
     proposals, properties = [], _parameters(tool)
-    for row in rows if isinstance(rows, list) else ():
+    for row in rows:
         if not isinstance(row, Mapping) or not text(row.get("description")):
             continue
         given = row.get("parameters")
         parameters: dict[str, str] = {}
-        for name, value in given.items() if isinstance(given, Mapping) else ():
-            if name in properties and text(value):
-                parameters[name] = text(value)
+        if isinstance(given, Mapping):
+            for name, value in given.items():
+                if name in properties and text(value):
+                    parameters[name] = text(value)
         proposals.append(Proposal(text(row["description"]), parameters))
     if not proposals:
         raise UsageError(

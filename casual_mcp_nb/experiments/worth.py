@@ -8,7 +8,8 @@ the cheapest with which they were right. Further arms follow until nothing is lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -21,6 +22,7 @@ from casual_mcp_nb.experiments.arm_results import ArmResults, difference_between
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.prompt_cache import REUSED_WEIGHT
 from casual_mcp_nb.experiments.results import RunResults
+from casual_mcp_nb.experiments.run_record import RunRecord
 from casual_mcp_nb.experiments.statistics import Interval, PairedDifference, share_interval
 
 Advice = Literal["load", "defer", "off"]
@@ -48,8 +50,9 @@ class ToolWorth:
         used: How often it is called, as a share of runs, once what is to go is off.
         needed: How many cases expect it.
         advice: Whether to load it, to defer it, or to turn it off.
-        certain: Whether all runs were made, and the whole intervals lead to the same advice. To turn something off, that of
-            everything that goes counts as well. If no case changes, that takes 183 cases.
+        certain: Whether all runs were made, and the whole intervals lead to the same advice. To
+            turn something off, that of everything that goes counts as well. If no case changes,
+            that takes 183 cases.
         loaded_price: Estimated input tokens that it adds to a run if it is loaded, reused ones
             counted as a tenth.
         deferred_price: The same if it is deferred, for a search in each run that calls it. No arm
@@ -97,12 +100,10 @@ class Worth(DisplayableList[ToolWorth], items="worths"):
     )
 
     def __repr__(self) -> str:
-        advice = [
-            sum(worth.advice == each for worth in self.worths) for each in ("load", "defer", "off")
-        ]
+        advice = Counter(worth.advice for worth in self.worths)
         return (
-            f"<Worth: {count(len(self), 'server or tool')}, load {advice[0]}, defer {advice[1]},"
-            f" off {advice[2]}>"
+            f"<Worth: {count(len(self), 'server or tool')}, load {advice['load']}, defer"
+            f" {advice['defer']}, off {advice['off']}>"
         )
 
     def __reduce__(self) -> Any:
@@ -122,14 +123,18 @@ class Worth(DisplayableList[ToolWorth], items="worths"):
     @property
     def tool_set(self) -> ToolSetConfig:
         """A toolset without those to turn off."""
-        off = set(self.off)
+        excluded: dict[str, list[str]] = {}
+        for worth in sorted(self.worths, key=lambda worth: worth.name):
+            if worth.advice == "off" and not worth.is_server:
+                tool = ToolName.split(worth.name)
+                excluded.setdefault(tool.server, []).append(tool.tool)
         rules: dict[str, Any] = {}
         for server in self.servers:
-            excluded = [
-                ToolName.split(name).tool for name in sorted(off) if name.startswith(f"{server}:")
-            ]
-            if server not in off:
-                rules[server] = ExcludeSpec(exclude=tuple(excluded)) if excluded else True
+            if server in self.off:
+                continue
+            rules[server] = True
+            if server in excluded:
+                rules[server] = ExcludeSpec(exclude=tuple(excluded[server]))
         return ToolSetConfig(
             description=f"Measured over {count(len(self.results.cases), 'case')}", servers=rules
         )
@@ -216,20 +221,18 @@ def targets_of(cases: Iterable[ToolUseCase], tools: Sequence[ToolSpec]) -> list[
     """
     catalog = Catalog(tools)
     total = sum(tool.tokens for tool in tools)
-    wanted = {
-        tool.tool_name
-        for case in cases
-        for name in case.tools
-        for tool in catalog.matches(name)[:1]
-    }
-    single = {server for server, offered in catalog.by_server.items() if len(offered) == 1}
-    chosen = [
-        str(tool.tool_name)
-        for tool in catalog
-        if tool.server not in single
-        and (tool.tool_name in wanted or tool.tokens >= EXPENSIVE_SHARE * total)
-    ]
-    return [*catalog.by_server, *chosen]
+    expected: set[ToolName] = set()
+    for case in cases:
+        for name in case.tools:
+            expected.update(tool.tool_name for tool in catalog.matches(name)[:1])
+    targets = list(catalog.by_server)
+    for tool in catalog:
+        # An only tool is worth what its server is.
+        is_only = len(catalog.by_server[tool.server]) == 1
+        is_candidate = tool.tool_name in expected or tool.tokens >= EXPENSIVE_SHARE * total
+        if is_candidate and not is_only:
+            targets.append(str(tool.tool_name))
+    return targets
 
 
 @dataclass(frozen=True)
@@ -261,22 +264,29 @@ def plan_joint(results: RunResults, tools: Sequence[ToolSpec]) -> JointPlan:
     """
     base, arms = _arms(results)
     singles = {name: arm for (name, *others), arm in arms.items() if not others}
-    kinds = {name: _goes(name, base, arm, tools) for name, arm in singles.items()}
-    off = {name for name, kind in kinds.items() if kind}
-    hurting = [singles[name] for name, kind in kinds.items() if kind == "hurts"]
+    off: set[str] = set()
+    hurting: list[ArmResults] = []
+    for name, arm in singles.items():
+        reason = _why_it_goes(name, base, arm, tools)
+        if reason is not None:
+            off.add(name)
+        if reason == "hurts":
+            hurting.append(arm)
     groups: dict[str, set[str]] = {}
     while off:
         without = _outermost(off)
-        arm = arms.get(without)
-        if arm is None or not _is_whole(arm, base):
+        together = arms.get(without)
+        if together is None or not _is_whole(together, base):
             return JointPlan(tuple(sorted(off)), without, ())
-        lost = _lost_cases(base, arm, hurting)
-        others = [each for each in (base, *arms.values()) if each is not arm]
-        joint = difference_between(arm, base, "right")
+        lost = _lost_cases(base, together, hurting)
+        others = [each for each in (base, *arms.values()) if each is not together]
+        joint = difference_between(together, base, "right")
         back = _put_back(lost, others, off, tools, groups)
         if not back and joint is not None and joint.low > 0:
             # No run tells which of them is missed.
-            called = {name for record in base.done for name in _names(record.called, off)}
+            called: set[str] = set()
+            for record in base.done:
+                called |= _names(record.called, off)
             back = called or off
         if not back:
             return JointPlan(tuple(sorted(off)), (), _redundant(groups, off), joint, without)
@@ -332,43 +342,44 @@ def advice_of(
 
 def _arms(results: RunResults) -> tuple[ArmResults, dict[tuple[str, ...], ArmResults]]:
     """Divide the arms: the one with everything, and the others by what they leave out."""
-    base = next(arm for arm in results.values() if not arm.arm.without)
-    return base, {
-        tuple(sorted(arm.arm.without)): arm for arm in results.values() if arm.arm.without
-    }
+    arms = {tuple(sorted(arm.arm.without)): arm for arm in results.values()}
+    base = arms.pop(())
+    return base, arms
 
 
-def _goes(name: str, base: ArmResults, arm: ArmResults, tools: Sequence[ToolSpec]) -> str:
-    """Tell why a server or tool may go, judged alone: `hurts` or `unused` or `not missed`, or empty
-    if it may not.
-    """
+def _why_it_goes(
+    name: str, base: ArmResults, arm: ArmResults, tools: Sequence[ToolSpec]
+) -> Literal["hurts", "unused", "not missed"] | None:
+    """Tell why a server or tool may go, judged alone, or return None if it may not."""
     right = difference_between(arm, base, "right")
     if right is None or not _is_whole(arm, base):
-        return ""
+        return None
     if right.high < 0:
         return "hurts"
     names = _own(name, tools)
     needing = {record.case for record in base.done if not names.isdisjoint(record.needed)}
     is_used = any(not names.isdisjoint(record.called) for record in base.done)
     if not needing and not is_used:
-        return "unused" if right.mean <= NOTHING else ""
+        return "unused" if right.mean <= NOTHING else None
+    if right.better:
+        return None
     # A case that is wrong with it and without it does not tell whether it is needed.
     is_replaced = any(record.right for record in arm.done if record.case in needing)
-    return "not missed" if not right.better and (is_replaced or not needing) else ""
+    return "not missed" if is_replaced or not needing else None
 
 
 def _own(name: str, tools: Sequence[ToolSpec]) -> set[str]:
     return {str(tool.tool_name) for tool in tools if name in (tool.server, str(tool.tool_name))}
 
 
-def _outermost(off: Iterable[str]) -> tuple[str, ...]:
+def _outermost(off: Set[str]) -> tuple[str, ...]:
     """List what has to be left out so that all of this is: no tool whose server is out already."""
-    names = set(off)
-    return tuple(
-        sorted(
-            name for name in names if ":" not in name or ToolName.split(name).server not in names
-        )
-    )
+    outermost: list[str] = []
+    for name in sorted(off):
+        is_tool = ":" in name
+        if not is_tool or ToolName.split(name).server not in off:
+            outermost.append(name)
+    return tuple(outermost)
 
 
 def _is_whole(arm: ArmResults, base: ArmResults) -> bool:
@@ -391,7 +402,9 @@ def _lost_cases(base: ArmResults, arm: ArmResults, hurting: Sequence[ArmResults]
 
 def _names(called: Iterable[str], off: set[str]) -> frozenset[str]:
     """List what has to come back so that these tools can be called."""
-    names = {name for tool in called for name in (tool, ToolName.split(tool).server)}
+    names: set[str] = set()
+    for tool in called:
+        names |= {tool, ToolName.split(tool).server}
     return frozenset(names & off)
 
 
@@ -423,7 +436,9 @@ def _put_back(
 
     back: set[str] = set()
     for case in lost:
-        right = [record for arm in arms for record in arm.by_case.get(case, ()) if record.right]
+        right: list[RunRecord] = []
+        for arm in arms:
+            right += [record for record in arm.by_case.get(case, ()) if record.right]
         sets = {_names(record.called, off) for record in right} - {frozenset()}
         if not sets:
             continue
@@ -476,14 +491,16 @@ def _worth(
     names = _own(name, tools)
     # Without what is to go, others may be called in its place.
     groups = (as_advised if name not in plan.off else base).by_case
-    uses = [
-        sum(not names.isdisjoint(record.called) for record in records)
-        for records in groups.values()
-    ]
-    used = share_interval(
-        uses, [*map(len, groups.values())], [records[0].cluster for records in groups.values()]
-    )
-    needed = sum(not names.isdisjoint(records[0].needed) for records in groups.values())
+    uses: list[int] = []
+    sizes: list[int] = []
+    clusters: list[str] = []
+    needed = 0
+    for records in groups.values():
+        uses.append(sum(not names.isdisjoint(record.called) for record in records))
+        sizes.append(len(records))
+        clusters.append(records[0].cluster)
+        needed += not names.isdisjoint(records[0].needed)
+    used = share_interval(uses, sizes, clusters)
     steps = as_advised.mean("steps")
     tokens = sum(tool.tokens for tool in tools if str(tool.tool_name) in names)
     loaded = tokens * (1 + REUSED_WEIGHT * max((steps.value if steps else 1) - 1, 0))
