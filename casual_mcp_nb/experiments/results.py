@@ -23,7 +23,7 @@ from casual_mcp_nb.experiments.arm_results import (
 from casual_mcp_nb.experiments.arms import Arm
 from casual_mcp_nb.experiments.case_files import CaseSource, load_tool_cases
 from casual_mcp_nb.experiments.cases import ToolUseCase
-from casual_mcp_nb.experiments.exportable import Exportable
+from casual_mcp_nb.experiments.export import export_results
 from casual_mcp_nb.experiments.graded import Agreement
 from casual_mcp_nb.experiments.judging import judged_again
 from casual_mcp_nb.experiments.matching import FAILURE_GROUPS, FailureGroup
@@ -35,7 +35,7 @@ from casual_mcp_nb.experiments.pricing import (
     discovery_effects_of,
     prices_of,
 )
-from casual_mcp_nb.experiments.run_record import RunRecord, Setup, judge_cost_of
+from casual_mcp_nb.experiments.run_record import ROW, RunRecord, Setup, judge_cost_of
 from casual_mcp_nb.experiments.statistics import PairedDifference, holm, smallest_difference
 from casual_mcp_nb.experiments.thresholds import Thresholds, without_runs
 from casual_mcp_nb.experiments.tool_uses import ToolUses, tool_uses_of
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.experiments.checks import Functions
 
 _SET_BY_AN_ARM = ("tool_set", "strategy", "delivery", "descriptions", "servers")
+_COLUMNS = (*ROW, *_SET_BY_AN_ARM)
 ResultsStatus = Literal["running", "done", "stopped", "over budget", "failing"]
 """`over budget`: the next run could have exceeded the budget.
 
@@ -52,7 +53,7 @@ ResultsStatus = Literal["running", "done", "stopped", "over budget", "failing"]
 
 
 @dataclass(frozen=True, repr=False)
-class RunResults(Mapping[str, ArmResults], Exportable):
+class RunResults(Mapping[str, ArmResults], Displayable):
     """Case runs in one or several arms: a mapping from arm names to arms.
 
     Args:
@@ -75,8 +76,6 @@ class RunResults(Mapping[str, ArmResults], Exportable):
             finished experiment with more runs of an arm than the one before is a look.
         spent: The tokens and the money that were spent, also for runs that were not completed.
     """
-
-    _kind = "An experiment"
 
     records: tuple[RunRecord, ...]
     arms: tuple[Arm, ...]
@@ -253,7 +252,7 @@ class RunResults(Mapping[str, ArmResults], Exportable):
 
     def frame(self) -> Any:
         """Build a DataFrame with a row per run. Without pandas, the list of rows."""
-        return frame_of(self.rows())
+        return frame_of(self.rows(), _COLUMNS)
 
     def arms_frame(self, *, by: Literal["tag"] | None = None) -> Any:
         """Build a DataFrame with a row per arm: right runs with their interval, pass^k, tokens,
@@ -435,6 +434,22 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         if ungraded:
             yield f"{count(len(ungraded), 'answer')} could not be graded: {ungraded[0].detail}"
 
+    def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write it to a file.
+
+        Args:
+            path: The file. Its extension decides the format: `.html` (one page, without scripts or
+                network access), `.csv` (a row per run), or `.json` (the same rows).
+            overwrite: Replace a file that exists.
+
+        Returns:
+            The file. It is written whole or not at all.
+
+        Raises:
+            UsageError: The extension is unknown, or the file exists or cannot be written.
+        """
+        return export_results(self, path, _COLUMNS, overwrite=overwrite)
+
     def to_inspect(
         self, path: str | Path, *, arm: str | None = None, overwrite: bool = False
     ) -> tuple[Path, ...]:
@@ -516,14 +531,6 @@ class RunResults(Mapping[str, ArmResults], Exportable):
                 rows.append((label, each.right))
         return difference_plot(first, rows)
 
-    def _about(self) -> dict[str, Any]:
-        return {
-            "status": self.status,
-            "arms": list(self),
-            "cases": list(self.cases),
-            "repeats": self.repeats,
-        }
-
 
 @dataclass(frozen=True)
 class Experiments(Displayable):
@@ -536,10 +543,15 @@ class Experiments(Displayable):
     results: RunResults | None = None
 
 
-def frame_of(rows: Sequence[Mapping[str, Any]]) -> Any:
-    """Build a pandas DataFrame from rows. Without pandas, return the rows."""
+def frame_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> Any:
+    """Build a pandas DataFrame from rows. Without pandas, return the rows.
+
+    Args:
+        rows: The rows.
+        columns: Their names, so that a frame without rows has them too.
+    """
     try:
         pandas = importlib.import_module("pandas")
     except ImportError:
         return list(rows)
-    return pandas.DataFrame(rows)
+    return pandas.DataFrame(rows, columns=columns)

@@ -237,15 +237,19 @@ class RunRecord(Displayable):
 
     def row(self) -> dict[str, Any]:
         """Collect its fields as plain values, without the transcript."""
-        names = [each.name for each in dataclasses.fields(self)]
-        names += ["tokens_in_full", "grade", "judge_tokens", "judge_cost"]
         row: dict[str, Any] = {}
-        for name in names:
-            if name in ("transcript", "grades"):
-                continue
+        for name in ROW:
             value = getattr(self, name)
             row[name] = ", ".join(value) if isinstance(value, tuple) else value
         return row
+
+
+_FIELDS = [each.name for each in dataclasses.fields(RunRecord)]
+ROW = (
+    *[name for name in _FIELDS if name not in ("transcript", "grades")],
+    *("tokens_in_full", "grade", "judge_tokens", "judge_cost"),
+)
+"""The names of a row's fields, see `RunRecord.row`."""
 
 
 def judge_cost_of(records: Iterable[RunRecord]) -> float | None:

@@ -492,6 +492,13 @@ def test_it_is_exported(session: Session, tmp_path: Path) -> None:
     )
 
 
+def test_results_without_a_run_are_exported_with_their_columns(tmp_path: Path) -> None:
+    nothing = RunResults((), (Arm("a"),), ("c",), status="stopped")
+    head, *rows = nothing.export(tmp_path / "c.csv").read_text("utf-8").splitlines()
+    assert rows == []
+    assert head.split(",") == list(of(measured("a")).rows()[0]) == list(nothing.frame())
+
+
 def test_its_forms_say_the_same_and_hostile_text_is_escaped() -> None:
     evil = "<img src=x onerror=alert(1)>\x1b[2J"
     runs = (
