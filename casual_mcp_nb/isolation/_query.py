@@ -71,14 +71,13 @@ def query(argument: dict[str, Any]) -> dict[str, Any]:
         return {"missing": True}
     try:
         kind, value = _parsed(argument)
-        path, statement, search = map(argument.get, ("path", "sql", "search"))
-        if path:
+        if path := argument.get("path"):
             if kind == "text":
                 raise BadQuery("a path needs JSON, and this is text")
             value = pick(value, path)
-        if statement:
+        if statement := argument.get("sql"):
             view = _selected(value, statement, argument["seconds"])
-        elif search:
+        elif search := argument.get("search"):
             view = _searched(value, search, bool(argument.get("regex")))
         else:
             view = _view(value)
@@ -88,11 +87,12 @@ def query(argument: dict[str, Any]) -> dict[str, Any]:
     except (BadQuery, re.error, sqlite3.Error, sqlite3.Warning, OverflowError) as error:
         return {"error": str(error)}
     answer = _answer(value, view, start, argument["characters"])
-    tables = _tables_in(value) if isinstance(value, dict) and view.unit == "keys" else []
-    if len(tables) == 1:
-        table = value[tables[0]]
-        inner = _answer(table, _view(table), 0, argument["characters"])
-        answer["table"] = {"key": tables[0], **inner}
+    if view.unit == "keys":
+        tables = _tables_in(value)
+        if len(tables) == 1:
+            table = value[tables[0]]
+            inner = _answer(table, _view(table), 0, argument["characters"])
+            answer["table"] = {"key": tables[0], **inner}
     return answer
 
 
@@ -128,7 +128,9 @@ def parse(text: str) -> tuple[Kind, Any]:
             value = value["result"]
         if isinstance(value, str):
             return "text", value
-        return ("table" if _is_table(value) else "json"), value
+        if _is_table(value):
+            return "table", value
+        return "json", value
     rows = _csv_rows(text)
     if not rows:
         return "text", text
@@ -171,9 +173,8 @@ def _csv_rows(text: str) -> list[dict[str, Any]]:
     if delimiter not in first or text.count("\n") < 2:
         return []
     try:
-        names, *rows = [
-            row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row
-        ]
+        lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+        names, *rows = filter(None, lines)
     except (csv.Error, ValueError):
         return []
     if not rows or len(set(names)) < len(names) or not all(map(_COLUMN_NAME.fullmatch, names)):
@@ -275,7 +276,10 @@ def _is_table(value: Any) -> bool:
 
 
 def _columns(rows: Iterable[dict[str, Any]]) -> dict[str, None]:
-    return dict.fromkeys(name for row in rows for name in row)
+    names: dict[str, None] = {}
+    for row in rows:
+        names.update(dict.fromkeys(row))
+    return names
 
 
 def _type_of(rows: Sequence[dict[str, Any]], name: str) -> str:
@@ -417,7 +421,9 @@ def _searched(value: Any, search: str, is_regex: bool) -> _View:
         match = pattern.search(text)
         if match is not None:
             matches.append(_around(label, text, match.start()))
-    header = _csv_line(_columns(value))[:_MAX_HEADER] if matches and _is_table(value) else ""
+    header = ""
+    if matches and _is_table(value):
+        header = _csv_line(_columns(value))[:_MAX_HEADER]
     what = _count(len(matches), "match", "matches")
     return _View(what, "matches", len(matches), partial(_from, matches), header)
 
@@ -453,7 +459,9 @@ def _whole(value: Any) -> str:
 
 
 def _around(label: str, text: str, at: int) -> str:
-    start = max(0, at - _MAX_MATCH // 3) if len(text) > _MAX_MATCH else 0
+    start = 0
+    if len(text) > _MAX_MATCH:
+        start = max(0, at - _MAX_MATCH // 3)
     part = " ".join(text[start : start + _MAX_MATCH].splitlines())
     if start + _MAX_MATCH < len(text):
         part = f"{part}…"
@@ -504,7 +512,7 @@ def _table_in(value: Any) -> list[dict[str, Any]]:
     """Find a value's table: itself, or the only list of objects in an object."""
     if _is_table(value):
         return list(value)
-    tables = _tables_in(value) if isinstance(value, dict) else []
+    tables = _tables_in(value)
     if len(tables) == 1:
         return list(value[tables[0]])
     if tables:
@@ -515,7 +523,10 @@ def _table_in(value: Any) -> list[dict[str, Any]]:
     )
 
 
-def _tables_in(value: dict[str, Any]) -> list[str]:
+def _tables_in(value: Any) -> list[str]:
+    """List the keys of an object's tables."""
+    if not isinstance(value, dict):
+        return []
     return [key for key, item in value.items() if _is_table(item)]
 
 

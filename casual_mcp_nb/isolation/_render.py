@@ -55,31 +55,26 @@ def render(argument: dict[str, Any]) -> dict[str, Any]:
         lstrip_blocks=True,
     )
     paths = {sent["path"] for sent in argument["templates"].values() if "path" in sent}
-    path: str | None
     try:
         text = environment.get_template(argument["name"]).render(argument["context"]).strip()
-        if len(text) > argument["longest"]:
-            return {
-                "error": f"It makes a text of more than {argument['longest']:,} characters.",
-                "path": None,
-                "line": None,
-            }
-        return {"text": text}
     except _Needed as needed:
         return {"needed": str(needed)}
-    except (MemoryError, TimeoutError) as error:
-        path, line = _location(error.__traceback__, paths)
-        takes = "too long" if isinstance(error, TimeoutError) else "too much memory"
-        return {"error": f"The template was stopped: it takes {takes}.", "path": path, "line": line}
     except jinja2.TemplateSyntaxError as error:
-        return {"error": f"{error.message}.", "path": error.filename, "line": error.lineno}
+        return _problem(f"{error.message}.", error.filename, error.lineno)
     except Exception as error:
-        path, line = _location(error.__traceback__, paths)
-        return {
-            "error": f"{type(error).__name__}: {str(error)[:MAX_CHARACTERS]}",
-            "path": path,
-            "line": line,
-        }
+        reason = f"{type(error).__name__}: {str(error)[:MAX_CHARACTERS]}"
+        if isinstance(error, TimeoutError):
+            reason = "The template was stopped: it takes too long."
+        elif isinstance(error, MemoryError):
+            reason = "The template was stopped: it takes too much memory."
+        return _problem(reason, *_location(error.__traceback__, paths))
+    if len(text) > argument["longest"]:
+        return _problem(f"It makes a text of more than {argument['longest']:,} characters.")
+    return {"text": text}
+
+
+def _problem(reason: str, path: str | None = None, line: int | None = None) -> dict[str, Any]:
+    return {"error": reason, "path": path, "line": line}
 
 
 def _location(traceback: TracebackType | None, paths: set[str]) -> tuple[str | None, int | None]:

@@ -70,8 +70,11 @@ class Worker:
     def run(self, job: str, argument: Any, seconds: float) -> Any:
         """Run a job in `_child.py` and wait for it. Call it on any thread but an event loop's.
 
-        The limit covers the jobs before it too. GaveUp: it took too long, used too much memory, or
-        returned too much, or the process does not start.
+        The limit covers the jobs before it too.
+
+        Raises:
+            GaveUp: It took too long, used too much memory, or returned too much, or the process
+                does not start.
         """
         line = _line(job, argument)
         if not self._lock.acquire(timeout=seconds):
@@ -121,23 +124,8 @@ class _Process:
         self.owner = os.getpid()
         self.imported: set[str] = set()
         flags = ["-I", "-B", "-X", "utf8"]
-        # Where the jobs' libraries are, which an isolated interpreter might not find.
-        specs = [importlib.util.find_spec(name) for name in _MODULES]
-        parents: dict[str, None] = {}
-        for spec in specs:
-            if spec is not None and spec.origin:
-                folder = Path(spec.origin).parent
-                if (folder / "__init__.py").exists():
-                    folder = folder.parent
-                parents[str(folder)] = None
-        command = [
-            sys.executable,
-            *flags,
-            str(_CHILD),
-            str(memory),
-            str(MAX_BYTES),
-            *parents,
-        ]
+        limits = [str(memory), str(MAX_BYTES)]
+        command = [sys.executable, *flags, str(_CHILD), *limits, *_library_folders()]
         try:
             self._popen = subprocess.Popen(
                 command,
@@ -216,6 +204,19 @@ class _Process:
             with contextlib.suppress(OSError, ValueError, RuntimeError):
                 if pipe is not None:
                     pipe.close()
+
+
+def _library_folders() -> list[str]:
+    """List where the jobs' libraries are, which an isolated interpreter might not find."""
+    folders: dict[str, None] = {}
+    for name in _MODULES:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.origin:
+            folder = Path(spec.origin).parent
+            if (folder / "__init__.py").exists():
+                folder = folder.parent
+            folders[str(folder)] = None
+    return list(folders)
 
 
 _abandoned: list[subprocess.Popen[bytes]] = []
