@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import Approval, Config, Policies, ServerConfig, ToolSetConfig
 from casual_mcp_nb.base.limits import AnswerLimits, load
 from casual_mcp_nb.base.mcp import QuestionAnswer, ServerQuestion
@@ -189,7 +190,7 @@ class McpToolChat:
         answer_limits: AnswerLimits | None = None,
         elicitation: AskQuestion | None = None,
         sign_in: AskToSignIn | None = None,
-        changed: Callable[[], None] | None = None,
+        changed: Callable[[], None] = ignore,
         run_function: FunctionRunner = run_here,
         strict: bool = False,
     ) -> Self:
@@ -232,24 +233,14 @@ class McpToolChat:
         keep_out_of_log(secrets)
         route_library_logs(loggers())
         answer_limits = answer_limits or AnswerLimits()
-        chat: Self
-        handlers = Handlers(
-            log=lambda server, level, text: chat._log(server, level, text),
-            notice=lambda server, text: chat._notify(server, text),
-            elicitation=elicitation and (lambda question: chat._elicit(elicitation, question)),
-            sampling=lambda server, request: chat.sampling.answer(server, request),
-            sign_in=sign_in,
-            changed=changed,
-            listed_late=lambda: chat.tools.update(),
-            answer_limits=answer_limits,
-            apps=loaded.apps,
-        )
+        handlers = Handlers(sign_in=sign_in, answer_limits=answer_limits, apps=loaded.apps)
         server_manager = ServerManager(
             loaded.servers,
             in_process=in_process,
             unusable=loaded.unusable,
             cache_ttl=settings.tool_cache_ttl,
             handlers=handlers,
+            on_change=changed,
             secrets=loaded.high_confidence_secrets(),
         )
         setup = ChatSetup(
@@ -269,6 +260,7 @@ class McpToolChat:
             synthetic_tools=synthetic_tools,
         )
         chat = cls._of(server_manager, ModelFactory(loaded), setup)
+        chat._handle(handlers, elicitation)
         chat.tools.use_embedding(loaded.tool_discovery.embedding, chat.models, changed)
         return chat
 
@@ -779,6 +771,15 @@ class McpToolChat:
     def get_stats(self) -> ChatStats | None:
         """Get the last turn's statistics, or None before the first one."""
         return self.state.last_turn.stats if self.state.last_turn else None
+
+    def _handle(self, handlers: Handlers, elicitation: AskQuestion | None) -> None:
+        """Answer the servers of these handlers, and hear what they tell."""
+        handlers.log = self._log
+        handlers.notice = self._notify
+        handlers.listed_late = self.tools.update
+        handlers.sampling = self.sampling.answer
+        if elicitation is not None:
+            handlers.elicitation = partial(self._elicit, elicitation)
 
     async def _elicit(self, ask: AskQuestion, question: ServerQuestion) -> QuestionAnswer:
         """Pass a server's question on to its caller: the person here, or another program's

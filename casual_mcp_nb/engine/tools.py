@@ -11,6 +11,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import EmbeddingConfig, ServerConfig, ToolSetConfig
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.status import ServerStatus
@@ -408,7 +409,7 @@ class ChatTools:
         return self._meaning
 
     def use_embedding(
-        self, model: EmbeddingLike, models: ModelFactory, changed: Callable[[], None] | None = None
+        self, model: EmbeddingLike, models: ModelFactory, changed: Callable[[], None] = ignore
     ) -> None:
         """Have searches compare meanings with a model, or only words.
 
@@ -426,13 +427,11 @@ class ChatTools:
                     model.label,
                     file=file,
                     timeout=model.timeout,
-                    changed=changed or (lambda: None),
+                    changed=changed,
                 )
             else:
                 function = of_function(model)
-                meaning = Meaning(
-                    lambda: function, function.label, changed=changed or (lambda: None)
-                )
+                meaning = Meaning(lambda: function, function.label, changed=changed)
         self._meaning = meaning
         self.abandon()
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.content import OnProgress, ToolResult
 from casual_mcp_nb.base.limits import MAX_DEPTH, is_too_deep
@@ -20,6 +21,7 @@ from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Risk, ToolSpec
 from casual_mcp_nb.errors import ToolCallError, UsageError, shown
 from casual_mcp_nb.isolation.worker import Worker
 from casual_mcp_nb.servers._errors import Redactor, no_answer, root_cause, secrets_of, shown_address
+from casual_mcp_nb.servers.askers import RunningCalls
 from casual_mcp_nb.servers.calls import CallRepeatable, OutputCheck, ServerCalls
 from casual_mcp_nb.servers.convert import read_listing
 from casual_mcp_nb.servers.deadlines import CallDeadlines, CallLimits
@@ -47,6 +49,9 @@ class Connection:
     """A connection to one server.
 
     Each connect opens a new session, owned by one task. A dead one is reopened once on next use.
+
+    Args:
+        on_change: Called whenever the status or the tools changed.
     """
 
     def __init__(
@@ -56,6 +61,8 @@ class Connection:
         *,
         server: FastMCP[Any] | Unusable | None = None,
         handlers: Handlers | None = None,
+        running_calls: RunningCalls | None = None,
+        on_change: Callable[[], None] = ignore,
         cache_ttl: float | None = DEFAULT_TTL,
         secrets: Collection[str] = (),
         worker: Worker | None = None,
@@ -72,13 +79,20 @@ class Connection:
         keep_out_of_log(self._secrets)
         self.log = LogBuffer(name, self._secrets)
         self.wire = WireLog(name, self._secrets)
-        self._handlers = _also_logged(handlers or Handlers(), self.log)
+        self._handlers = handlers or Handlers()
+        self._on_change = on_change
         self._own_worker = Worker() if worker is None else None
         self._list_until: float | None = None
         self._left_out: Mapping[str, str] = {}
         self.deadlines = CallDeadlines()
         self.server_requests = ServerRequests(
-            name, config, self._handlers, self._redact, self.deadlines
+            name,
+            config,
+            self._handlers,
+            running_calls or RunningCalls(),
+            self.log,
+            self._redact,
+            self.deadlines,
         )
         self.sign_in = self._handlers.sign_in
         self.shows_apps = self._handlers.shows_apps(config)
@@ -386,9 +400,8 @@ class Connection:
         with contextlib.suppress(Exception):
             await self.refresh(force=True)
             # Whoever waited for the start has taken what was listed by then.
-            if self._handlers.listed_late is not None:
-                await self._handlers.listed_late()
-                self.changed()
+            await self._handlers.listed_late()
+            self.changed()
 
     async def _fetch(self) -> list[ToolSpec]:
         session = self._lifecycle.session
@@ -490,11 +503,10 @@ class Connection:
 
     def changed(self) -> None:
         """See `SessionConnection`."""
-        if self._handlers.changed is not None:
-            try:
-                self._handlers.changed()
-            except Exception:
-                logger.exception("The handler for changes of servers failed.")
+        try:
+            self._on_change()
+        except Exception:
+            logger.exception("The handler for changes of servers failed.")
 
 
 def _without_task_restriction(tool: ToolSpec) -> ToolSpec:
@@ -507,12 +519,3 @@ def _without_app(tool: ToolSpec) -> ToolSpec:
     if tool.app:
         return replace(tool, app="")
     return tool
-
-
-def _also_logged(handlers: Handlers, log: LogBuffer) -> Handlers:
-    def on_log(server: str, level: str, text: str) -> None:
-        log.add(level, text)
-        if handlers.log is not None:
-            handlers.log(server, level, text)
-
-    return replace(handlers, log=on_log)

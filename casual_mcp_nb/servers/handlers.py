@@ -18,9 +18,6 @@ from casual_mcp_nb.base.mcp import (
     ServerQuestion,
     SignInRequest,
 )
-from casual_mcp_nb.errors import shown
-from casual_mcp_nb.servers.askers import Asker
-from casual_mcp_nb.servers.logs import logger
 
 
 class OpenRequests:
@@ -64,11 +61,17 @@ declines, and `NobodyToAsk`.
 """
 
 
-@dataclass(frozen=True)
-class Handlers:
-    """Callbacks, all called on the engine's loop.
+async def _nobody_waits() -> None:
+    """Do nothing about a late listing."""
 
-    A capability is declared to servers only when its handler is set.
+
+@dataclass
+class Handlers:
+    """What a session does for its servers: callbacks, all called on the engine's loop.
+
+    All its connections share this one object, which nothing below the session changes. Those that
+    answer are None where nobody does, and then the capability is not declared to servers. Those
+    that only tell something are never None.
 
     A handshake declares roots if the server's config has some, and sampling if it allows that. In
     the version without a handshake, only another program's own capabilities are declared. See
@@ -76,29 +79,24 @@ class Handlers:
     roots.
 
     Args:
-        asker: Returns the call that a server's question belongs to, see `RunningCalls.asker`. The
-            server manager sets it.
-        log: Called with server, level and text when a server sends a log message.
         elicitation: Asks the person a question of a running call, or of a task.
         sampling: Called with server and request. Gives the answer, or raises `SamplingRefused`.
         sign_in: Called with a request that belongs to a sign-in, see `AskToSignIn`.
-        changed: Called without arguments whenever a status or a tool list changed.
+        log: Called with server, level and text when a server sends a log message.
+        notice: Called with server and text to tell the person how a server's request ended.
         listed_late: Called without arguments when a server has listed its tools after its start was
             over.
-        notice: Called with server and text to tell the person how a server's request ended.
         answer_limits: How long requests to the person wait for an answer, and how many at a time.
         open_requests: Open requests, over all servers that share these handlers.
         apps: Whether apps are declared and read, for servers without their own setting.
     """
 
-    asker: Callable[[str], Asker | None] = ignore
-    log: Callable[[str, str, str], None] | None = None
     elicitation: AskQuestion | None = None
     sampling: Callable[[str, SamplingRequest], Awaitable[SamplingAnswer]] | None = None
     sign_in: AskToSignIn | None = None
-    changed: Callable[[], None] | None = None
-    listed_late: Callable[[], Awaitable[None]] | None = None
-    notice: Callable[[str, str], None] | None = None
+    log: Callable[[str, str, str], None] = ignore
+    notice: Callable[[str, str], None] = ignore
+    listed_late: Callable[[], Awaitable[None]] = _nobody_waits
     answer_limits: AnswerLimits = field(default_factory=AnswerLimits)
     open_requests: OpenRequests = field(default_factory=OpenRequests, repr=False)
     apps: bool = True
@@ -108,18 +106,6 @@ class Handlers:
         if config is None or config.apps is None:
             return self.apps
         return config.apps
-
-    def warn(self, server: str, text: str) -> None:
-        """Add a warning about a server to its log."""
-        if self.log is not None:
-            self.log(server, "warning", text)
-        logger.warning("Server %s: %s", shown(server), text)
-
-    def notify(self, server: str, text: str) -> None:
-        """Tell the person how a server's request ended."""
-        if self.notice is not None:
-            self.notice(server, text)
-        logger.warning("Server %s: %s", shown(server), text)
 
 
 OWN_REQUEST = "casual_mcp_sign_in"

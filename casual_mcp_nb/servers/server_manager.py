@@ -9,9 +9,9 @@ import itertools
 import operator
 import weakref
 from collections.abc import Awaitable, Callable, Collection, Iterable, KeysView, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.content import OnProgress, ToolResult
 from casual_mcp_nb.base.mcp import Messages, Prompts, Resources, ServerLog, Skill, Skills, Wire
@@ -90,6 +90,7 @@ class ServerManager:
         in_process: In-process servers by name. They come after the config's.
         unusable: Servers that cannot be started, each with the reason. They have failed from the
             beginning.
+        on_change: Called whenever a server's status or its tools changed.
 
     Attributes:
         disabled: The servers that the config disables and nobody has enabled.
@@ -107,16 +108,15 @@ class ServerManager:
         unusable: Mapping[str, str] | None = None,
         cache_ttl: float | None = DEFAULT_TTL,
         handlers: Handlers | None = None,
+        on_change: Callable[[], None] = ignore,
         secrets: Collection[str] = (),
     ) -> None:
         self.version = 0
         self.running_calls = RunningCalls()
         self._cache_ttl = cache_ttl
         self._secrets = secrets
-        self._on_changed = handlers.changed if handlers else None
-        self._handlers = replace(
-            handlers or Handlers(), changed=self.changed, asker=self.running_calls.asker
-        )
+        self._on_change = on_change
+        self._handlers = handlers or Handlers()
         self.worker = Worker()
         self._slots = StartSlots()
         self._connections: dict[str, _ToolServer] = {}
@@ -217,7 +217,6 @@ class ServerManager:
         if self._substitute is not None:
             raise UsageError("Other servers cannot be used with a cassette.", hint="End it first.")
         other = copy.copy(self)
-        other._handlers = replace(self._handlers, changed=other.changed)
         other._connections = {
             name: each for name, each in self._connections.items() if name not in servers
         }
@@ -614,6 +613,8 @@ class ServerManager:
             config,
             server=server,
             handlers=self._handlers,
+            running_calls=self.running_calls,
+            on_change=self.changed,
             cache_ttl=self._cache_ttl,
             secrets=self._secrets,
             worker=self.worker,
@@ -625,8 +626,7 @@ class ServerManager:
         self.version += 1
         for other in tuple(self._beside):
             other.version += 1
-        if self._on_changed is not None:
-            self._on_changed()
+        self._on_change()
 
     def _enabled(self) -> Iterable[_ToolServer]:
         if not self.disabled:

@@ -17,11 +17,11 @@ from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.mcp import MAX_SAMPLES, QuestionAnswer, SamplingRefused, ServerQuestion
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.servers._errors import Redactor
-from casual_mcp_nb.servers.askers import Asker, SeveralClients
+from casual_mcp_nb.servers.askers import Asker, RunningCalls, SeveralClients
 from casual_mcp_nb.servers.deadlines import CallDeadlines
 from casual_mcp_nb.servers.elicitation import FormTooLarge, elicit_result, question_of
 from casual_mcp_nb.servers.handlers import AskQuestion, Handlers
-from casual_mcp_nb.servers.logs import logger
+from casual_mcp_nb.servers.logs import LogBuffer, logger
 from casual_mcp_nb.servers.sampling import request_of, result_of
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ class ServerRequests:
     """Answers one server by a session's handlers. Its texts are redacted before anybody sees them.
 
     Args:
+        running_calls: Whose calls servers run. The caller gets the server's questions.
+        log: The server's log.
         deadlines: Those of the server's running calls. A question pauses them, and ends with the
             last call.
     """
@@ -67,6 +69,8 @@ class ServerRequests:
         server: str,
         config: ServerConfig | None,
         handlers: Handlers,
+        running_calls: RunningCalls,
+        log: LogBuffer,
         redact: Redactor,
         deadlines: CallDeadlines,
     ) -> None:
@@ -74,6 +78,8 @@ class ServerRequests:
         self._allows_sampling = config is not None and config.sampling
         self._roots: Sequence[str] = config.roots if config is not None else ()
         self._handlers = handlers
+        self._running_calls = running_calls
+        self._log = log
         self._redact = redact
         self._deadlines = deadlines
 
@@ -120,7 +126,7 @@ class ServerRequests:
         try:
             return await self._during_calls(ask(question), limits.seconds)
         except _Unanswered:
-            self._notify(f"{limits.nobody_answered} The server's question was cancelled.")
+            self.notify(f"{limits.nobody_answered} The server's question was cancelled.")
         except _CallsEnded:
             pass
         return CANCELLED
@@ -133,7 +139,7 @@ class ServerRequests:
         try:
             question = question_of(params, self._server, self._redact, of_task=True)
         except FormTooLarge:
-            self._notify(
+            self.notify(
                 "The form of a task is too large to be shown, so its question was cancelled."
             )
             return elicit_result(CANCELLED)
@@ -146,7 +152,7 @@ class ServerRequests:
                 async with asyncio.timeout(limits.seconds):
                     return await ask(question)
         except TimeoutError:
-            self._notify(f"{limits.nobody_answered} The question of a task was cancelled.")
+            self.notify(f"{limits.nobody_answered} The question of a task was cancelled.")
         return CANCELLED
 
     def _has_room(self) -> bool:
@@ -155,7 +161,7 @@ class ServerRequests:
         if requests.room_for(self._server, self._handlers.answer_limits):
             return True
         if requests.first_refused(self._server):
-            self._notify(
+            self.notify(
                 "The server asked too many questions at a time, so its further requests to the"
                 " person were cancelled."
             )
@@ -166,9 +172,9 @@ class ServerRequests:
         from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, ErrorData
 
         try:
-            asker = self._handlers.asker(self._server)
+            asker = self._running_calls.asker(self._server)
         except SeveralClients:
-            self._notify(
+            self.notify(
                 "The server requested a model's answer while it ran calls for several clients, and"
                 " was refused."
             )
@@ -190,7 +196,7 @@ class ServerRequests:
             return self._refused(refused)
         except Exception as error:
             logger.exception("A request for the model's answer failed.")
-            self._notify(
+            self.notify(
                 f"The server requested the model's answer, which failed ({type(error).__name__})."
             )
             return ErrorData(code=INTERNAL_ERROR, message="the model could not answer")
@@ -200,7 +206,7 @@ class ServerRequests:
         from mcp_types import ErrorData
 
         reason = self._redact(shown(refused.details))
-        self._notify(f"The server requested the model's answer and was refused: {reason}")
+        self.notify(f"The server requested the model's answer and was refused: {reason}")
         return ErrorData(code=REFUSED, message=str(refused))
 
     def _takes_sample(self) -> bool:
@@ -213,7 +219,7 @@ class ServerRequests:
         ):
             return True
         if requests.first_refused(self._server):
-            self._notify(
+            self.notify(
                 "The server requested too many answers from the model, or some outside a call, and"
                 " was refused."
             )
@@ -232,9 +238,8 @@ class ServerRequests:
         assert self._handlers.sampling is not None
         request = request_of(params, self._redact)
         answer = await self._during_calls(self._handlers.sampling(self._server, request))
-        self._notify(answer.note)
-        if self._handlers.log is not None:
-            self._handlers.log(self._server, "notice", answer.note)
+        self.notify(answer.note)
+        self._add_to_log("notice", answer.note)
         return result_of(answer)
 
     async def _during_calls(self, answering: Awaitable[T], seconds: float | None = None) -> T:
@@ -274,7 +279,7 @@ class ServerRequests:
                 self._warn_of_missing(len(self._roots) - len(addresses))
                 listed = [Root.model_validate({"uri": address}) for address in addresses]
             else:
-                asker = self._handlers.asker(self._server)
+                asker = self._running_calls.asker(self._server)
                 if asker is None:
                     raise ValueError("roots are not supported")
                 listed = await asker.roots()
@@ -294,8 +299,7 @@ class ServerRequests:
         if not isinstance(data, str):
             data = json.dumps(data, ensure_ascii=False, default=str)
         text = self._redact(data)[:MAX_LOG]
-        if self._handlers.log is not None:
-            self._handlers.log(self._server, str(message.level), text)
+        self._add_to_log(str(message.level), text)
         logger.debug("Server %s: %s: %s", shown(self._server), message.level, shown(text))
 
     @property
@@ -305,10 +309,17 @@ class ServerRequests:
 
     def warn(self, text: str) -> None:
         """Add a warning about the server to its log."""
-        self._handlers.warn(self._server, text)
+        self._add_to_log("warning", text)
+        logger.warning("Server %s: %s", shown(self._server), text)
 
-    def _notify(self, text: str) -> None:
-        self._handlers.notify(self._server, text)
+    def notify(self, text: str) -> None:
+        """Tell the person how a request of the server ended."""
+        self._handlers.notice(self._server, text)
+        logger.warning("Server %s: %s", shown(self._server), text)
+
+    def _add_to_log(self, level: str, text: str) -> None:
+        self._log.add(level, text)
+        self._handlers.log(self._server, level, text)
 
 
 def _addresses(folders: Sequence[str]) -> list[str]:

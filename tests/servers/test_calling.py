@@ -326,9 +326,7 @@ async def test_a_notice_that_tools_changed_makes_the_next_listing_anew(
     changes: list[int] = []
     config = raw(calls={"grow": OK | {"notify": notice, "plan": {"tools": tools}}})
     connection = opened(
-        Connection(
-            "growing", config, handlers=Handlers(changed=lambda: changes.append(1)), cache_ttl=None
-        )
+        Connection("growing", config, on_change=lambda: changes.append(1), cache_ttl=None)
     )
     await connection.connect()
     assert [tool.name for tool in await connection.list_tools()] == ["grow"]

@@ -14,7 +14,6 @@ from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.secret import MASK
 from casual_mcp_nb.errors import ClosedError, ConnectError
 from casual_mcp_nb.servers.connection import Connection
-from casual_mcp_nb.servers.handlers import Handlers
 
 FASTMCP_SCRIPT = """
 from fastmcp import FastMCP
@@ -336,9 +335,7 @@ async def test_every_change_of_the_status_is_announced(
     opened: Callable[..., Any], raw: Callable[..., ServerConfig]
 ) -> None:
     seen: list[str] = []
-    connection = Connection(
-        "shown", raw(), handlers=Handlers(changed=lambda: seen.append(connection.status.state))
-    )
+    connection = Connection("shown", raw(), on_change=lambda: seen.append(connection.status.state))
     opened(connection)
     await connection.connect()
     await connection.close()

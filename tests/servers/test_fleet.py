@@ -22,7 +22,6 @@ from casual_mcp_nb.errors import (
     UsageError,
 )
 from casual_mcp_nb.servers.connection import Connection
-from casual_mcp_nb.servers.handlers import Handlers
 from casual_mcp_nb.servers.lifecycle import StartSlots
 from casual_mcp_nb.servers.server_manager import ServerManager
 
@@ -107,7 +106,7 @@ async def test_a_listing_that_failed_is_tried_again_once(
         Connection(
             "late",
             server=server,
-            handlers=Handlers(changed=lambda: states.append(connection.status.state)),
+            on_change=lambda: states.append(connection.status.state),
         )
     )
     await connection.connect()
@@ -294,9 +293,10 @@ async def test_an_in_process_server_has_no_config_and_a_distinct_name(
     opened: Opened, raw: Raw
 ) -> None:
     changes: list[int] = []
-    handlers = Handlers(changed=lambda: changes.append(1))
     server_manager = opened(
-        ServerManager({}, in_process={"notebook": _inside("a")}, handlers=handlers)
+        ServerManager(
+            {}, in_process={"notebook": _inside("a")}, on_change=lambda: changes.append(1)
+        )
     )
     await server_manager.connect()
     assert [tool.wire_name for tool in await server_manager.list_tools()] == ["notebook__a"]

@@ -14,7 +14,6 @@ import pytest
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.errors import ResourceError
 from casual_mcp_nb.servers.connection import Connection
-from casual_mcp_nb.servers.handlers import Handlers
 
 Raw = Callable[..., ServerConfig]
 Opened = Callable[..., Any]
@@ -179,11 +178,10 @@ async def test_since_2026_07_28_changes_arrive_over_a_stream(
     script = tmp_path / "server.py"
     script.write_text(MODERN_SERVER)
     changes: list[int] = []
-    config, handlers = (
-        ServerConfig(command=sys.executable, args=[str(script)]),
-        Handlers(changed=lambda: changes.append(1)),
+    config = ServerConfig(command=sys.executable, args=[str(script)])
+    connection: Connection = opened(
+        Connection("modern", config, on_change=lambda: changes.append(1), cache_ttl=None)
     )
-    connection: Connection = opened(Connection("modern", config, handlers=handlers, cache_ttl=None))
     resources = connection.resources
     await connection.connect()
     assert connection.status.protocol_version == "2026-07-28"
