@@ -199,7 +199,9 @@ class TolerantSession(ClientSession):
         return result
 
     async def _responses(self, requests: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer a server's questions, all at the same time. The first refusal ends the others."""
+        """Answer a server's questions, all at the same time. If one is refused, the others are
+        withdrawn.
+        """
         try:
             async with asyncio.TaskGroup() as group:
                 answers = {

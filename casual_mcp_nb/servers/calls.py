@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from casual_mcp_nb.base.content import OnProgress, ToolResult
 from casual_mcp_nb.base.schema import fits_plainly
 from casual_mcp_nb.base.secret import Secrets
-from casual_mcp_nb.errors import ToolCallError, shown
+from casual_mcp_nb.errors import ToolCallError, ToolTimeoutError, shown
 from casual_mcp_nb.isolation.worker import GaveUp, Worker
 from casual_mcp_nb.servers._errors import (
     Redactor,
@@ -148,54 +148,12 @@ class ServerCalls:
 
         CallRepeatable means that it may be called again immediately.
         """
-        if self.lifecycle.requested_mode is not None and not self.deadlines:
-            # The change waits for other running calls, because it would end them.
-            await self.lifecycle.change_mode()
-        lifecycle = self.lifecycle
-        session = lifecycle.session if lifecycle.alive else None
-        if session is None:
-            session = await lifecycle.ensure()
-        from casual_mcp_nb.servers._task_messages import CreatedTask
-
+        session = await self._session()
         start = asyncio.get_running_loop().time()
         try:
-            async with CallDeadline(self.limits, self.deadlines) as deadline:
-
-                async def reset_and_report(
-                    progress: float, total: float | None, message: str | None
-                ) -> None:
-                    deadline.reset()
-                    if on_progress is not None:
-                        on_progress(
-                            progress, total, session.context.redact(message) if message else message
-                        )
-
-                send = partial(
-                    session.sdk.call_tool,
-                    name,
-                    arguments,
-                    meta=dict(meta) if meta else None,
-                    progress_callback=reset_and_report,
-                    allow_claimed=True,
-                )
-                raw: Any
-                if session.forwarded(name) is None:
-                    # Most servers ask nothing, so the way there is short.
-                    raw = await send(allow_input_required=True)
-                    raw = await session.sdk.answered(raw, send)
-                else:
-                    raw = await session.ask(send, name)
-                if raw is None:
-                    return ToolResult()
+            raw = await self._request(session, name, arguments, on_progress, meta)
         except CallTimeout as limit:
-            stray = session.stray_output if session.strayed_at >= start else None
-            stalled = session.context.lines.stalled if session.context.lines else None
-            if stalled is not None:
-                # Later output would be read as part of it.
-                session.give_up(stalled)
-            raise timeout_error(
-                self.server, name, limit.seconds, limit.field, stray, stalled
-            ) from None
+            raise self._timed_out(session, name, limit, start) from None
         except Exception as error:
             fate = await session.fate(error, start)
             if fate == "forgotten" and not again:
@@ -204,19 +162,88 @@ class ServerCalls:
                 await self._check_question(name, [root_cause(error, self.secrets)], session)
             failure = await self._failure(name, error, session, start)
         else:
-            if isinstance(raw, CreatedTask):
-                return await self._as_task(name, raw, on_task)
-            result = await self._converted(raw, session.output_schema(name))
-            if not result.is_error:
-                return result
-            texts = [part.text for part in result.content]
-            if not again:
-                await self._check_question(name, texts, session)
-            advice = self._advice(texts, session)
-            return with_note(result, advice) if advice else result
+            return await self._result(session, name, raw, on_task, again)
         # Raised out here: as its context, the library's error would carry what the server sent,
         # with secrets in it.
         raise failure
+
+    async def _session(self) -> McpSession:
+        """Get the session for a call, and open one if there is none."""
+        if self.lifecycle.requested_mode is not None and not self.deadlines:
+            # The change waits for other running calls, because it would end them.
+            await self.lifecycle.change_mode()
+        session = self.lifecycle.session
+        if session is None or not self.lifecycle.alive:
+            return await self.lifecycle.ensure()
+        return session
+
+    async def _request(
+        self,
+        session: McpSession,
+        name: str,
+        arguments: dict[str, Any],
+        on_progress: OnProgress | None,
+        meta: Mapping[str, Any] | None,
+    ) -> Any:
+        """Send a call within its time limits, and answer what the server asks before its result.
+
+        Returns:
+            The result, or the task that the call became, or None if the caller's client has to
+            answer something first.
+        """
+        async with CallDeadline(self.limits, self.deadlines) as deadline:
+
+            async def reset_and_report(
+                progress: float, total: float | None, message: str | None
+            ) -> None:
+                deadline.reset()
+                if on_progress is not None:
+                    on_progress(
+                        progress, total, session.context.redact(message) if message else message
+                    )
+
+            send = partial(
+                session.sdk.call_tool,
+                name,
+                arguments,
+                meta=dict(meta) if meta else None,
+                progress_callback=reset_and_report,
+                allow_claimed=True,
+            )
+            if session.forwarded(name) is not None:
+                return await session.ask(send, name)
+            # Most servers ask nothing, so the way there is short.
+            raw = await send(allow_input_required=True)
+            return await session.sdk.answered(raw, send)
+
+    def _timed_out(
+        self, session: McpSession, tool: str, limit: CallTimeout, start: float
+    ) -> ToolTimeoutError:
+        stray = session.stray_output if session.strayed_at >= start else None
+        stalled = session.context.lines.stalled if session.context.lines else None
+        if stalled is not None:
+            # Later output would be read as part of it.
+            session.give_up(stalled)
+        return timeout_error(self.server, tool, limit.seconds, limit.field, stray, stalled)
+
+    async def _result(
+        self, session: McpSession, name: str, raw: Any, on_task: OnTask | None, again: bool
+    ) -> ToolResult:
+        """Read the answer to a call, see `_request`. A failure gets advice if there is some."""
+        from casual_mcp_nb.servers._task_messages import CreatedTask
+
+        if raw is None:
+            return ToolResult()
+        if isinstance(raw, CreatedTask):
+            return await self._as_task(name, raw, on_task)
+        result = await self._converted(raw, session.output_schema(name))
+        if not result.is_error:
+            return result
+        texts = [part.text for part in result.content]
+        if not again:
+            await self._check_question(name, texts, session)
+        advice = self._advice(texts, session)
+        return with_note(result, advice) if advice else result
 
     async def _as_task(self, name: str, created: CreatedTask, on_task: OnTask | None) -> ToolResult:
         """Return the result of a call that became a task, see `ServerTasks.call`."""
