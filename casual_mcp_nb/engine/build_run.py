@@ -89,16 +89,16 @@ async def build_run(chat: Chat, setup: TurnSetup, emit: Callable[[Event], None])
         emit(replace(notice, at=now()))
 
     conversation = _conversation(chat, setup)
-    offer = await _offer(chat, setup, conversation, on_notice)
-    prompt = await _prompt(chat, setup, conversation, offer)
+    ready = await _ready(chat, setup, conversation, on_notice)
+    prompt = await _prompt(chat, setup, conversation, ready)
     run = Run(
         setup=setup,
         emit=emit,
         now=now,
         # Where the calls are only planned, the provider does not run anything either.
-        model=offer.model.without_hosted_tools() if setup.plan_only else offer.model,
-        tools=offer.tools,
-        dispatcher=offer.dispatcher,
+        model=ready.model.without_hosted_tools() if setup.plan_only else ready.model,
+        offered=ready.offered,
+        dispatcher=ready.dispatcher,
         messages=conversation.so_far,
         system=prompt.system,
         window=prompt.window,
@@ -109,7 +109,7 @@ async def build_run(chat: Chat, setup: TurnSetup, emit: Callable[[Event], None])
     )
     started = _turn_started(conversation.messages, run)
 
-    chat.state.last_selection = offer.tools.view.selection_key
+    chat.state.last_selection = ready.offered.view.selection_key
     if setup.in_history:
         servers = chat.server_manager.names
         settings = partial(_settings, run, prompt.own_system, conversation.earlier, servers)
@@ -118,11 +118,11 @@ async def build_run(chat: Chat, setup: TurnSetup, emit: Callable[[Event], None])
     emit(started)
     for report in conversation.reports:
         emit(TaskReported(0, report.number, report.text, at=now()))
-    notices = _new_notices(chat, conversation, offer, prompt)
+    notices = _new_notices(chat, conversation, ready, prompt)
     for notice in notices:
         emit(notice)
     if notices:
-        offer.tools.remember(notices)
+        ready.offered.remember(notices)
     if setup.recorded is not None:
         for event in setup.recorded.trace.since(1):
             emit(event)
@@ -178,25 +178,25 @@ def _conversation(chat: Chat, setup: TurnSetup) -> _Conversation:
     )
 
 
-class _Offer(NamedTuple):
-    """What is offered, to which model.
+class _Ready(NamedTuple):
+    """A model that is ready, and the tools that it is offered.
 
     Args:
         notices: What is to be said of servers and tools.
     """
 
     model: ChatModel
-    tools: TurnTools
+    offered: TurnTools
     dispatcher: Dispatcher
     notices: tuple[Notice, ...]
 
 
-async def _offer(
+async def _ready(
     chat: Chat,
     setup: TurnSetup,
     conversation: _Conversation,
     on_notice: Callable[[Notice], None],
-) -> _Offer:
+) -> _Ready:
     """Get the model ready and connect the servers.
 
     Raises:
@@ -209,7 +209,7 @@ async def _offer(
     for custom_tool in chat.tools.custom:
         custom_tool.check(view.catalog)
     notices = _notices_on_servers(chat, view)
-    tools = TurnTools(
+    offered = TurnTools(
         view,
         model,
         conversation.so_far,
@@ -220,11 +220,11 @@ async def _offer(
         on_notice=on_notice,
     )
     dispatcher = build_dispatcher(
-        chat, tools, options, on_notice=on_notice, aid=SmallModelAid(model.small)
+        chat, offered, options, on_notice=on_notice, aid=SmallModelAid(model.small)
     )
     if options.request is not NO_OPTIONS or model.wanted.tool_choice is not None:
-        model = with_turn_options(model, options.request, tools)
-    return _Offer(model, tools, dispatcher, notices)
+        model = with_turn_options(model, options.request, offered)
+    return _Ready(model, offered, dispatcher, notices)
 
 
 class _Prompt(NamedTuple):
@@ -246,12 +246,12 @@ class _Prompt(NamedTuple):
 
 
 async def _prompt(
-    chat: Chat, setup: TurnSetup, conversation: _Conversation, offer: _Offer
+    chat: Chat, setup: TurnSetup, conversation: _Conversation, ready: _Ready
 ) -> _Prompt:
     """Render the system prompt, and compare with the request before."""
-    model, view, state = offer.model, offer.tools.view, chat.state
+    model, view, state = ready.model, ready.offered.view, chat.state
     own_system = await system_prompt(setup.options, model, view, chat.templates, chat.system)
-    has_tools = bool(view.definitions or offer.tools.discovered)
+    has_tools = bool(view.definitions or ready.offered.discovered)
     new_selection = state.last_selection not in ("", view.selection_key)
     before = setup.recorded if conversation.has_steps else setup.before
     return _Prompt(
@@ -267,17 +267,17 @@ async def _prompt(
 
 
 def _new_notices(
-    chat: Chat, conversation: _Conversation, offer: _Offer, prompt: _Prompt
+    chat: Chat, conversation: _Conversation, ready: _Ready, prompt: _Prompt
 ) -> list[Notice]:
     """Collect what the person was not told in an earlier turn of the conversation."""
     first, told = not conversation.earlier, chat.state.seen_notices
     notices = list(map(Notice, conversation.repairs))
     notices += map(Notice, told.new(prompt.notices, first=first))
-    notices += told.changed(offer.notices, first=first)
+    notices += told.changed(ready.notices, first=first)
     notices += chat.tools.changes.notices()
-    notices += offer.tools.view.notices
-    if offer.tools.discovered:
-        notices += cut_notices(offer.tools.discovered.values())
+    notices += ready.offered.view.notices
+    if ready.offered.discovered:
+        notices += cut_notices(ready.offered.discovered.values())
     return notices
 
 
@@ -296,7 +296,7 @@ def _notices_on_servers(chat: Chat, view: ToolView) -> tuple[Notice, ...]:
 
 def build_dispatcher(
     chat: Chat,
-    tools: OfferedTools,
+    offered: OfferedTools,
     options: TurnOptions,
     *,
     on_notice: Callable[[Notice], None],
@@ -307,7 +307,7 @@ def build_dispatcher(
     if stubs:
         chat.names.check_stubs(stubs)
     return Dispatcher(
-        tools,
+        offered,
         chat.server_manager,
         chat.state.consent,
         options.given.get("meta"),
@@ -320,25 +320,27 @@ def build_dispatcher(
     )
 
 
-def with_turn_options(model: ChatModel, options: RequestOptions, tools: OfferedTools) -> ChatModel:
+def with_turn_options(
+    model: ChatModel, options: RequestOptions, offered: OfferedTools
+) -> ChatModel:
     """Apply a turn's options to a model, with the tool in `tool_choice` by its wire name."""
     model = model.with_options(options)
     choice = model.wanted.tool_choice
-    if choice in (None, *TOOL_CHOICES) or choice in tools.synthetic:
+    if choice in (None, *TOOL_CHOICES) or choice in offered.synthetic:
         return model
-    tool = tools.offered(choice)
+    tool = offered.find(choice)
     if tool is None:
-        raise UnknownNameError("tool_choice", choice, [*TOOL_CHOICES, *tools.names()])
+        raise UnknownNameError("tool_choice", choice, [*TOOL_CHOICES, *offered.names()])
     name = tool.wire_name
-    if RUN_CODE in tools.synthetic:
+    if RUN_CODE in offered.synthetic:
         name = RUN_CODE
-    elif tools.is_bridged(tool):
+    elif offered.is_bridged(tool):
         name = CALL_TOOL
     return model.with_options(RequestOptions(tool_choice=name))
 
 
 def _turn_started(messages: Sequence[ChatMessage], run: Run) -> TurnStarted:
-    model, view, recorded = run.model, run.tools.view, run.setup.recorded
+    model, view, recorded = run.model, run.offered.view, run.setup.recorded
     tool_set = view.selection.tool_set
     return TurnStarted(
         messages=tuple(messages),
@@ -346,8 +348,8 @@ def _turn_started(messages: Sequence[ChatMessage], run: Run) -> TurnStarted:
         provider=model.provider,
         tool_set="custom" if isinstance(tool_set, ToolSetConfig) else tool_set,
         discovery=view.selection.discovery is True,
-        loaded=run.tools.count,
-        deferred=len(view.deferred) - len(run.tools.discovered),
+        loaded=run.offered.count,
+        deferred=len(view.deferred) - len(run.offered.discovered),
         undeferred_tokens=view.undeferred_tokens,
         price=model.price,
         began=time.time() - run.now(),
@@ -364,5 +366,5 @@ def _settings(run: Run, system: str, earlier: int, servers: Iterable[str]) -> Tu
             sent[name] = value
     if run.repair_calls:
         sent["repair_calls"] = True
-    selection = run.tools.view.selection.model_dump(mode="json")
+    selection = run.offered.view.selection.model_dump(mode="json")
     return TurnSettings(system, earlier, selection, sent, servers)

@@ -326,8 +326,8 @@ class Calls:
         """Read a call by the model."""
         named = self.dispatcher.read(call)
         name, arguments, bridged = named
-        tool, wire_name = self.dispatcher.tools.identify(name)
-        spec = self.dispatcher.tools.view.catalog.by_wire_name.get(wire_name)
+        tool, wire_name = self.dispatcher.offered.identify(name)
+        spec = self.dispatcher.offered.view.catalog.by_wire_name.get(wire_name)
         app = spec.app if spec else ""
         return RunningCall(
             ToolStarted(
@@ -343,7 +343,7 @@ class Calls:
 
     async def _nested(self, step: int, nested: NestedCall) -> ToolCall:
         """Run a call that a function makes."""
-        tool, at = self.dispatcher.tools.view.catalog.resolve(nested.name), self.now()
+        tool, at = self.dispatcher.offered.view.catalog.resolve(nested.name), self.now()
         name, arguments = tool.wire_name, nested.arguments
         # The function needs the result, so no task goes on.
         call = RunningCall(
@@ -412,11 +412,11 @@ class Calls:
         limit = None
         if outcome.synthetic is None:
             limit = self.large_results.limit_for(server, self.limits.result_tokens)
-        spec = self.dispatcher.tools.view.catalog.get(call.tool)
+        spec = self.dispatcher.offered.view.catalog.get(call.tool)
         read = await self.large_results.within(
             limit, call.id, text, outcome.result, for_app=spec is not None and bool(spec.app)
         )
-        if read.large is not None and self.dispatcher.tools.bridges:
+        if read.large is not None and self.dispatcher.offered.bridges:
             return read._replace(text=read.text + THROUGH_BRIDGE)
         return read
 

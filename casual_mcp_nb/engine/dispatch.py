@@ -96,14 +96,14 @@ class Dispatcher:
     """Runs one turn's calls.
 
     Args:
-        tools: The tools that calls can mean.
+        offered: The tools that calls can mean.
         worker: The process that checks arguments before a call, or None to leave that to the
             servers.
         tape: The cassette, which also has stub answers.
         aid: What the model gets if it is a small one.
     """
 
-    tools: OfferedTools
+    offered: OfferedTools
     caller: ServerManager
     consent: Consent
     meta: Mapping[str, Any] | None = None
@@ -122,13 +122,13 @@ class Dispatcher:
         written = call.function.name
         if (
             written == CALL_TOOL
-            and not self.tools.bridges
-            and self.tools.offered(CALL_TOOL) is not None
+            and not self.offered.bridges
+            and self.offered.find(CALL_TOOL) is not None
         ):
             return NamedCall(written, parse_arguments(call.function.arguments))
         name, arguments, bridged = read_call(written, call.function.arguments)
-        name = clean_name(name, self.tools.wire_name)
-        is_search = name in self.tools.synthetic and name in (SEARCH_TOOLS, BROWSE_TOOLKIT)
+        name = clean_name(name, self.offered.wire_name)
+        is_search = name in self.offered.synthetic and name in (SEARCH_TOOLS, BROWSE_TOOLKIT)
         if is_search and isinstance(arguments, str) and arguments.lstrip()[:1] not in ("{", "["):
             # Some models write what they look for, without its name.
             arguments = {"query": bare_text(arguments)}
@@ -139,13 +139,13 @@ class Dispatcher:
         again.
         """
         if self._unknown(calls):
-            await self.tools.refresh()
+            await self.offered.refresh()
         return self._unknown(calls)
 
     def _unknown(self, calls: Sequence[AssistantToolCall]) -> set[str]:
         unknown = set()
         for call in calls:
-            if self.tools.resolve(self.read(call).name).server == UNKNOWN:
+            if self.offered.resolve(self.read(call).name).server == UNKNOWN:
                 unknown.add(call.id)
         return unknown
 
@@ -187,9 +187,9 @@ class Dispatcher:
                 arguments = reduced.arguments
             outcome = await self._call(checked.tool, arguments, listener, reduced)
             return outcome._replace(note=outcome.note + checked.instructions)
-        if wanted.tool_name in self.tools.view.blocked or wanted.restriction == "task only":
+        if wanted.tool_name in self.offered.view.blocked or wanted.restriction == "task only":
             return CallOutcome(
-                "error", await why_unavailable(name, self.tools, self._calls_directly)
+                "error", await why_unavailable(name, self.offered, self._calls_directly)
             )
         return await self._call(wanted, arguments, listener)
 
@@ -208,7 +208,7 @@ class Dispatcher:
             listener: Gets the call's events.
             reduced: How these arguments were made from those of a small model, if they were.
         """
-        self.tools.used.add(tool.tool_name)
+        self.offered.used.add(tool.tool_name)
         if self.mocks is not None and (stub := self.mocks.stub_for(tool)):
             # Nothing is run, so nobody is asked.
             listener.on_permission(Permission("mock", definition=tool.digest))
@@ -249,13 +249,13 @@ class Dispatcher:
 
     def _put_right(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Put arguments right where the tool's schema leaves no doubt, and tell the person."""
-        schema = None if name in self.tools.synthetic else self.tools.schema_of(name)
+        schema = None if name in self.offered.synthetic else self.offered.schema_of(name)
         if schema is None:
             return arguments
         right, changes = put_right(schema, arguments)
         if not changes:
             return arguments
-        tool = self.tools.resolve(name)
+        tool = self.offered.resolve(name)
         if self.tape.was_called(tool.server, tool.tool, arguments):
             return arguments
         text = (
@@ -304,31 +304,31 @@ class Dispatcher:
 
         Returns an outcome if the call reaches no server.
         """
-        if bridged and name in self.tools.synthetic and name != READ_RESULT:
+        if bridged and name in self.offered.synthetic and name != READ_RESULT:
             return CallOutcome(
                 "error",
                 f"Error: {shown(name)} is not called through {CALL_TOOL}. Call it by its name.",
             )
         if name in FINDING:
             # Tools and servers may have appeared while the model was writing its answer.
-            await self.tools.refresh()
-        if name in self.tools.synthetic:
+            await self.offered.refresh()
+        if name in self.offered.synthetic:
             listener.on_permission(Permission("built-in"))
             return await self._run_synthetic(name, arguments)
-        tool = self.tools.offered(name)
+        tool = self.offered.find(name)
         if tool is None:
             # An earlier call of the same response may have added the tool.
-            await self.tools.refresh()
-            tool = self.tools.offered(name)
+            await self.offered.refresh()
+            tool = self.offered.find(name)
         if tool is None and (direct := self._direct(name)) is not None:
             return await self._loaded_by_its_call(direct, arguments)
         if tool is None:
             return CallOutcome(
-                "error", await why_unavailable(name, self.tools, self._calls_directly)
+                "error", await why_unavailable(name, self.offered, self._calls_directly)
             )
         if late:
             return CallOutcome("error", added_meanwhile(tool.wire_name))
-        if bridged or self.tools.is_bridged(tool):
+        if bridged or self.offered.is_bridged(tool):
             # The provider has not seen the schema, so nothing made the model keep to it.
             wrong = await self._problems(tool, arguments)
             if wrong:
@@ -337,7 +337,7 @@ class Dispatcher:
 
     async def _run_synthetic(self, name: str, arguments: dict[str, Any]) -> CallOutcome:
         """Run a tool that no server has."""
-        tool = self.tools.synthetic[name]
+        tool = self.offered.synthetic[name]
         if isinstance(tool, CodeTool):
             return await self._run_program(arguments)
         if isinstance(tool, ReadSkillTool):
@@ -345,7 +345,7 @@ class Dispatcher:
         if name in (SEARCH_TOOLS, BROWSE_TOOLKIT) and (query := query_in(arguments)):
             await self._prepare(query)
             # Servers may have changed their tools meanwhile.
-            tool = self.tools.synthetic[name]
+            tool = self.offered.synthetic[name]
         if isinstance(tool, GuardedTool) and self.worker is not None:
             spec = tool.custom.spec
             wrong = await asyncio.to_thread(problems, spec.input_schema, arguments, self.worker)
@@ -364,20 +364,20 @@ class Dispatcher:
         if not tools:
             return ""
         told = self._told.union(
-            tool.server for tool in (*self.tools.view.loaded, *self.tools.discovered.values())
+            tool.server for tool in (*self.offered.view.loaded, *self.offered.discovered.values())
         )
         self._told.update(tool.server for tool in tools)
-        return first_instructions(tools, told, self.tools.view, self.caller)
+        return first_instructions(tools, told, self.offered.view, self.caller)
 
     def _direct(self, name: str) -> ToolSpec | None:
         """Find the deferred tool that a name means, if it may be called before a search has found
         it.
         """
-        return self.tools.deferred(name) if self._calls_directly else None
+        return self.offered.find_deferred(name) if self._calls_directly else None
 
     @property
     def _calls_directly(self) -> bool:
-        return self.aid.calls_directly or self.tools.view.selection.direct_calls
+        return self.aid.calls_directly or self.offered.view.selection.direct_calls
 
     async def _loaded_by_its_call(
         self, tool: ToolSpec, arguments: dict[str, Any]
@@ -390,7 +390,7 @@ class Dispatcher:
         instructions = ""
         if self.aid.reads_instructions:
             instructions = self._first_instructions([tool])
-        self.tools.load_directly(tool)
+        self.offered.load_directly(tool)
         if wrong is None or wrong:
             return CallOutcome("error", mismatch(tool, arguments, wrong or ()) + instructions)
         return CheckedCall(tool, instructions)
@@ -439,7 +439,7 @@ class Dispatcher:
         def call(tool: ToolSpec, values: dict[str, Any]) -> Awaitable[Any]:
             return scope.make_call(tool.wire_name, values)
 
-        program = Program(code, lambda: self.tools.view.functions, call, check, start)
+        program = Program(code, lambda: self.offered.view.functions, call, check, start)
         end = await program.run()
         return CallOutcome("error" if end.failed else "ok", end.text, end.result)
 
@@ -450,12 +450,12 @@ class Dispatcher:
         """
         recorded = self.tape.nearest(query)
         if recorded is not None:
-            index = await self.tools.view.searchable()
+            index = await self.offered.view.searchable()
             index.recall(query, recorded)
             return
-        index = await self.tools.view.searchable(query=query)
-        if self.tools.view.meaning is not None and (
-            problem := self.tools.view.meaning.new_problem()
+        index = await self.offered.view.searchable(query=query)
+        if self.offered.view.meaning is not None and (
+            problem := self.offered.view.meaning.new_problem()
         ):
             self.on_notice(Notice(problem))
         self.tape.record_nearest(query, index.nearest_in_meaning(query))

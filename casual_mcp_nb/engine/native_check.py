@@ -26,9 +26,9 @@ class NativeCheck:
     request that loads found tools is larger by their definitions.
     """
 
-    def __init__(self, model: ChatModel, tools: TurnTools) -> None:
+    def __init__(self, model: ChatModel, offered: TurnTools) -> None:
         self._model = model
-        self._tools = tools
+        self._offered = offered
         self._last: tuple[Request, TokenUsage] | None = None
 
     def remember(self, request: Request, usage: TokenUsage | None) -> None:
@@ -49,7 +49,7 @@ class NativeCheck:
             return
         before, usage = self._last
         new = [tool for tool in request.found if tool not in before.found]
-        size = self._tools.tokens_of(new)
+        size = self._offered.tokens_of(new)
         if (
             size < _LEAST_GROWTH
             or before.delivery != "native"

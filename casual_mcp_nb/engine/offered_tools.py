@@ -63,7 +63,7 @@ class OfferedTools:
         """Check whether a tool is called through `call_tool`, so that it is defined nowhere."""
         return CALL_TOOL in self.synthetic and tool.wire_name not in self.view.loaded_by_name
 
-    def offered(self, name: str) -> ToolSpec | None:
+    def find(self, name: str) -> ToolSpec | None:
         """Find the offered tool that a name means, in any spelling, or None if none or several
         match.
         """
@@ -72,7 +72,7 @@ class OfferedTools:
             return tool
         return self._one_of(name, self.is_callable)
 
-    def deferred(self, name: str) -> ToolSpec | None:
+    def find_deferred(self, name: str) -> ToolSpec | None:
         """Find the deferred tool that a name means, or None if none or several match."""
         return self._one_of(name, self._is_deferred)
 
@@ -95,9 +95,9 @@ class OfferedTools:
         """Check whether a name means a tool that the model was offered, or that it can find."""
         return (
             name in self.synthetic
-            or self.offered(name) is not None
+            or self.find(name) is not None
             or bare(name) in self.synthetic
-            or self.deferred(name) is not None
+            or self.find_deferred(name) is not None
         )
 
     def names(self) -> list[str]:
@@ -111,7 +111,7 @@ class OfferedTools:
         if bare(name) in self.synthetic:
             return bare(name)
         catalog = self.view.catalog
-        tool = self.offered(name) or catalog.get(name) or catalog.get(bare(name))
+        tool = self.find(name) or catalog.get(name) or catalog.get(bare(name))
         if tool is not None:
             return tool.wire_name
         if name == OTHER_SEARCH_TOOLS and SEARCH_TOOLS in self.synthetic:
@@ -131,7 +131,7 @@ class OfferedTools:
         """
         if name in self.synthetic:
             return ToolName(SYNTHETIC, name), name
-        tool = self.offered(name) or self.view.catalog.get(name)
+        tool = self.find(name) or self.view.catalog.get(name)
         return (tool.tool_name, tool.wire_name) if tool else (ToolName(UNKNOWN, name), "")
 
     def schema_of(self, name: str) -> Mapping[str, Any] | None:
@@ -139,5 +139,5 @@ class OfferedTools:
 
         None for no tool.
         """
-        tool = self.offered(name) or self.view.catalog.get(bare(name))
+        tool = self.find(name) or self.view.catalog.get(bare(name))
         return tool.input_schema if tool else None

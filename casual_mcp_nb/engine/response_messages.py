@@ -27,7 +27,7 @@ class ResponseMessages:
 
     Args:
         model: The model.
-        tools: The tools that calls can mean.
+        offered: The tools that calls can mean.
         aid: Whether the model has to answer without tools.
         messages: The conversation so far, whose calls have ids.
         repair_calls: Whether calls that are written as text are run.
@@ -40,13 +40,13 @@ class ResponseMessages:
     def __init__(
         self,
         model: ChatModel,
-        tools: OfferedTools,
+        offered: OfferedTools,
         aid: SmallModelAid,
         messages: Sequence[ChatMessage],
         repair_calls: bool,
     ) -> None:
         self._model = model
-        self._tools = tools
+        self._offered = offered
         self._aid = aid
         self._repair_calls = repair_calls
         ids = []
@@ -54,7 +54,7 @@ class ResponseMessages:
             if message.role == "assistant":
                 for call in message.tool_calls or ():
                     ids.append(call.id)
-        self._names = CallNames(ids, tools.wire_name)
+        self._names = CallNames(ids, offered.wire_name)
         self.written: set[str] = set()
 
     def read(self, response: ModelResponse, notify: Callable[[str], None]) -> AssistantMessage:
@@ -83,21 +83,21 @@ class ResponseMessages:
 
         A notice reports it.
         """
-        tools = self._tools
-        offers_tools = bool(tools.view.offered or tools.discovered)
+        offered = self._offered
+        any_name = bool(offered.view.offered or offered.discovered)
         text = text_of(message.content)
         written, before = written_calls(
-            text, tools.is_known, schemas=tools.schema_of, cut=truncated, any_name=offers_tools
+            text, offered.is_known, schemas=offered.schema_of, cut=truncated, any_name=any_name
         )
         if not written:
             return message
         names = ", ".join(dict.fromkeys(shown(each.name) for each in written))
-        known = all(tools.is_known(each.name) for each in written)
+        known = all(offered.is_known(each.name) for each in written)
         said = f"The model wrote a call of {names} as text"
         if not self._repair_calls or self._aid.must_answer:
-            offered = "" if known else " and it was offered no such tool,"
+            reason = "" if known else " and it was offered no such tool,"
             advice = "" if self._repair_calls else " The option repair_calls runs such calls."
-            notify(f"{said},{offered} so nothing was run.{advice}")
+            notify(f"{said},{reason} so nothing was run.{advice}")
             return message
         if known:
             notify(f"{said}: it is run like any other call (repair_calls).")

@@ -92,6 +92,9 @@ if TYPE_CHECKING:
     from casual_mcp_nb.providers.chat_model import ChatModel
     from casual_mcp_nb.providers.limits import RetryScheduled
 
+_MAX_OVERFLOWS = 1
+"""How often a request is made shorter after the provider has refused it as too long."""
+
 
 @dataclass(eq=False)
 class Run:
@@ -101,7 +104,7 @@ class Run:
         setup: What the turn was set up with.
         emit: Records an event.
         now: The turn's clock, see `TurnSetup.clock`.
-        tools: What the model is offered. The dispatcher has it too.
+        offered: What the model is offered. The dispatcher has it too.
         dispatcher: Runs single calls.
         messages: The conversation so far, including the new message but no system message, and the
             messages of recorded steps. Grows.
@@ -114,7 +117,7 @@ class Run:
     emit: Callable[[Event], None]
     now: Callable[[], float]
     model: ChatModel
-    tools: TurnTools
+    offered: TurnTools
     dispatcher: Dispatcher
     messages: list[ChatMessage]
     system: str
@@ -135,7 +138,7 @@ class Run:
         self.repair_calls = self.model.repair_calls if repair is None else bool(repair)
         self._first_step = steps[-1].step + 1 if steps else 0
         self._next_step = self._first_step
-        self._first_view = self.tools.view
+        self._first_view = self.offered.view
         self._system_tokens = _prompt_tokens(self.system)
         self._cut_answers = CutAnswers()
         self.logs = ServerLogs(self.emit, self.now)
@@ -149,9 +152,9 @@ class Run:
         )
         self._aid = self.dispatcher.aid
         self._responses = ResponseMessages(
-            self.model, self.tools, self._aid, self.messages, self.repair_calls
+            self.model, self.offered, self._aid, self.messages, self.repair_calls
         )
-        self._native_check = NativeCheck(self.model, self.tools)
+        self._native_check = NativeCheck(self.model, self.offered)
         self._answered, self._has_called = False, self._first_step > 0
         self._last_sent: Request | None = None
         self._overflows = 0
@@ -188,9 +191,9 @@ class Run:
             # The recorded steps end with an answer.
             return
         if not self._first_step and (
-            fitting := await self._aid.tools_for(self.messages, self.tools)
+            fitting := await self._aid.tools_for(self.messages, self.offered)
         ):
-            self.tools.load_for_message(fitting)
+            self.offered.load_for_message(fitting)
         for count in range(1, self._max_steps + 1):
             if 1 < count == self._max_steps:
                 self._aid.begin_last_step()
@@ -231,11 +234,11 @@ class Run:
             step = self._next_step
             self._next_step += 1
             if step > self._first_step:
-                await self.tools.refresh()
+                await self.offered.refresh()
             try:
                 return step, await self.call_model(step)
             except NativeDeferralError:
-                if self.tools.delivery != "native":
+                if self.offered.delivery != "native":
                     raise
                 self._give_up_native()
             except ContextOverflowError as error:
@@ -251,7 +254,7 @@ class Run:
             for edit in edits:
                 await self._edit(step, edit)
             request = self.request(step, model)
-        view = self.tools.view
+        view = self.offered.view
         undeferred_tokens = None if view is self._first_view else view.undeferred_tokens
         if change := self.prefix.sent(request, view, step, self.now):
             self.emit(change)
@@ -315,17 +318,17 @@ class Run:
 
     def request(self, step: int = 0, model: ChatModel | None = None) -> Request:
         """Build the next request. An event reports any omitted part of the conversation."""
-        tools = self.tools
-        definitions = tools.definitions()
-        other_tokens = self._system_tokens + tools.view.manifest_tokens
+        offered = self.offered
+        definitions = offered.definitions()
+        other_tokens = self._system_tokens + offered.view.manifest_tokens
         trimmed = self.window.trim(self.messages, other_tokens + definitions.tokens)
         left_out = trimmed.left_out
         if left_out or trimmed.over is not None:
             for event in self.window.events(step, trimmed, self.now()):
                 self.emit(event)
         if left_out:
-            tools.leave_out(left_out)
-            definitions = tools.definitions(left_out)
+            offered.leave_out(left_out)
+            definitions = offered.definitions(left_out)
         sendable = (model or self._sent_model).sendable(tools=bool(definitions.tools))
         request = Request(
             messages=(
@@ -335,19 +338,19 @@ class Run:
             tools=definitions.tools,
             tokens=TokenParts(
                 self._system_tokens,
-                tools.view.manifest_tokens,
+                offered.view.manifest_tokens,
                 definitions.tokens,
                 trimmed.text_tokens,
                 trimmed.result_tokens,
             ),
             left_out=left_out,
             options=sendable.options.shown(),
-            delivery=tools.delivery,
+            delivery=offered.delivery,
             found=definitions.found,
         )
         if self.prefix.before is None:
             return request
-        return self.prefix.compared(request, tools.tokens_of, self._first_message_tokens)
+        return self.prefix.compared(request, offered.tokens_of, self._first_message_tokens)
 
     def _taped_texts(self, calls: Sequence[AssistantToolCall]) -> Mapping[str, str]:
         """Find the results' texts in the cassette that is replayed, by the calls' ids."""
@@ -387,13 +390,13 @@ class Run:
             self.setup.turn.trace.results[call.id] = message
             if (search := ended.outcome.synthetic) is not None:
                 if layers.taped is not None:
-                    deferred = self.tools.view.deferred_by_name
-                    search = as_presented(search, text, deferred, self.tools.discovered)
-                self.tools.load(search.newly_loaded_tools)
-                self.tools.unload(search.unloaded)
-                if event := search_event(step, call, search, self.tools.count, self.now()):
+                    deferred = self.offered.view.deferred_by_name
+                    search = as_presented(search, text, deferred, self.offered.discovered)
+                self.offered.load(search.newly_loaded_tools)
+                self.offered.unload(search.unloaded)
+                if event := search_event(step, call, search, self.offered.count, self.now()):
                     self.emit(event)
-        self.tools.offer_reader(self.messages[-len(calls) :])
+        self.offered.offer_reader(self.messages[-len(calls) :])
         self._calls.repeats.check()
         self._cut_answers.check()
 
@@ -455,8 +458,8 @@ class Run:
         self.window.shrink(self.model, sent.tokens.total, error.tokens)
         other_tokens = (
             self._system_tokens
-            + self.tools.view.manifest_tokens
-            + self.tools.definitions(sent.left_out).tokens
+            + self.offered.view.manifest_tokens
+            + self.offered.definitions(sent.left_out).tokens
         )
         if self.window.trim(self.messages, other_tokens).left_out <= sent.left_out:
             return False
@@ -469,7 +472,7 @@ class Run:
 
     def _give_up_native(self) -> None:
         self.model.remember_native(False)
-        self.tools.refuse_native()
+        self.offered.refuse_native()
         self._notify_once(
             f"Model {shown(self.model.name)} cannot load deferred tools by itself, so their"
             " definitions are sent."
@@ -510,7 +513,7 @@ class Run:
                 self.system, self._system_tokens = edit.text, _prompt_tokens(edit.text)
                 self.emit(RequestEdited(step, system=edit.text, at=self.now()))
             case ToolsEdit() if edit.off or edit.loaded:
-                await self.tools.edit(edit)
+                await self.offered.edit(edit)
                 self.emit(RequestEdited(step, off=edit.off, loaded=edit.loaded, at=self.now()))
 
     def _edit_text(self, step: int, edit: MessageEdit) -> None:
@@ -531,7 +534,7 @@ class Run:
             self._notify(new)
 
     async def _notify_of_missed_search(self) -> None:
-        if tool := await missed_tool(self.tools.view, self.messages, self.tools.discovered):
+        if tool := await missed_tool(self.offered.view, self.messages, self.offered.discovered):
             self._notify(
                 f"The model did not search for tools, although {shown(str(tool.tool_name))} would"
                 " have fit the message."
@@ -548,7 +551,6 @@ class Run:
         return self._system_tokens * system + self.window.tokens_of(messages - system)
 
 
-_MAX_OVERFLOWS = 1
 # A conversation sends the same system prompt in each turn.
 _prompt_tokens = lru_cache(maxsize=8)(estimate_tokens)
 

@@ -66,17 +66,17 @@ class SmallModelAid:
             self._small = True
 
     async def tools_for(
-        self, messages: Sequence[ChatMessage], tools: TurnTools
+        self, messages: Sequence[ChatMessage], offered: TurnTools
     ) -> Sequence[ToolSpec]:
         """Find the deferred tools that fit the person's last message. A small model seldom
         searches.
         """
-        if not self._small or not tools.view.deferred:
+        if not self._small or not offered.view.deferred:
             return ()
         query = last_prompt(messages)[:MAX_QUERY]
-        if not query.strip() or tools.delivery not in ("definitions", "bridge"):
+        if not query.strip() or offered.delivery not in ("definitions", "bridge"):
             return ()
-        index = await tools.view.searchable(query=query)
+        index = await offered.view.searchable(query=query)
         hits = await asyncio.to_thread(index.search, query, LOADED_TOOLS)
         return [hit.tool for hit in hits]
 

@@ -103,13 +103,13 @@ class ToolClient:
         view = await self.chat.tools.current_view(self._selection)
         # A copy for this call: the context of the conversation may be another one for the next.
         chat = self.chat.apart(self.consent)
-        tools = OfferedTools.of(view, self._found_in(view), self._used)
-        meant = named_call(name, arguments) if tools.bridges else NamedCall(name, arguments)
-        wire_name = tools.wire_name(meant.name) or ""
+        offered = OfferedTools.of(view, self._found_in(view), self._used)
+        meant = named_call(name, arguments) if offered.bridges else NamedCall(name, arguments)
+        wire_name = offered.wire_name(meant.name) or ""
         if not self.remembers and wire_name in view.deferred_by_name:
-            tools.discovered[wire_name] = view.deferred_by_name[wire_name]
-        dispatcher = build_dispatcher(chat, tools, TurnOptions(), on_notice=self.on_notice)
-        tool = tools.resolve(meant.name)
+            offered.discovered[wire_name] = view.deferred_by_name[wire_name]
+        dispatcher = build_dispatcher(chat, offered, TurnOptions(), on_notice=self.on_notice)
+        tool = offered.resolve(meant.name)
         on_resolved(tool)
         run = partial(dispatcher.dispatch, meant.name, meant.arguments, bridged=meant.bridged)
         token: Token[Asker | None] = ASKER.set(asker)
@@ -123,8 +123,8 @@ class ToolClient:
             self._note(outcome.synthetic.newly_loaded_tools, outcome.synthetic.unloaded)
         elif tool.server != SYNTHETIC:
             self._used.add(tool)
-            if wire_name in tools.discovered:
-                self._note([tools.discovered[wire_name]])
+            if wire_name in offered.discovered:
+                self._note([offered.discovered[wire_name]])
         return outcome._replace(text=encodable(outcome.text))
 
     @property
@@ -200,7 +200,7 @@ class ToolClient:
         return outcome
 
     async def _nested(self, dispatcher: Dispatcher, nested: NestedCall) -> ToolCall:
-        tool, start = dispatcher.tools.view.catalog.resolve(nested.name), time.monotonic()
+        tool, start = dispatcher.offered.view.catalog.resolve(nested.name), time.monotonic()
         outcome = await self._run(
             dispatcher,
             nested.id,

@@ -19,15 +19,15 @@ _MAX_HITS = 3
 _MAX_NAME = 200
 
 
-async def why_unavailable(name: str, tools: OfferedTools, calls_directly: bool) -> str:
+async def why_unavailable(name: str, offered: OfferedTools, calls_directly: bool) -> str:
     """Write the error for a call of a tool that is not available, with what to do instead.
 
     Args:
         name: The tool's name as the model wrote it.
-        tools: The tools that there are.
+        offered: The tools that there are.
         calls_directly: Whether deferred tools may be called before a search has found them.
     """
-    view = tools.view
+    view = offered.view
     tool = view.catalog.get(name)
     if tool and tool.wire_name in view.deferred_by_name:
         return not_loaded_error(name, view.loader)
@@ -41,7 +41,7 @@ async def why_unavailable(name: str, tools: OfferedTools, calls_directly: bool) 
             f"Error: Tool {shown(name)} runs only as a task, which is not supported here. Use"
             " another tool."
         )
-    if server_hint := _server_hint(name, tools):
+    if server_hint := _server_hint(name, offered):
         return f"Error: {server_hint}"
     if (owner := view.catalog.absent_owner(name)) is not None:
         reason = view.catalog.absent().get(owner, "is gone")
@@ -50,56 +50,56 @@ async def why_unavailable(name: str, tools: OfferedTools, calls_directly: bool) 
             " without it."
         )
     # Comparing many names would hold the event loop.
-    hint = await asyncio.to_thread(_hint, name, tools, calls_directly)
+    hint = await asyncio.to_thread(_hint, name, offered, calls_directly)
     if not hint:
-        hint = await _tools_for(name, tools, calls_directly)
+        hint = await _tools_for(name, offered, calls_directly)
     return f"Error: Tool {shown(name)} is not available. {hint}"
 
 
-def _hint(name: str, tools: OfferedTools, calls_directly: bool) -> str:
+def _hint(name: str, offered: OfferedTools, calls_directly: bool) -> str:
     """Suggest the tool that an unknown name may mean, or return an empty text if no name is
     near.
     """
-    callable_tools = [*tools.view.loaded, *tools.discovered.values()]
+    callable_tools = [*offered.view.loaded, *offered.discovered.values()]
     if near := suggestion(name, callable_tools):
         return near
-    deferred = [tool for tool in tools.view.deferred if tool.wire_name not in tools.discovered]
+    deferred = [tool for tool in offered.view.deferred if tool.wire_name not in offered.discovered]
     if found := nearest(name, deferred[:MAX_TOOLS_ON_LOOP]):
-        how = f"Load it with '{tools.view.loader}' first."
+        how = f"Load it with '{offered.view.loader}' first."
         if calls_directly:
             how = "Call it by exactly this name."
         return f"Did you mean {shown(found[0].wire_name)}? {how}"
-    synthetic = closest(name, tools.synthetic)
+    synthetic = closest(name, offered.synthetic)
     return did_you_mean(synthetic, ()) if synthetic else ""
 
 
-async def _tools_for(name: str, tools: OfferedTools, calls_directly: bool) -> str:
+async def _tools_for(name: str, offered: OfferedTools, calls_directly: bool) -> str:
     """Suggest tools that do what an unknown name says, or list those that there are."""
-    view, offered = tools.view, tools.names()
+    view, names = offered.view, offered.names()
     if len(view.catalog) > MAX_TOOLS_ON_LOOP:
-        return did_you_mean([], offered)
+        return did_you_mean([], names)
     index = await view.searchable(whole=True)
     hits = await asyncio.to_thread(index.search, readable(name)[:_MAX_NAME], _MAX_HITS)
     fitting = []
     for hit in hits:
-        may_call = calls_directly and tools.deferred(hit.tool.wire_name)
-        if may_call or tools.is_callable(hit.tool):
+        may_call = calls_directly and offered.find_deferred(hit.tool.wire_name)
+        if may_call or offered.is_callable(hit.tool):
             fitting.append(hit.tool)
     if not fitting:
-        return did_you_mean([], offered)
-    names = ", ".join(shown(tool.wire_name) for tool in harmless_first(fitting))
-    return f"These may do it: {names}."
+        return did_you_mean([], names)
+    listed = ", ".join(shown(tool.wire_name) for tool in harmless_first(fitting))
+    return f"These may do it: {listed}."
 
 
-def _server_hint(name: str, tools: OfferedTools) -> str:
+def _server_hint(name: str, offered: OfferedTools) -> str:
     """Explain to a model that called a server by its name how to get at its tools.
 
     Empty for another name.
     """
-    view = tools.view
+    view = offered.view
     deferred = _of_server(view.deferred_by_name, name)
     loaded = _of_server(view.loaded_by_name, name)
-    if deferred and SEARCH_TOOLS in tools.synthetic:
+    if deferred and SEARCH_TOOLS in offered.synthetic:
         load = json.dumps({"server_name": deferred[0].server}, ensure_ascii=False)
         return (
             f"{shown(name)} is a server, not a tool. Load its tools: call {SEARCH_TOOLS} with"

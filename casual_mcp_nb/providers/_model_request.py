@@ -107,7 +107,7 @@ class ModelRequest:
                 on_event(RequestAdapted(notice))
 
         self._notify = notify
-        self._offer = ToolOffer(model, tools, found_tools, self._facts.tools, notify)
+        self._offer = ToolOffer(model, tools, found_tools, self._facts.refused_tools, notify)
         self._form = RequestForm(
             model,
             self.messages,

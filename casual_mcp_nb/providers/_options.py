@@ -277,7 +277,7 @@ class Learned:
         fields_left_out: Those of `ProviderSpec.own_fields` that it refuses.
         touched: Whether its SDK has built everything that it would leave for the first request, see
             `touch`.
-        tools: The tools that its provider refuses.
+        refused_tools: The tools that its provider refuses.
         dialect: What its provider takes of tools, once that is known.
         told_of_dialect: Whether the person has read that nothing says what it takes.
     """
@@ -296,7 +296,7 @@ class Learned:
     most_tokens: int | None = None
     fields_left_out: set[str] = field(default_factory=set)
     touched: bool = False
-    tools: RefusedTools = field(default_factory=RefusedTools)
+    refused_tools: RefusedTools = field(default_factory=RefusedTools)
     dialect: Dialect | None = None
     knows_dialect: bool = False
     told_of_dialect: bool = False

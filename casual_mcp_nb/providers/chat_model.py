@@ -277,7 +277,7 @@ class ChatModel(BoundModel):
         """Give the arguments of calls that were found in a text the names that the tools' servers
         know.
         """
-        _, _, last = self.facts.tools.last
+        _, _, last = self.facts.refused_tools.last
         if last is None:
             return message
         return with_real_names(message, last.renamed)

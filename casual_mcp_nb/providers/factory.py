@@ -115,7 +115,7 @@ class ModelFactory:
         been used.
         """
         model = self._bound.get(name)
-        return model.facts.tools if model is not None else None
+        return model.facts.refused_tools if model is not None else None
 
     def get_client(self, name: str) -> LLMClient:
         """Get the config's client with that name.
