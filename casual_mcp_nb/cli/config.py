@@ -186,8 +186,9 @@ def migrate_config(
         dry_run: Write nothing.
     """
     from casual_mcp_nb.base.files import write_text
-    from casual_mcp_nb.config.loader import check_config, replace_text
+    from casual_mcp_nb.config.loader import check_config
     from casual_mcp_nb.config.migration import is_legacy_file, migrated, migrated_in_place
+    from casual_mcp_nb.config.saving import replace_text
 
     source = source.expanduser()
     legacy = is_legacy_file(source)

@@ -207,7 +207,7 @@ def edit(
         remove: Leave out this server. Can be given several times.
         description: Its purpose.
     """
-    from casual_mcp_nb.config.loader import plain_tool_set
+    from casual_mcp_nb.config.saving import plain_tool_set
 
     config = source.load()
     before = _existing(config, name)
@@ -236,7 +236,7 @@ def delete(
         name: Its name.
         yes: Do not ask.
     """
-    from casual_mcp_nb.config.loader import delete_tool_set
+    from casual_mcp_nb.config.saving import delete_tool_set
 
     config = source.load()
     _existing(config, name)
@@ -372,7 +372,7 @@ def _file_of(config: Config) -> Any:
 
 
 def _save(config: Config, name: str, rules: Mapping[str, Any], description: str) -> None:
-    from casual_mcp_nb.config.loader import save_tool_set
+    from casual_mcp_nb.config.saving import save_tool_set
     from casual_mcp_nb.discovery.toolsets import resolve_tool_set
 
     tool_set = resolve_tool_set({"description": description, "servers": dict(rules)}, {})
@@ -385,7 +385,7 @@ def _save(config: Config, name: str, rules: Mapping[str, Any], description: str)
 
 
 def _plain(name: str, tool_set: ToolSetConfig) -> dict[str, Any]:
-    from casual_mcp_nb.config.loader import plain_tool_set
+    from casual_mcp_nb.config.saving import plain_tool_set
 
     return {
         "name": name,

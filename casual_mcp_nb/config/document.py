@@ -20,6 +20,9 @@ from casual_mcp_nb.base.yaml_text import YamlError, read_yaml
 from casual_mcp_nb.errors import ConfigError, MissingFileError, closest, did_you_mean
 from casual_mcp_nb.providers.registry import specs
 
+OTHER_FORMATS = {".toml": "TOML", ".yaml": "YAML", ".yml": "YAML"}
+"""The formats besides JSON, by the ends of files' names."""
+
 KeyPath = tuple[str | int, ...]
 Position = tuple[int, int]
 """Line and column, both from 1."""
@@ -222,7 +225,7 @@ def has_comments(text: str, suffix: str) -> bool:
     """Check whether a file's text has comments: JSON's anywhere, those of TOML and YAML on separate
     lines.
     """
-    if suffix.casefold() in (".toml", ".yaml", ".yml"):
+    if suffix.casefold() in OTHER_FORMATS:
         return re.search(r"^[ \t]*#", text, re.MULTILINE) is not None
     return any(match[0].startswith(("//", "/*")) for match in _TOKEN_OR_COMMENT.finditer(text))
 
@@ -265,16 +268,21 @@ class Document:
 
     def as_written(self, path: KeyPath) -> KeyPath:
         """Convert the key path to the one in the file."""
-        for size in range(len(path), 0, -1):
-            if path[:size] in self.moved:
-                return self.moved[path[:size]] + path[size:]
-        return path
+        return before_move(path, self.moved)
 
     def locate(self, path: KeyPath) -> Position | None:
         """Find where a key is, or its nearest enclosing key."""
         while path and path not in self.positions:
             path = path[:-1]
         return self.positions.get(path)
+
+
+def before_move(path: KeyPath, moved: Mapping[KeyPath, KeyPath]) -> KeyPath:
+    """Convert a key path to the one before it, or one around it, moved."""
+    for size in range(len(path), 0, -1):
+        if path[:size] in moved:
+            return moved[path[:size]] + path[size:]
+    return path
 
 
 def read_document(path: Path) -> Document:
@@ -310,19 +318,11 @@ def _parsed(text: str, path: Path) -> Document | ConfigError:
     """
     if not text.strip():
         return ConfigError("the file is empty. It must contain a JSON object.", path=str(path))
-    if path.suffix.casefold() == ".toml":
-        try:
-            return Document(tomllib.loads(text), path)
-        except tomllib.TOMLDecodeError as error:
-            reason, _, where = str(error).partition(" (at line ")
-            line, column, *_ = (*map(int, re.findall(r"\d+", where)), 1, 1)
-        except (RecursionError, ValueError):
-            reason, line, column = "nested too deeply, or a number with too many digits", 1, 1
-        return ConfigError(
-            f"not TOML: {reason.splitlines()[0][:200]}.", path=str(path), line=line, column=column
-        )
-    if path.suffix.casefold() in (".yaml", ".yml"):
-        return _parsed_yaml(text, path)
+    match OTHER_FORMATS.get(path.suffix.casefold()):
+        case "TOML":
+            return _parsed_toml(text, path)
+        case "YAML":
+            return _parsed_yaml(text, path)
     text = plain_json(text)
     data = _parsed_json(text, path)
     if isinstance(data, ConfigError):
@@ -331,6 +331,19 @@ def _parsed(text: str, path: Path) -> Document | ConfigError:
         return ConfigError("the top level must be a JSON object.", path=str(path), line=1, column=1)
     positions, doubles = _scan(text)
     return Document(data, path, positions, tuple(map(_twice, doubles)))
+
+
+def _parsed_toml(text: str, path: Path) -> Document | ConfigError:
+    try:
+        return Document(tomllib.loads(text), path)
+    except tomllib.TOMLDecodeError as error:
+        reason, _, where = str(error).partition(" (at line ")
+        line, column, *_ = (*map(int, re.findall(r"\d+", where)), 1, 1)
+    except (RecursionError, ValueError):
+        reason, line, column = "nested too deeply, or a number with too many digits", 1, 1
+    return ConfigError(
+        f"not TOML: {reason.splitlines()[0][:200]}.", path=str(path), line=line, column=column
+    )
 
 
 def _parsed_yaml(text: str, path: Path) -> Document | ConfigError:

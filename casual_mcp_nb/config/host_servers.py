@@ -23,7 +23,14 @@ from typing import Any
 
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.wire_names import plain_characters
-from casual_mcp_nb.config.document import ConfigProblem, KeyPath, dotted, list_in, object_in
+from casual_mcp_nb.config.document import (
+    ConfigProblem,
+    KeyPath,
+    before_move,
+    dotted,
+    list_in,
+    object_in,
+)
 from casual_mcp_nb.config.environment import Input
 from casual_mcp_nb.errors import closest, did_you_mean
 
@@ -53,10 +60,7 @@ class AdaptedConfig:
 
     def as_written(self, path: KeyPath) -> KeyPath:
         """Convert the key path to the one that the person wrote."""
-        for size in range(len(path), 0, -1):
-            if path[:size] in self.written:
-                return self.written[path[:size]] + path[size:]
-        return path
+        return before_move(path, self.written)
 
     def problem(self, path: KeyPath, text: str) -> None:
         """Report a problem at a key path, which may have moved."""

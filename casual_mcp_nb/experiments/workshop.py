@@ -26,7 +26,7 @@ from casual_mcp_nb.base.displayable import Displayable, DisplayableList, count
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
 from casual_mcp_nb.base.wire_names import is_wire_name
 from casual_mcp_nb.config.document import read_text
-from casual_mcp_nb.config.loader import replace_text
+from casual_mcp_nb.config.saving import replace_text
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.experiments.arm_results import ArmComparison, ArmResults

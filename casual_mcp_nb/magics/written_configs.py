@@ -22,7 +22,7 @@ class WrittenConfigs:
         A UsageError if it has other content that was not written here.
         """
         from casual_mcp_nb.base.files import write_text
-        from casual_mcp_nb.config.loader import replace_text
+        from casual_mcp_nb.config.saving import replace_text
 
         target = path.resolve()
         before = _text_of(target)

@@ -630,7 +630,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             ConfigError: The file cannot be read or written, or would not be valid with this
                 toolset.
         """
-        from casual_mcp_nb.config.loader import save_tool_set
+        from casual_mcp_nb.config.saving import save_tool_set
 
         resolved = resolve_tool_set(tool_set, {})
         if self._config.path is None or resolved is None:

@@ -21,7 +21,7 @@ from casual_mcp_nb.base.selection import Mode, Selection
 from casual_mcp_nb.base.tokens import TurnCosts
 from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
 from casual_mcp_nb.bundled import BUNDLED
-from casual_mcp_nb.config.loader import plain_tool_set, saved_names
+from casual_mcp_nb.config.saving import plain_tool_set, saved_names
 from casual_mcp_nb.conversation.audit import DirectCall
 from casual_mcp_nb.discovery.toolsets import filter_tools, resolve_tool_set
 from casual_mcp_nb.display.words import call_code, clean

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from casual_mcp_nb.base.config import ExcludeSpec, ToolSetConfig
-from casual_mcp_nb.config.loader import delete_tool_set, load_config, save_tool_set, saved_names
+from casual_mcp_nb.config.loader import load_config
+from casual_mcp_nb.config.saving import delete_tool_set, save_tool_set, saved_names
 from casual_mcp_nb.errors import ConfigError, ToolSetError, UsageError
 
 BY_HAND = """{
@@ -60,6 +61,35 @@ def test_the_rest_of_the_file_stays_to_the_byte(path: Path) -> None:
         "     }\n        }\n    }"
     )
     assert load_config(path).tool_sets == {"sums": SMALL}
+
+
+OF_OTHER_FORMATS = {
+    "casual_mcp_config.yaml": (
+        "servers:\n  math: {bundled: math}\ntool_sets:\n  old: {servers: {math: true}}\n"
+    ),
+    "casual_mcp_config.yml": (
+        "servers:\n  math:\n    bundled: math\ntool_sets:\n  old:\n    servers:\n      math: true\n"
+    ),
+    "casual_mcp_config.toml": (
+        '[servers.math]\nbundled = "math"\n[tool_sets.old.servers]\nmath = true\n'
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "text"), OF_OTHER_FORMATS.items(), ids=OF_OTHER_FORMATS)
+def test_a_file_that_is_not_json_is_left_alone_with_the_reason(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    for change in (
+        lambda: save_tool_set(path, "sums", SMALL, SERVERS),
+        lambda: delete_tool_set(path, "old"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            change()
+        assert caught.value.hint
+        assert path.read_text(encoding="utf-8") == text
 
 
 def test_a_second_toolset_joins_the_first(path: Path) -> None:
@@ -234,7 +264,7 @@ def test_names_of_every_kind_come_back(path: Path) -> None:
 FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
-from casual_mcp_nb.config.loader import save_tool_set
+from casual_mcp_nb.config.saving import save_tool_set
 from casual_mcp_nb.errors import ConfigError
 from casual_mcp_nb.base.config import ToolSetConfig
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
