@@ -82,8 +82,9 @@ async def served() -> AsyncIterator[ASGIApp]:
     """Start the config's servers on this event loop, yield the application, and end them
     afterwards.
     """
-    from casual_mcp_nb.config.environment import Settings, read_environment
+    from casual_mcp_nb.config.environment import read_environment
     from casual_mcp_nb.config.loader import load_config
+    from casual_mcp_nb.config.settings import Settings
     from casual_mcp_nb.engine.chat import McpToolChat
     from casual_mcp_nb.engine.consent import checked_overrides
     from casual_mcp_nb.notebook.log import show_log

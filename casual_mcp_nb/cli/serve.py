@@ -172,7 +172,7 @@ def _check_is_no_command(config: Path) -> None:
 
 def _show_log() -> None:
     """Write a service's log to stderr, at the level that `LOG_LEVEL` names."""
-    from casual_mcp_nb.config.environment import Settings
+    from casual_mcp_nb.config.settings import Settings
     from casual_mcp_nb.notebook.log import show_log
 
     show_log(Settings.log_level, libraries="WARNING")

@@ -14,8 +14,9 @@ from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.content import ResultFormat, ToolResult, format_result
 from casual_mcp_nb.base.mcp import Prompts, Resources
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.config.environment import Settings, read_environment
+from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.config.loader import load_config
+from casual_mcp_nb.config.settings import Settings
 from casual_mcp_nb.discovery.synthetic import SyntheticTool
 from casual_mcp_nb.engine import chat as engine
 from casual_mcp_nb.engine.options import TurnLimits

@@ -1,159 +1,25 @@
-"""Read environment variables, `.env` files and prompted inputs, and replace the variables in a
-config.
+"""Read environment variables and `.env` files, and replace the variables in a config.
 
-Replace `${NAME}`, and other MCP hosts' variables, in a config's values. VS Code and Cursor:
-`${env:NAME}`, `${input:ID}`, `${workspaceFolder}`, `${userHome}`, `${pathSeparator}`
+They are `${NAME}`, and those of other MCP hosts. VS Code and Cursor: `${env:NAME}`, `${input:ID}`,
+`${workspaceFolder}`, `${userHome}`, `${pathSeparator}`
 (https://code.visualstudio.com/docs/reference/variables-reference). Windsurf's `${file:PATH}` is
 refused.
-
-VS Code's `${input:ID}` is a value that the person is prompted for when a config is read. Form:
-https://code.visualstudio.com/docs/copilot/reference/mcp-configuration (`promptString`,
-`pickString`, `command`).
 """
 
 from __future__ import annotations
 
-import builtins
-import getpass
 import io
-import math
 import os
 import re
-import sys
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, cast
 
-from pydantic import SecretStr
-
-from casual_mcp_nb.base.content import ResultFormat
 from casual_mcp_nb.config.document import ConfigProblem, KeyPath, read_text
-from casual_mcp_nb.errors import ConfigError, shown
-
-REFERENCE = re.compile(r"\$\{input:([^}:]+)")
-_MAX_QUESTION = 300
-
-
-@dataclass(frozen=True)
-class Input:
-    """One value to prompt for; `secret` if the answer is hidden while typing.
-
-    An empty answer has the default as its value. Without options any answer is valid. If it `runs`,
-    only the host can run the command that returns its value.
-    """
-
-    id: str
-    description: str = ""
-    secret: bool = True
-    default: str | None = field(default=None, repr=False)
-    options: tuple[str, ...] = field(default=(), repr=False)
-    runs: bool = False
-
-    @classmethod
-    def of(cls, entry: Mapping[str, Any]) -> Input:
-        """Parse an entry in `inputs`, ignoring malformed parts."""
-        options = entry.get("options")
-        if not isinstance(options, list):
-            options = []
-        values = [each.get("value") if isinstance(each, Mapping) else each for each in options]
-        default = entry.get("default")
-        return cls(
-            id=str(entry.get("id", "")),
-            description=str(entry.get("description") or ""),
-            secret=bool(entry.get("password"))
-            or entry.get("type") not in ("promptString", "pickString"),
-            default=default if isinstance(default, str) else None,
-            options=tuple(map(str, values)),
-            runs=entry.get("type") == "command",
-        )
-
-    @property
-    def variable(self) -> str:
-        """The environment variable that can provide the value."""
-        return re.sub(r"[^A-Za-z0-9]+", "_", self.id).strip("_").upper() or "INPUT"
-
-
-class Inputs:
-    """The answers to one config's inputs. An environment variable answers without a prompt.
-
-    Without `ask`, inputs without a variable get a placeholder.
-    """
-
-    def __init__(
-        self, defined: Iterable[Input], environ: Mapping[str, str], *, ask: bool = True
-    ) -> None:
-        self._defined = {each.id: each for each in defined}
-        self._environ = environ
-        self._ask = ask
-        self._answers: dict[str, SecretStr | None] = {}
-
-    def __repr__(self) -> str:
-        return "<inputs>"
-
-    def defined(self, name: str) -> Input:
-        """Look up an input by id.
-
-        One that the config does not define is a secret without a description.
-        """
-        return self._defined.get(name, Input(name))
-
-    def collect(self, text: str) -> None:
-        """Prompt once for each input that a text refers to, in order."""
-        for name in dict.fromkeys(REFERENCE.findall(text)):
-            self.answer(name)
-
-    def answer(self, name: str) -> SecretStr | None:
-        """Look up or prompt for the answer to an input, or None if there is no variable and no one
-        to ask.
-        """
-        if name not in self._answers:
-            self._answers[name] = self._find(self.defined(name))
-        return self._answers[name]
-
-    def _find(self, wanted: Input) -> SecretStr | None:
-        if wanted.variable in self._environ:
-            return SecretStr(self._environ[wanted.variable])
-        if not self._ask:
-            return SecretStr(wanted.options[0] if wanted.options else "stand-in")
-        if wanted.runs:
-            return None
-        answer = _prompted(wanted)
-        if answer is not None and not answer.get_secret_value() and wanted.default is not None:
-            return SecretStr(wanted.default)
-        return answer
-
-
-def _prompted(wanted: Input) -> SecretStr | None:
-    words = " ".join((wanted.description or wanted.id).split())
-    if wanted.options:
-        words += f" ({' / '.join(wanted.options)})"
-    if wanted.default and not wanted.secret:
-        words += f" [{wanted.default}]"
-    question = f"{shown(words, _MAX_QUESTION)[1:-1]}: "
-    ask: Callable[[str], str] = getpass.getpass if wanted.secret else builtins.input
-    while _somebody_is_there():
-        try:
-            answer = SecretStr(ask(question))
-        except (EOFError, NotImplementedError):
-            # A kernel whose front end does not support input raises the second.
-            return None
-        if not wanted.options or answer.get_secret_value() in ("", *wanted.options):
-            return answer
-    return None
-
-
-def _somebody_is_there() -> bool:
-    """Check whether a prompt can be answered: in a terminal, or in a kernel, which replaces
-    Python's `getpass`.
-    """
-    ask: Callable[..., str] = getpass.getpass
-    if ask.__module__ != "getpass":
-        return True
-    return sys.stdin is not None and sys.stdin.isatty()
-
+from casual_mcp_nb.config.inputs import Input, Inputs
+from casual_mcp_nb.errors import ConfigError
 
 MAX_VALUE = 1_000_000
 MAX_ALL = 8_000_000
@@ -438,11 +304,6 @@ def expanded(
     return variables, references
 
 
-LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
-_OTHER_LEVELS = {"WARN": "WARNING", "FATAL": "CRITICAL"}
-_INVALID = object()
-
-
 class Environment(Mapping[str, str]):
     """Variables by name, looked up on access.
 
@@ -525,109 +386,3 @@ def env_entries(path: Path, environ: Mapping[str, str]) -> Environment:
         dotenv_values(stream=io.StringIO(read_text(path)), interpolate=False), environ
     )
     return Environment(entries, references=references)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Package settings from environment variables.
-
-    Args:
-        tool_result_format: How the model sees a tool result: alone, with the tool name, or with the
-            arguments too.
-        tool_cache_ttl: How long a server's tool list is cached, in seconds. None means it never
-            expires.
-        max_chat_iterations: How many model calls a turn may make.
-        log_level: The logging level. It applies where `LOG_LEVEL` is set, and to services.
-        max_calls_per_step: How many tool calls in one answer are run.
-    """
-
-    tool_result_format: ResultFormat = "result"
-    tool_cache_ttl: float | None = 30.0
-    max_chat_iterations: int = 50
-    log_level: LogLevel = "INFO"
-    max_calls_per_step: int = 64
-
-    @classmethod
-    def from_environ(cls, environ: Mapping[str, str] | None = None) -> Settings:
-        """Read `TOOL_RESULT_FORMAT`, `MCP_TOOL_CACHE_TTL`, `MCP_MAX_CHAT_ITERATIONS`,
-        `MCP_MAX_CALLS_PER_STEP` and `LOG_LEVEL`.
-
-        An empty variable counts as not set. A ConfigError names the variable and the valid values.
-        """
-        values = read_environment() if environ is None else environ
-        formats, levels = get_args(ResultFormat), get_args(LogLevel)
-        return cls(
-            tool_result_format=_setting(
-                values,
-                "TOOL_RESULT_FORMAT",
-                partial(_choice, formats),
-                cls.tool_result_format,
-                f"one of {', '.join(formats)}",
-            ),
-            tool_cache_ttl=_setting(
-                values,
-                "MCP_TOOL_CACHE_TTL",
-                _seconds,
-                cls.tool_cache_ttl,
-                "a number of seconds (0 = never expires)",
-            ),
-            max_chat_iterations=_setting(
-                values,
-                "MCP_MAX_CHAT_ITERATIONS",
-                _count,
-                cls.max_chat_iterations,
-                "a whole number, 1 or more",
-            ),
-            max_calls_per_step=_setting(
-                values,
-                "MCP_MAX_CALLS_PER_STEP",
-                _count,
-                cls.max_calls_per_step,
-                "a whole number, 1 or more",
-            ),
-            log_level=_setting(
-                values, "LOG_LEVEL", _level, cls.log_level, f"one of {', '.join(levels)}"
-            ),
-        )
-
-
-def _setting(
-    values: Mapping[str, str], name: str, read: Callable[[str], Any], default: Any, valid: str
-) -> Any:
-    """Read a variable, or return the default if it is not set.
-
-    No local variable holds the value when this raises.
-    """
-    if not values.get(name, "").strip():
-        return default
-    value = read(values[name].strip())
-    if value is _INVALID:
-        raise ConfigError(f"The environment variable {name} must be {valid}.", key=name)
-    return value
-
-
-def _choice(valid: tuple[str, ...], given: str) -> Any:
-    words = {word.casefold(): word for word in valid}
-    return words.get(given.casefold(), _INVALID)
-
-
-def _level(given: str) -> Any:
-    return _choice(get_args(LogLevel), _OTHER_LEVELS.get(given.upper(), given))
-
-
-def _seconds(given: str) -> Any:
-    try:
-        seconds = float(given)
-    except ValueError:
-        return _INVALID
-    if not math.isfinite(seconds):
-        return _INVALID
-    if seconds > 0:
-        return seconds
-    return None
-
-
-def _count(given: str) -> Any:
-    if re.fullmatch("0*[1-9][0-9]{0,8}", given):
-        return int(given)
-    return _INVALID

@@ -31,7 +31,7 @@ from casual_mcp_nb.config.document import (
     list_in,
     object_in,
 )
-from casual_mcp_nb.config.environment import Input
+from casual_mcp_nb.config.inputs import Input
 from casual_mcp_nb.errors import closest, did_you_mean
 
 

@@ -17,7 +17,6 @@ from typing import Any
 from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.limits import is_too_deep
 from casual_mcp_nb.config.document import ConfigProblem, KeyPath, dotted, list_in, object_in
-from casual_mcp_nb.config.environment import Input
 from casual_mcp_nb.config.host_servers import (
     SWITCH_KEYS,
     AdaptedConfig,
@@ -27,6 +26,7 @@ from casual_mcp_nb.config.host_servers import (
     switches_of,
 )
 from casual_mcp_nb.config.host_table import host_of
+from casual_mcp_nb.config.inputs import Input
 from casual_mcp_nb.config.legacy import is_legacy
 from casual_mcp_nb.config.registry_entry import FoundServer, servers_of
 from casual_mcp_nb.errors import closest, did_you_mean, shown

@@ -23,9 +23,10 @@ from casual_mcp_nb.config.document import (
     raise_problems,
     read_text,
 )
-from casual_mcp_nb.config.environment import Input, workspace_of
+from casual_mcp_nb.config.environment import workspace_of
 from casual_mcp_nb.config.host_servers import ENV_FILE, AdaptedConfig, servers_in
 from casual_mcp_nb.config.hosts import adapt, is_of_host
+from casual_mcp_nb.config.inputs import Input
 from casual_mcp_nb.config.legacy import (
     dropped_fields,
     is_legacy,

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from casual_mcp_nb.base.displayable import Displayable
 from casual_mcp_nb.base.named_address import AddressGuard, AddressRefusedError
 from casual_mcp_nb.config.document import object_in
-from casual_mcp_nb.config.environment import Input
+from casual_mcp_nb.config.inputs import Input
 
 Way = Literal["http", "sse", "npm", "pypi", "oci", "nuget", "other"]
 """How a server is reached: at an address, or as a package that a command of this computer fetches

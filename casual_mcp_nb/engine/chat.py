@@ -33,8 +33,9 @@ from casual_mcp_nb.base.tool import Catalog, ToolAnnotations, ToolChange, ToolNa
 from casual_mcp_nb.cassettes.recorder import Recorder
 from casual_mcp_nb.cassettes.replayer import Replayer
 from casual_mcp_nb.cassettes.tape import NO_TAPE, Tape
-from casual_mcp_nb.config.environment import Settings, read_environment
+from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.config.loader import load_config
+from casual_mcp_nb.config.settings import Settings
 from casual_mcp_nb.config.templates import TemplateLibrary
 from casual_mcp_nb.conversation.audit import FOLLOWED, AuditTrail
 from casual_mcp_nb.conversation.conversation import Prompt

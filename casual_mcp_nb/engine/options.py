@@ -14,7 +14,7 @@ from casual_mcp_nb.base.limits import check_parts
 from casual_mcp_nb.base.model_options import DELIVERY_SETTINGS
 from casual_mcp_nb.base.selection import Mode, Selection, check_code
 from casual_mcp_nb.base.tool import Catalog, ToolName
-from casual_mcp_nb.config.environment import Settings
+from casual_mcp_nb.config.settings import Settings
 from casual_mcp_nb.conversation.conversation import Prompt, as_messages
 from casual_mcp_nb.discovery.toolsets import resolve_tool_set
 from casual_mcp_nb.engine.turn_fields import LEAST, SWITCHES, NamedTurnFields, spelled_out

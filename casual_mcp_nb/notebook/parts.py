@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.config import Config, Policies
 from casual_mcp_nb.base.status import HostAudit, SessionStatus
-from casual_mcp_nb.config.environment import Settings, read_environment
-from casual_mcp_nb.config.loader import load_config, load_readable, read_prices
+from casual_mcp_nb.config.environment import read_environment
+from casual_mcp_nb.config.loader import load_config, load_readable
+from casual_mcp_nb.config.price_file import read_prices
+from casual_mcp_nb.config.settings import Settings
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.events import Observation, Observers
 from casual_mcp_nb.notebook.apps import SessionApps

@@ -12,7 +12,8 @@ import pytest
 
 from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.prices import Price
-from casual_mcp_nb.config.loader import load_config, read_prices
+from casual_mcp_nb.config.loader import load_config
+from casual_mcp_nb.config.price_file import read_prices
 from casual_mcp_nb.errors import ConfigError, MissingFileError
 from casual_mcp_nb.providers.factory import ModelFactory
 

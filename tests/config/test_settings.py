@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from casual_mcp_nb.config.environment import Settings
+from casual_mcp_nb.config.settings import Settings
 from casual_mcp_nb.errors import ConfigError
 
 

@@ -11,7 +11,7 @@ import pytest
 from kit.history import assert_valid
 from kit.turns import ask
 
-from casual_mcp_nb.config.environment import Settings
+from casual_mcp_nb.config.settings import Settings
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.errors import UnknownNameError
 from casual_mcp_nb.providers.scripted import call, calls

@@ -1,0 +1,140 @@
+"""Values that the person is prompted for when a config is read: `${input:ID}`, as in VS Code.
+
+Form: https://code.visualstudio.com/docs/copilot/reference/mcp-configuration (`promptString`,
+`pickString`, `command`).
+"""
+
+from __future__ import annotations
+
+import builtins
+import getpass
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import SecretStr
+
+from casual_mcp_nb.errors import shown
+
+_REFERENCE = re.compile(r"\$\{input:([^}:]+)")
+_MAX_QUESTION = 300
+
+
+@dataclass(frozen=True)
+class Input:
+    """One value to prompt for; `secret` if the answer is hidden while typing.
+
+    An empty answer has the default as its value. Without options any answer is valid. If it `runs`,
+    only the host can run the command that returns its value.
+    """
+
+    id: str
+    description: str = ""
+    secret: bool = True
+    default: str | None = field(default=None, repr=False)
+    options: tuple[str, ...] = field(default=(), repr=False)
+    runs: bool = False
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Any]) -> Input:
+        """Parse an entry in `inputs`, ignoring malformed parts."""
+        options = entry.get("options")
+        if not isinstance(options, list):
+            options = []
+        values = [each.get("value") if isinstance(each, Mapping) else each for each in options]
+        default = entry.get("default")
+        return cls(
+            id=str(entry.get("id", "")),
+            description=str(entry.get("description") or ""),
+            secret=bool(entry.get("password"))
+            or entry.get("type") not in ("promptString", "pickString"),
+            default=default if isinstance(default, str) else None,
+            options=tuple(map(str, values)),
+            runs=entry.get("type") == "command",
+        )
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that can provide the value."""
+        return re.sub(r"[^A-Za-z0-9]+", "_", self.id).strip("_").upper() or "INPUT"
+
+
+class Inputs:
+    """The answers to one config's inputs. An environment variable answers without a prompt.
+
+    Without `ask`, inputs without a variable get a placeholder.
+    """
+
+    def __init__(
+        self, defined: Iterable[Input], environ: Mapping[str, str], *, ask: bool = True
+    ) -> None:
+        self._defined = {each.id: each for each in defined}
+        self._environ = environ
+        self._ask = ask
+        self._answers: dict[str, SecretStr | None] = {}
+
+    def __repr__(self) -> str:
+        return "<inputs>"
+
+    def defined(self, name: str) -> Input:
+        """Look up an input by id.
+
+        One that the config does not define is a secret without a description.
+        """
+        return self._defined.get(name, Input(name))
+
+    def collect(self, text: str) -> None:
+        """Prompt once for each input that a text refers to, in order."""
+        for name in dict.fromkeys(_REFERENCE.findall(text)):
+            self.answer(name)
+
+    def answer(self, name: str) -> SecretStr | None:
+        """Look up or prompt for the answer to an input, or None if there is no variable and no one
+        to ask.
+        """
+        if name not in self._answers:
+            self._answers[name] = self._find(self.defined(name))
+        return self._answers[name]
+
+    def _find(self, wanted: Input) -> SecretStr | None:
+        if wanted.variable in self._environ:
+            return SecretStr(self._environ[wanted.variable])
+        if not self._ask:
+            return SecretStr(wanted.options[0] if wanted.options else "stand-in")
+        if wanted.runs:
+            return None
+        answer = _prompted(wanted)
+        if answer is not None and not answer.get_secret_value() and wanted.default is not None:
+            return SecretStr(wanted.default)
+        return answer
+
+
+def _prompted(wanted: Input) -> SecretStr | None:
+    words = " ".join((wanted.description or wanted.id).split())
+    if wanted.options:
+        words += f" ({' / '.join(wanted.options)})"
+    if wanted.default and not wanted.secret:
+        words += f" [{wanted.default}]"
+    question = f"{shown(words, _MAX_QUESTION)[1:-1]}: "
+    ask: Callable[[str], str] = getpass.getpass if wanted.secret else builtins.input
+    while _somebody_is_there():
+        try:
+            answer = SecretStr(ask(question))
+        except (EOFError, NotImplementedError):
+            # A kernel whose front end does not support input raises the second.
+            return None
+        if not wanted.options or answer.get_secret_value() in ("", *wanted.options):
+            return answer
+    return None
+
+
+def _somebody_is_there() -> bool:
+    """Check whether a prompt can be answered: in a terminal, or in a kernel, which replaces
+    Python's `getpass`.
+    """
+    ask: Callable[..., str] = getpass.getpass
+    if ask.__module__ != "getpass":
+        return True
+    return sys.stdin is not None and sys.stdin.isatty()
