@@ -10,6 +10,7 @@ see `engine/run.py`. `stream` and `submit` do the same without a cell.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import aclosing
@@ -232,6 +233,33 @@ class Session(Checked, Displayable):
         from casual_mcp_nb.notebook.demo import demo_config
 
         return cls({**demo_config(), **model_sections(model)})
+
+    @classmethod
+    def resume(cls, id: str | None = None, *, store: StoreLike = DEFAULT) -> Self:
+        """Open the session of a saved conversation again, in a new kernel, and continue the
+        conversation.
+
+        The session has the config that it had, the servers that were added to it, and the model,
+        the system prompt and the selection of the conversation. It connects on first use, and asks
+        about the servers as always. In a session that is open, `session.conversations.resume`
+        continues another conversation.
+
+        Args:
+            id: The conversation's id, or how it begins, or None for this notebook's last one.
+            store: Where it is saved, see `Session`.
+
+        Raises:
+            UsageError: There is none, or the config that it had is gone. The message says what to
+                do next.
+            UnknownNameError: There is no conversation with that id.
+            ConfigError: The config is not valid any more.
+        """
+        from casual_mcp_nb.notebook.resuming import resume_session
+
+        resumed = resume_session(cls, id, store)
+        for problem in resumed.problems:
+            warnings.warn(problem, stacklevel=2)
+        return resumed.session
 
     @blocking
     async def connect(self, *, strict: bool = False, quiet: bool = False) -> Servers:
@@ -749,6 +777,7 @@ class Session(Checked, Displayable):
         """
         from casual_mcp_nb.widgets.explorer import Explorer
 
+        self.parts.runner.remember(widget="explorer")
         return Explorer(self)
 
     @spelled_out(ChatOptions)
@@ -763,6 +792,7 @@ class Session(Checked, Displayable):
         """
         from casual_mcp_nb.widgets.conversation import Panel
 
+        self.parts.runner.remember(widget="panel")
         return Panel(self, **options)
 
     @property

@@ -6,6 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
+
+VALUE_READERS: list[Callable[[Any, Any], object]] = []
+"""Called with each tool call whose `value` is read, and the value: a notebook keeps track of the
+variables that hold one.
+"""
 
 
 def ignore(*_: object) -> None:

@@ -405,6 +405,11 @@ class ServerConfig(RemoteConfig):
         """
         return self._origin.found
 
+    @property
+    def file(self) -> Path | None:
+        """The config file that it was read from, or None."""
+        return self._origin.path
+
     def offers(self, tool: str) -> bool:
         """Check whether `include_tools` and `exclude_tools` allow a tool."""
         named = self.include_tools if self.include_tools is not None else ("*",)
@@ -753,6 +758,37 @@ class Config(BaseConfig):
         up first.
         """
         return self.path.parent if self.path else None
+
+    @property
+    def recalled(self) -> str:
+        """The saved session that this was read from, or empty. See `recalled_from`."""
+        return self._origin.recalled
+
+    def recalled_from(self, session: str) -> Config:
+        """Copy the config as one that was saved with a session's conversation: the person is asked
+        before its servers start, as with a file.
+        """
+        recalled = self.model_copy()
+        recalled._origin = replace(self._origin, recalled=session)
+        return recalled
+
+    def with_servers(self, other: Config, *, found: Collection[str] = ()) -> Config:
+        """Copy the config with another one's servers, except for names that it has itself.
+
+        Args:
+            other: The other config.
+            found: Those of its servers that a catalog or a registry named.
+        """
+        added = {name: server for name, server in other.servers.items() if name not in self.servers}
+        for name, server in added.items():
+            server._origin = replace(server._origin, found=name in found)
+        merged = self.model_copy(update={"servers": {**self.servers, **added}})
+        merged._origin = replace(
+            self._origin,
+            sensitive=self._origin.sensitive | other._origin.sensitive,
+            variables={**other._origin.variables, **self._origin.variables},
+        )
+        return merged
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -80,7 +80,8 @@ class ConfigOrigin:
     `variables` has the inserted variables' names, by section and entry, and `sensitive` their
     values in fields whose type is not secret. `at` is where this section is in the config, and
     `written` how its values were written in the file, where that differs. `found` says that a
-    public catalog or registry named it. `unusable` are the servers of a host's file that cannot be
+    public catalog or registry named it. `recalled` is the saved conversation's session that it
+    was read from, which is as little the person's word as a file. `unusable` are the servers of a host's file that cannot be
     used, with the reasons.
     """
 
@@ -95,6 +96,7 @@ class ConfigOrigin:
     at: FieldPath = field(default=(), compare=False)
     written: Mapping[FieldPath, Written] = field(default_factory=dict, repr=False, compare=False)
     found: bool = field(default=False, compare=False)
+    recalled: str = field(default="", compare=False)
     unusable: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 

@@ -167,6 +167,41 @@ class ForkedFrom:
 
 
 @dataclass(frozen=True)
+class SavedSession:
+    """What opens a conversation's session again in another process. Secrets are never in it.
+
+    A file with saved conversations may come from anybody, so the person is asked about the servers
+    in it as about those of a config file.
+
+    Args:
+        notebook: The notebook's file, or the working folder if there is none.
+        config: The config file, or None if the session had none.
+        content: The config itself if it had no file.
+        added: The servers that were added to the config, as in a config's `servers`.
+        found: Those of them that a catalog or a registry named.
+        lost: What cannot be opened again, by name, with the reason.
+        name: The session's name.
+        strict: Whether the session itself was strict.
+        approval: When calls need approval, by server, as the session was told.
+        widgets: The widgets that were shown, `explorer` and `panel`.
+        variables: The notebook's variables with values that no file has, each with the code that
+            makes its value again.
+    """
+
+    notebook: str = ""
+    config: str | None = None
+    content: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    added: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    found: tuple[str, ...] = ()
+    lost: Mapping[str, str] = field(default_factory=dict)
+    name: str | None = None
+    strict: bool = False
+    approval: Mapping[str, Any] = field(default_factory=dict)
+    widgets: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class ConversationHead:
     """A conversation's settings. Its events are in its turns."""
 
@@ -174,6 +209,7 @@ class ConversationHead:
     system: str | None = field(default=None, repr=False)
     selection: Mapping[str, Any] = field(default_factory=dict, repr=False)
     forked_from: ForkedFrom | None = None
+    session: SavedSession | None = None
 
 
 @dataclass(frozen=True)

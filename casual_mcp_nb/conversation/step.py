@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from casual_mcp_nb.base.arguments import parse_arguments
+from casual_mcp_nb.base.callbacks import VALUE_READERS
 from casual_mcp_nb.base.content import (
     ContentPart,
     LargeResult,
@@ -360,6 +361,12 @@ class ToolCall(Displayable):
         Raises:
             UsageError: It was large, and is not in this process any more.
         """
+        value = self._value()
+        for read in VALUE_READERS:
+            read(self, value)
+        return value
+
+    def _value(self) -> Any:
         if self.returned:
             return self.returned[0]
         if self.large is not None:

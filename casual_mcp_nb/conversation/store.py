@@ -321,9 +321,9 @@ class SavedTurns:
     def _write_changed_head(
         self, connection: sqlite3.Connection, current: ConversationHead
     ) -> None:
-        fields = {name: value for name, value in vars(current).items() if name != "forked_from"}
-        if self.forked_from is not None:
-            fields["forked_from"] = asdict(self.forked_from)
+        parts = {"forked_from": self.forked_from, "session": current.session}
+        fields = {name: value for name, value in vars(current).items() if name not in parts}
+        fields |= {name: asdict(part) for name, part in parts.items() if part is not None}
         # What this version does not know stays in it.
         ((before,),) = connection.execute(
             "SELECT head FROM conversations WHERE id = ?", (self.id,)
@@ -468,6 +468,21 @@ class ConversationStore:
         return StoredConversations(
             tuple(map(_stored, rows)), str(self.path), self.problem, len(ids)
         )
+
+    def last_of(self, notebook: str) -> StoredConversation | None:
+        """Find the notebook's conversation that changed last and was not archived, or None."""
+        self.flush()
+        if not self.path.exists():
+            return None
+        # A damaged head is of no notebook.
+        notebook_of = "CASE WHEN json_valid(head) THEN json_extract(head, '$.session.notebook') END"
+        with self._reading() as connection:
+            rows = connection.execute(
+                f"SELECT {_COLUMNS} FROM conversations WHERE turns > 0 AND status <> 'archived'"
+                f" AND {notebook_of} = ? ORDER BY changed_at DESC LIMIT 1",
+                (encodable(notebook, "replace"),),
+            ).fetchall()
+        return _stored(rows[0]) if rows else None
 
     def get(self, id: str) -> StoredConversation:
         """Look up a saved conversation's summary by its id, or how the id begins."""

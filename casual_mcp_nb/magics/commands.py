@@ -102,7 +102,7 @@ def set_mode(session: Session, line: str, mode: Mode) -> Any:
     return replace(after, notes=("; ".join(changes), *after.notes))
 
 
-def _conversation(command: str, line: str) -> str:
+def conversation_id(command: str, line: str) -> str:
     """Parse the id of a saved conversation."""
     return one_word(command, line, "conversation", "k7m2p9xa")
 
@@ -785,27 +785,24 @@ def _new(session: Session, line: str) -> Any:
     return session.status
 
 
-@command(
+_without_session(
     "conversations",
     _TALK,
     "the saved conversations, or those with a text in them",
     usage="[TEXT]",
     example="tides",
 )
-def _conversations(session: Session, line: str) -> Any:
-    return session.conversations.find(line)
 
 
-@command(
+_without_session(
     "resume",
     _TALK,
-    "continue a saved conversation",
-    usage="ID",
+    "continue this notebook's last conversation, or another saved one. Without a session, its own"
+    " is opened again",
+    usage="[ID]",
     example="k7m2",
     names="conversations",
 )
-def _resume(session: Session, line: str) -> Any:
-    return session.conversations.resume(_conversation("resume", line))
 
 
 @command(
@@ -844,12 +841,12 @@ def _rename(session: Session, line: str) -> Any:
     "archive", _TALK, "hide one from the list", usage="ID", example="k7m2", names="conversations"
 )
 def _archive(session: Session, line: str) -> Any:
-    return session.conversations.archive(_conversation("archive", line))
+    return session.conversations.archive(conversation_id("archive", line))
 
 
 @command("restore", _TALK, "list it again", usage="ID", example="k7m2", names="conversations")
 def _restore(session: Session, line: str) -> Any:
-    return session.conversations.restore(_conversation("restore", line))
+    return session.conversations.restore(conversation_id("restore", line))
 
 
 @command(
@@ -861,7 +858,7 @@ def _restore(session: Session, line: str) -> Any:
     names="conversations",
 )
 def _delete(session: Session, line: str) -> Any:
-    return session.conversations.delete(_conversation("delete", line))
+    return session.conversations.delete(conversation_id("delete", line))
 
 
 @command("panel", _TALK, "a panel to chat in, with approvals and step mode")

@@ -32,15 +32,17 @@ from casual_mcp_nb.magics.args import (
     split_model,
     words_of,
 )
-from casual_mcp_nb.magics.commands import COMMANDS
+from casual_mcp_nb.magics.commands import COMMANDS, conversation_id
 from casual_mcp_nb.magics.completion import Names, complete, last_word
 from casual_mcp_nb.magics.final_question_marks import keep_questions
 from casual_mcp_nb.magics.help import help_of
 from casual_mcp_nb.magics.written_configs import WrittenConfigs
+from casual_mcp_nb.notebook.payloads import HeldValues
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
     from casual_mcp_nb.notebook.doctor import ModelAtHand
     from casual_mcp_nb.notebook.live import Echo
     from casual_mcp_nb.session import Session
@@ -75,6 +77,7 @@ class McpMagics(Magics):
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
         self._configs = WrittenConfigs()
+        self.held = HeldValues(self._runner, shell.user_ns)
 
     @no_var_expand
     @line_magic("mcp")  # type: ignore[arg-type]
@@ -101,6 +104,7 @@ class McpMagics(Magics):
             result = getattr(self, f"_{parsed.command}")(given)
         if parsed.output:
             self._namespace[parsed.output] = result
+            self.held.note(parsed.output, result)
         return None if parsed.quiet else result
 
     @no_var_expand
@@ -243,6 +247,15 @@ class McpMagics(Magics):
         value = self._namespace.get(VARIABLE)
         return value if module is not None and isinstance(value, module.Session) else None
 
+    def _runner(self) -> ConversationRunner | None:
+        session = self.session()
+        return None if session is None else session.parts.runner
+
+    def _open_session(self) -> Session | None:
+        """Find the notebook's session, if there is one that is not closed."""
+        session = self.session()
+        return None if session is None or session.parts.runner.ended else session
+
     def _session(self) -> Session:
         session = self.session()
         if session is None:
@@ -251,7 +264,9 @@ class McpMagics(Magics):
             if other is not None:
                 text = f"`{VARIABLE}` is a {type(other).__name__}, not a session"
             raise UsageError(
-                f"{text}.", hint="Start one with `%mcp demo` or `%mcp connect FILE-or-COMMAND`."
+                f"{text}.",
+                hint="Start one with `%mcp demo` or `%mcp connect FILE-or-COMMAND`, or open the"
+                " last one again with `%mcp resume`.",
             )
         return session
 
@@ -356,6 +371,38 @@ class McpMagics(Magics):
             note += " To keep them, use %mcp add."
         return self._start(f"Starting {what} …", make, lambda: note)
 
+    def _conversations(self, line: str) -> Any:
+        """List saved conversations: the session's, or without one those of all sessions."""
+        session = self._open_session()
+        if session is not None:
+            return session.conversations.find(line)
+        from casual_mcp_nb.notebook.resuming import saved_conversations
+
+        return saved_conversations(line)
+
+    def _resume(self, line: str) -> Any:
+        """Continue a saved conversation, in the session that is open or else in its own."""
+        id = conversation_id("resume", line) if line else None
+        session = self._open_session()
+        if session is not None:
+            return session.conversations.resume(id)
+        from casual_mcp_nb.notebook.resuming import Resumed, resume_session
+        from casual_mcp_nb.session import Session
+
+        resumed: Resumed[Session] | None = None
+
+        def make() -> Session:
+            nonlocal resumed
+            resumed = resume_session(Session, id, "default")
+            return resumed.session
+
+        status = self._start(
+            "Opening the saved conversation …", make, lambda: resumed.note if resumed else ""
+        )
+        if resumed is not None and not self._quiet:
+            resumed.show_widgets()
+        return status
+
     def _replay(self, line: str) -> Any:
         args = parse_cassette("replay", line)
 
@@ -421,6 +468,8 @@ def register(shell: InteractiveShell) -> None:
     magics = McpMagics(shell)
     shell.register_magics(magics)
     shell.input_transformers_cleanup.append(keep_questions)
+    magics.held.begin()
+    shell.events.register("post_run_cell", magics.held.after_cell)
 
     if shell.Completer is not None:
         shell.Completer.custom_matchers.append(_matcher(magics))
@@ -449,6 +498,9 @@ def _remove(shell: InteractiveShell) -> None:
     configurables: list[Any] = shell.configurables
     for magics in _registered(shell):
         configurables.remove(magics)
+        magics.held.end()
+        with suppress(ValueError):
+            shell.events.unregister("post_run_cell", magics.held.after_cell)
     transformers = shell.input_transformers_cleanup
     transformers[:] = [
         one for one in transformers if getattr(one, "__name__", "") != keep_questions.__name__

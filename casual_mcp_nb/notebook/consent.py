@@ -57,14 +57,15 @@ class TrustGate:
         self._on_change = on_change
         self.pending: Trust | None = None
         self._store = TrustStore()
-        self.is_open = trusted or config.path is None
+        self._source = str(config.path or config.recalled)
+        self.is_open = trusted or not self._source
 
     def report(self) -> Trust:
         """Report which servers would start, and whether the person must accept them first."""
         path = self._config.path
-        entries = self._store.entries(self._config)
+        entries = self._store.entries(self._config, self._config.recalled)
         ready = ("trusted",) if self._strict else ("trusted", "harmless")
-        if path is None:
+        if not self._source:
             why = "It is made in Python."
         elif self._trusted:
             why = "It was opened with trust=True."
@@ -75,11 +76,11 @@ class TrustGate:
         # Not from a `.env`, which may have come with the config.
         elif not self._strict and is_set(TRUST_VARIABLE):
             why = f"{TRUST_VARIABLE} is set."
-        elif not self._strict and (folder := self._store.accepted_folder(path)):
+        elif path and not self._strict and (folder := self._store.accepted_folder(path)):
             why = f"You trust the configs in {exact(str(folder))}."
         else:
             why = ""
-        return Trust(str(path or ""), entries, not why, why, self._accept)
+        return Trust(self._source, entries, not why, why, self._accept)
 
     def require(self) -> None:
         """Raise TrustRequiredError unless the servers may start."""
@@ -104,22 +105,20 @@ class TrustGate:
 
     def _ask(self, report: Trust) -> None:
         path = self._config.path
-        assert path is not None
-        folder = path.resolve().parent
         question = (
-            f"Start the servers of {exact(str(path))}? You have not accepted this"
+            f"Start the servers of {exact(self._source)}? You have not accepted this"
             f" yet:\n{report.text}\n"
         )
         choices = "[y] yes, and remember it"
-        if not self._strict:
+        accept = {"y": self._remember, "yes": self._remember}
+        if path is not None and not self._strict:
+            folder = path.resolve().parent
             choices += f"  [f] trust every config in {exact(str(folder))}"
+            accept["f"] = partial(self._store.accept_folder, folder)
         try:
             reply = input(f"{question}{choices}  [Enter] no: ").strip().lower()
         except (EOFError, KeyboardInterrupt, NotImplementedError):
             raise self._refusal(report) from None
-        accept = {"y": self._remember, "yes": self._remember}
-        if not self._strict:
-            accept["f"] = partial(self._store.accept_folder, folder)
         if reply not in accept:
             raise self._refusal(report)
         try:
@@ -132,7 +131,7 @@ class TrustGate:
         self._set_open()
 
     def _remember(self) -> None:
-        self._store.accept(self._config)
+        self._store.accept(self._config, self._config.recalled)
 
     def _set_open(self) -> None:
         self.is_open, self.pending = True, None
@@ -145,7 +144,7 @@ class TrustGate:
         path = self._config.path
         return TrustRequiredError(
             "Nothing was started: you have not accepted the servers and keys of"
-            f" {shown(path.name if path else '')}.",
+            f" {shown(path.name if path else self._source)}.",
             hint=(
                 "Read session.consent.trust(), then session.consent.trust().accept(). "
                 "In a script: Session.from_config(…, trust=True)."

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.tool import ToolSpec
@@ -174,6 +175,21 @@ class ConversationRunner:
         if self._running is not None and self._stopped is not self._running:
             self._stopped = self._running
             self._running.cancel()
+
+    def remember(
+        self, *, widget: str = "", variables: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """Have it saved that a widget is shown, or that variables hold results, see
+        `SavedSession`.
+        """
+        memory = self.saver.memory
+        before = memory.widgets, memory.variables
+        if widget:
+            memory.widgets = tuple(dict.fromkeys((*memory.widgets, widget)))
+        if variables:
+            memory.variables = {**memory.variables, **variables}
+        if (memory.widgets, memory.variables) != before:
+            save(self.saver.current, self.turns)
 
     def clear(self, *, private: bool = False) -> None:
         """Start a conversation with no turns. The old turns stay intact for whoever holds them."""

@@ -18,10 +18,12 @@ from casual_mcp_nb.conversation.store import MAX_LISTED, ConversationStore
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.turn_fields import NamedTurnFields, spelled_out
+from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.blocking import awaited, blocking
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.live import Echo
 from casual_mcp_nb.notebook.loop import EngineThread
+from casual_mcp_nb.notebook.resuming import conversation_to_resume, place_variables_of
 from casual_mcp_nb.notebook.turn_service import TurnService
 
 if TYPE_CHECKING:
@@ -98,15 +100,16 @@ class SessionConversations(NamespaceList[StoredConversation]):
         """
         self._turns.new_conversation(private=private)
 
-    def resume(self, id: str) -> Conversation:
-        """Continue a saved conversation, with the model, the system prompt and the selection that
+    def resume(self, id: str | None = None) -> Conversation:
+        """Continue a saved conversation in this session, with the model, the system prompt and the selection that
         it had.
 
         The conversation so far stays saved. Anything that is no longer available, such as a model
         that was removed from the config, is left as it is, with a warning.
 
         Args:
-            id: Its id, or how it begins.
+            id: Its id, or how it begins, or None for this notebook's last one. `Session.resume`
+                opens a session for it, with the config that it had.
 
         Returns:
             The conversation. It is valid even if its process was killed: a call without a result
@@ -116,7 +119,14 @@ class SessionConversations(NamespaceList[StoredConversation]):
             UsageError: Nothing is saved, a turn is running, or the conversation is damaged.
             UnknownNameError: There is no conversation with that id.
         """
-        conversation, problems = self._turns.resume(id)
+        stored = conversation_to_resume(self._runner.saver.required, id)
+        if id is None and stored.id == self.id:
+            raise UsageError(
+                "This notebook's last conversation is the one that is open.",
+                hint="%mcp conversations lists the others, and %mcp resume ID continues one.",
+            )
+        conversation, problems = self._turns.resume(stored.id)
+        place_variables_of(stored)
         for problem in problems:
             warnings.warn(problem, stacklevel=2)
         return conversation

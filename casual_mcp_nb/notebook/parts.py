@@ -43,6 +43,7 @@ from casual_mcp_nb.notebook.resource_service import (
     SessionPrompts,
     SessionResources,
 )
+from casual_mcp_nb.notebook.resuming import SessionMemory
 from casual_mcp_nb.notebook.saving import ConversationSaver, StoreLike, export, store_of
 from casual_mcp_nb.notebook.servers import SessionServers
 from casual_mcp_nb.notebook.starting import ServerStarter
@@ -113,9 +114,9 @@ class SessionParts:
             run_function=run_function,
             strict=strict,
         )
-        self.runner = runner = ConversationRunner(
-            chat, observers, ConversationSaver(store_of(store, self.config), chat)
-        )
+        memory = SessionMemory(chat, self.config, name, strict, approval or {})
+        saver = ConversationSaver(store_of(store, self.config), chat, memory)
+        self.runner = runner = ConversationRunner(chat, observers, saver)
         self.endpoints: set[Any] = set()
         self._finalizer = weakref.finalize(self, _close_in_background, engine, chat.close)
         self._finalizer.atexit = False

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 from casual_mcp_nb.base.displayable import display
 from casual_mcp_nb.base.files import write_text
 from casual_mcp_nb.errors import ConfigError, UsageError, closest, did_you_mean, shown
-from casual_mcp_nb.notebook.caller import notebook_shell
+from casual_mcp_nb.notebook.caller import shell
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.conversation.store import ConversationStore, SavedTurns
     from casual_mcp_nb.conversation.turn import Turn, WrittenProgram
     from casual_mcp_nb.engine.chat import McpToolChat
+    from casual_mcp_nb.notebook.resuming import SessionMemory
 
 
 TITLE = "A conversation with casual_mcp_nb"
@@ -105,8 +106,8 @@ _OFF = ("off", "none", "no", "false", "0")
 StoreLike: TypeAlias = "ConversationStore | str | Path | None"
 """Where conversations are saved: a store, its file's path, or None for nowhere.
 
-`default` follows the environment, then the config. Otherwise, it is the user's data folder in a
-notebook, and nowhere in a script.
+`default` follows the environment, then the config. Otherwise, it is the user's data folder in
+IPython, and nowhere in a script.
 """
 
 
@@ -143,7 +144,7 @@ def store_of(store: StoreLike, config: Config) -> ConversationStore | None:
         return None if variable.lower() in _OFF else ConversationStore.at(variable)
     if config.store is not None:
         return ConversationStore.at(_file_of(config.store, config)) if config.store else None
-    return ConversationStore.at(store_path()) if notebook_shell() is not None else None
+    return ConversationStore.at(store_path()) if shell() is not None else None
 
 
 def _file_of(store: str, config: Config) -> Path:
@@ -161,8 +162,11 @@ def _file_of(store: str, config: Config) -> Path:
 class ConversationSaver:
     """Saves a session's conversation while it runs, unless `current` is None."""
 
-    def __init__(self, store: ConversationStore | None, chat: McpToolChat) -> None:
+    def __init__(
+        self, store: ConversationStore | None, chat: McpToolChat, memory: SessionMemory
+    ) -> None:
         self.store = store
+        self.memory = memory
         self._chat = chat
         self.current: SavedTurns | None = None
         self.begin()
@@ -176,6 +180,7 @@ class ConversationSaver:
             self._chat.models.default,
             self._chat.system,
             self._chat.selection.model_dump(mode="json"),
+            session=self.memory.saved(),
         )
 
     @property

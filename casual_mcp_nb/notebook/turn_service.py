@@ -49,6 +49,7 @@ from casual_mcp_nb.notebook.saving import save
 from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.notebook.tools import SessionTools
 from casual_mcp_nb.notebook.warming import warm_up, warmed_up
+from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
 
 if TYPE_CHECKING:
     from casual_llm import Model
@@ -275,6 +276,8 @@ class TurnService:
         self.new_conversation()
         saver.current = current
         self.runner.replace(conversation)
+        if head.session is not None:
+            saver.memory.take_over(head.session)
         self._adopt_tasks()
         self._apps.reopen(self.runner.turns)
         return conversation, self.set_up(head)
@@ -356,10 +359,21 @@ class TurnService:
             if name not in type(self._chat.selection).model_fields:
                 yield f"The selection has no {shown(name)}, which the conversation has."
                 continue
+            kept = value
+            if name == "servers" and isinstance(value, Mapping):
+                # One that is gone costs the others nothing.
+                kept = {server: mode for server, mode in value.items() if self._has(server)}
+                lost = head.session.lost if head.session else {}
+                for server in value.keys() - kept.keys():
+                    why = lost.get(server, "There is no such server any more.")
+                    yield f"{shown(server)} is not back. {why}"
             try:
-                setattr(self._chat.selection, name, value)
+                setattr(self._chat.selection, name, kept)
             except UsageError as error:
                 yield f"{name} of the selection stays as it is: {error}"
+
+    def _has(self, server: str) -> bool:
+        return server == NOTEBOOK or server in self._chat.server_manager.names
 
     def turn_options(self, options: ChatOptions) -> TurnOptions:
         """Build a turn's options for the engine, with the session's model and step mode unless

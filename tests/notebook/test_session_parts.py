@@ -28,6 +28,7 @@ from casual_mcp_nb.notebook.loop import EngineThread, engine_thread
 from casual_mcp_nb.notebook.models import SessionModels
 from casual_mcp_nb.notebook.open_questions import Questions
 from casual_mcp_nb.notebook.resource_service import ResourceService
+from casual_mcp_nb.notebook.resuming import SessionMemory
 from casual_mcp_nb.notebook.saving import ConversationSaver
 from casual_mcp_nb.notebook.servers import SessionServers
 from casual_mcp_nb.notebook.starting import ServerStarter
@@ -56,7 +57,9 @@ class Parts:
         self.questions = Questions(self.engine, self.observers)
         self.chat = McpToolChat.from_config(config, changed=self.observers.changes.notify)
         self.runner = ConversationRunner(
-            self.chat, self.observers, ConversationSaver(None, self.chat)
+            self.chat,
+            self.observers,
+            ConversationSaver(None, self.chat, SessionMemory(self.chat, config)),
         )
         gate = TrustGate(config)
         self.starter = starter = ServerStarter(self.chat, self.engine, gate, self.runner.check_open)

@@ -1,0 +1,129 @@
+"""Variables of the notebook that hold results of calls. A restarted kernel loses them, and each then
+says so, and which call makes it again.
+"""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from casual_mcp_nb.base.callbacks import VALUE_READERS
+from casual_mcp_nb.errors import UsageError
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.conversation.step import ToolCall
+    from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
+
+MAX_VARIABLES = 100
+MAX_CODE = 500
+"""How long the code that makes a value again may be. Longer arguments are left out."""
+
+_EVERYWHERE = (str, bytes, int, float, complex, bool, type(None))
+"""Values that are one object in many places: a variable with one tells nothing, unless it is
+large.
+"""
+
+
+class HeldValues:
+    """Notes which variables hold results, after each cell.
+
+    Args:
+        runner: Finds what runs the conversation of the notebook's session, if there is one.
+        namespace: The notebook's variables.
+    """
+
+    def __init__(
+        self, runner: Callable[[], ConversationRunner | None], namespace: Mapping[str, Any]
+    ) -> None:
+        self._runner = runner
+        self._namespace = namespace
+        self._read: list[tuple[Any, str]] = []
+
+    def begin(self) -> None:
+        """Take note of each value that is read."""
+        VALUE_READERS.append(self._on_value)
+
+    def end(self) -> None:
+        """Take no more notes."""
+        VALUE_READERS.remove(self._on_value)
+
+    def note(self, name: str, value: Any) -> None:
+        """Take note that a line stored a call in a variable."""
+        from casual_mcp_nb.conversation.step import ToolCall
+
+        if isinstance(value, ToolCall):
+            self._remember({name: _code_of(value, name, "")})
+
+    def after_cell(self, *_: object) -> None:
+        """Look up which variables hold a value that the cell read."""
+        read, self._read = self._read, []
+        if not read:
+            return
+        found: dict[str, str] = {}
+        for name, held in list(self._namespace.items()):
+            if name.startswith("_"):
+                continue
+            for value, code in read:
+                if held is value:
+                    found[name] = f"{name} = {code}"
+        self._remember(found)
+
+    def _on_value(self, call: ToolCall, value: Any) -> None:
+        if call.large is not None or not isinstance(value, _EVERYWHERE):
+            self._read.append((value, _code_of(call, "", ".value")))
+
+    def _remember(self, variables: Mapping[str, str]) -> None:
+        runner = self._runner()
+        if runner is not None and variables:
+            runner.remember(variables=variables)
+
+
+def _code_of(call: ToolCall, name: str, suffix: str) -> str:
+    arguments = "…"
+    if isinstance(call.arguments, dict):
+        if all(map(str.isidentifier, call.arguments)):
+            arguments = ", ".join(f"{key}={value!r}" for key, value in call.arguments.items())
+        else:
+            arguments = f"**{call.arguments!r}"
+    if len(arguments) > MAX_CODE:
+        arguments = "…"
+    parts = ", ".join(part for part in (repr(str(call.tool)), arguments) if part)
+    code = f"session.tools.call({parts}){suffix}"
+    return f"{name} = {code}" if name else code
+
+
+def place_gone_values(namespace: MutableMapping[str, Any], variables: Mapping[str, str]) -> None:
+    """Put a value that says that it is gone into each variable that is not set."""
+    for name, code in list(variables.items())[:MAX_VARIABLES]:
+        # The names come from a file that anybody may have written.
+        is_free = name.isidentifier() and not keyword.iskeyword(name)
+        if is_free and not name.startswith("_") and not hasattr(builtins, name):
+            namespace.setdefault(name, GoneValue(name, code))
+
+
+class GoneValue:
+    """Stands for a value that was in the kernel before its restart: it says so, and every use of it
+    is an error that does.
+    """
+
+    def __init__(self, name: str, code: str) -> None:
+        printable = "".join(each if each.isprintable() else "?" for each in code[: 2 * MAX_CODE])
+        self._text = f"{name} was in the kernel before its restart and is gone."
+        self._hint = f"To call the tool again: {printable}"
+
+    def __repr__(self) -> str:
+        return f"{self._text} {self._hint}"
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise UsageError(self._text, hint=self._hint)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            # What libraries look for, as IPython does for ways to show it.
+            raise AttributeError(name)
+        self._refuse()
+
+    __len__ = __iter__ = __getitem__ = __setitem__ = __contains__ = __call__ = _refuse
+    __bool__ = __add__ = __radd__ = __sub__ = __mul__ = __truediv__ = __lt__ = __gt__ = _refuse

@@ -1,0 +1,85 @@
+"""A kernel is restarted: two lines bring back the conversation, its session, what was shown, and
+what the variables were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kit.kernel import Kernel, Ran, started_kernel
+
+pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(300)]
+
+LOAD = "%load_ext casual_mcp_nb"
+OPEN = """
+import sys
+from casual_mcp_nb import Session
+session = Session({
+    "clients": {"offline": {"provider": "offline"}},
+    "models": {"planner": {"client": "offline", "model": "planner"}},
+    "servers": {
+        "math": {"bundled": "math", "transport": "in-process"},
+        "tides": {"command": sys.executable, "args": ["-c", "1"], "enabled": False},
+    },
+}, quiet=True)
+session.connect(quiet=True)
+session.selection.servers["math"] = "deferred"
+session.selection.discovery = True
+"""
+
+
+@pytest.fixture
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asks_first: Path) -> Iterator[Kernel]:
+    monkeypatch.chdir(tmp_path)
+    with started_kernel(LOAD, MCP_STORE=str(tmp_path / "conversations.db")) as started:
+        yield started
+
+
+def widgets_in(ran: Ran) -> int:
+    """Count the widgets that a cell shows."""
+    kind = "application/vnd.jupyter.widget-view+json"
+    return sum(kind in output.get("data", {}) for output in ran.outputs)
+
+
+def test_two_lines_bring_it_back(kernel: Kernel) -> None:
+    nothing = kernel.run("%mcp resume")
+    assert (nothing.status, "%mcp demo" in nothing.text()) == ("error", True)
+    assert kernel.run("%mcp conversations").status == "ok"
+    kernel.printed(OPEN)
+    assert kernel.run("%%mcp\nWhat is 17 * 23 + 4?").status == "ok"
+    assert widgets_in(kernel.run("session.explore()")) == 1
+    kernel.printed(
+        "turn = session.turns[-1]\nsession.tool(lambda: [1, 2], name='one', description='One.')"
+    )
+    kernel.printed("table = session.tools.call('notebook:one').value")
+    id = kernel.printed("print(session.conversations.id)")
+
+    kernel.restart()
+    kernel.printed(LOAD)
+    assert id in kernel.printed("%mcp conversations")
+    ran, prompts = kernel.typed("%mcp resume", "y")
+    assert ran.status == "ok", ran.text()
+    (prompt,) = prompts
+    assert "tides" in prompt
+    # The kernel's own functions are named as what is not back.
+    assert "notebook" in ran.text()
+    assert widgets_in(ran) == 1
+    state = "session.conversations.id, session.turns[0].prompt, session.selection.servers['math']"
+    assert kernel.printed(f"print({state})") == f"{id} What is 17 * 23 + 4? deferred"
+    gone = kernel.run("table[0]")
+    assert (gone.status, "session.tools.call('notebook:one" in gone.text()) == ("error", True)
+    assert kernel.run("turn").text().count("NameError") > 0
+    assert kernel.run("%%mcp\nWhat is 2 + 3?").status == "ok"
+
+    # It was accepted, and is not asked about again.
+    kernel.restart()
+    kernel.printed(LOAD)
+    ran, prompts = kernel.typed("%mcp resume")
+    assert (ran.status, prompts) == ("ok", [])
+    assert kernel.printed("print(len(session.turns))") == "2"
+    # An open session goes on with another one.
+    kernel.printed("session.conversations.new()")
+    assert kernel.run("%mcp resume").status == "ok"
+    assert kernel.printed("print(session.conversations.id)") == id
