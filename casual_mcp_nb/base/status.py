@@ -640,7 +640,14 @@ class HelpRow:
 
 @dataclass(frozen=True)
 class Help(Displayable):
-    """Commands by group."""
+    """Commands by group.
+
+    Args:
+        title: What it is about.
+        groups: The title and the rows of each group.
+        folded: Whether the groups after the first are folded, since there are many.
+    """
 
     title: str
     groups: tuple[tuple[str, tuple[HelpRow, ...]], ...]
+    folded: bool = False

@@ -11,12 +11,12 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, cast, get_args
+from typing import Any, NoReturn, Protocol, cast, get_args
 
 from casual_mcp_nb.base.model_options import Flag, flags_of
 from casual_mcp_nb.cassettes import CassetteMode
 from casual_mcp_nb.engine.turn_fields import ChatOptions
-from casual_mcp_nb.errors import UnknownNameError, UsageError, closest, shown
+from casual_mcp_nb.errors import UnknownNameError, UsageError, closest, did_you_mean, shown
 
 ECHO = ("none", "text", "output", "all")
 """The echo levels for `Session.chat`, repeated here so that loading the magics loads no engine."""
@@ -37,11 +37,24 @@ CELL_OPTIONS = {
 }
 """Options for a `%%mcp` cell: turn options that fit on a line, and the cell's own."""
 
+CELL_OPTIONS_OF_EVERY_DAY = (
+    "--model",
+    "--toolset",
+    "--system",
+    "--attach",
+    "--plan",
+    "--echo",
+    "--var",
+    "-o",
+)
+"""The options that `%mcp help cells` lists first, in this order."""
+
 _HELP = ("?", "--help", "-h")
 _ASKING = (
     "To ask the model, write %mcp ask and the question, or %%mcp with the question below it."
     " Commands: %mcp help."
 )
+_LISTED = "%mcp help lists the commands of every day, %mcp help --all every one."
 _OUTPUT = re.compile(r"^-o\s+(?P<first>\S+)(?:\s+|$)|\s+-o\s+(?P<last>\S+)$")
 
 
@@ -74,13 +87,28 @@ class CellArgs:
 
 class _MagicParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"%%mcp: {message}.", hint=f"Options: {', '.join(CELL_OPTIONS)}.")
+        raise UsageError(f"%%mcp: {message}.", hint="%mcp help cells has the options.")
 
 
-def parse_line(line: str, commands: Iterable[str]) -> MagicLine:
+class HasTopic(Protocol):
+    """A command, as far as an error about its name needs it."""
+
+    @property
+    def topic(self) -> str:
+        """The word with which `%mcp help` has it."""
+
+
+def parse_line(
+    line: str, commands: Mapping[str, HasTopic], same: Mapping[str, str] | None = None
+) -> MagicLine:
     """Split a `%mcp` line. `-o NAME` may come first or last. A semicolon ends the line.
 
     `?` and `--help`, alone or after a command, are `help`.
+
+    Args:
+        line: What follows `%mcp`.
+        commands: The commands by name.
+        same: Other spellings of commands, each with the command's name.
     """
     whole = line.strip()
     line = whole.removesuffix(";").rstrip()
@@ -92,13 +120,25 @@ def parse_line(line: str, commands: Iterable[str]) -> MagicLine:
         command = "help"
     elif arguments in _HELP:
         command, arguments = "help", command
-    commands = list(commands)
+    command = (same or {}).get(command, command)
     if command not in commands:
-        # A question with several words is seldom close to a command name.
-        is_typo = not arguments or closest(command, commands, cutoff=0.7)
-        raise UnknownNameError("%mcp command", command, commands, hint="" if is_typo else _ASKING)
+        raise UnknownNameError(
+            "%mcp command", command, commands, hint=_meant(command, arguments, commands)
+        )
     name = variable_name(output["first"] or output["last"]) if output else None
     return MagicLine(command, arguments, name, line != whole)
+
+
+def _meant(command: str, arguments: str, commands: Mapping[str, HasTopic]) -> str:
+    """Say which command was meant, and the topic that it belongs to."""
+    # A question with several words is seldom close to a command name.
+    if arguments and not closest(command, commands, cutoff=0.7):
+        return _ASKING
+    matches = closest(command, commands)
+    if not matches:
+        return _LISTED
+    suggestion = did_you_mean(matches, commands)
+    return f"{suggestion} More like it: %mcp help {commands[matches[0]].topic}."
 
 
 def parse_cell_line(line: str) -> CellArgs:

@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 class Command:
     """A `%mcp` command.
 
-    `example` comes after its name. `names` are its completions: `servers`, `tools`, `tool_sets`,
+    `topic` is one of `TOPICS`. `example` comes after its name. `names` are its completions: `servers`, `tools`, `tool_sets`,
     `models`, `templates`, `strategies`, `deliveries`, `cases`, `resources`, `prompts`, `skills`,
     `conversations`, or `doctor` for servers and tools. `run` returns the cell's output. It is None
     for one that needs no session, or opens or closes it.
     """
 
-    group: str
+    topic: str
     summary: str
     usage: str = ""
     example: str = ""
@@ -149,36 +149,74 @@ def _choose(session: Session, option: str, valid: Sequence[str], example: str, l
 COMMANDS: dict[str, Command] = {}
 """All commands by name, in the order in which help lists them."""
 
-_START = "Start and close"
-_OVERVIEW = "Look around"
-_CHOOSE = "Choose the model's tools"
-_TRY = "Try a tool"
-_TALK = "The conversation"
-_TROUBLE = "Troubleshooting"
+_SERVERS = "servers"
+_TOOLS = "tools"
+_CHOICE = "choice"
+_CHAT = "chat"
+_SAVED = "saved"
+_OFFERS = "offers"
+_MEASURE = "measure"
+_RECORDINGS = "recordings"
+_PROBLEMS = "problems"
+
+TOPICS = {
+    _SERVERS: "Start servers, and see what they say",
+    _TOOLS: "Look at tools and try them",
+    _CHOICE: "Choose the model's tools",
+    _CHAT: "Ask a model, and look at its turns",
+    _SAVED: "Keep conversations, and open them again",
+    _OFFERS: "Read resources, prompts and skills",
+    _MEASURE: "Compare, evaluate and check",
+    _RECORDINGS: "Record and replay",
+    _PROBLEMS: "Find what is wrong",
+}
+"""What the commands of each topic are for, by the word for `%mcp help`."""
+
+EVERY_DAY = (
+    "demo",
+    "connect",
+    "servers",
+    "tools",
+    "search",
+    "explore",
+    "panel",
+    "toolset",
+    "defer",
+    "load",
+    "off",
+    "budget",
+    "resume",
+    "export",
+    "doctor",
+)
+"""The commands that `%mcp help` lists."""
+
+SAME = {"server": "servers", "toolsets": "toolset"}
+"""Other spellings of commands, each with the one that help and completion have."""
 
 
 def command(
-    name: str, group: str, summary: str, usage: str = "", example: str = "", names: str = ""
+    name: str, topic: str, summary: str, usage: str = "", example: str = "", names: str = ""
 ) -> Callable[[Run], Run]:
     """Register a function as the command of this name, see `Command`."""
 
     def register(run: Run) -> Run:
-        COMMANDS[name] = Command(group, summary, usage, example, names, run)
+        COMMANDS[name] = Command(topic, summary, usage, example, names, run)
         return run
 
     return register
 
 
 def _without_session(
-    name: str, group: str, summary: str, usage: str = "", example: str = "", names: str = ""
+    name: str, topic: str, summary: str, usage: str = "", example: str = "", names: str = ""
 ) -> None:
     """Register a command that needs no session, or opens or closes it. The magics run it."""
-    COMMANDS[name] = Command(group, summary, usage, example, names)
+    COMMANDS[name] = Command(topic, summary, usage, example, names)
 
 
 _without_session(
     "demo",
-    _START,
+    _SERVERS,
     "start the bundled servers, with the offline planner (no key, no network) or a model",
     usage="[--model PROVIDER:MODEL]",
     example="--model ollama:qwen3:8b",
@@ -187,7 +225,7 @@ _without_session(
 
 _without_session(
     "connect",
-    _START,
+    _SERVERS,
     "start the servers and models of a config file, or one server, with a model",
     usage="FILE [--trust] | COMMAND | ADDRESS | DOMAIN [SERVER] [--model PROVIDER:MODEL]",
     example="npx -y @modelcontextprotocol/server-memory --model openai:gpt-4.1",
@@ -196,7 +234,7 @@ _without_session(
 
 @command(
     "add",
-    _START,
+    _SERVERS,
     "add a server: a command, an address, a bundled one, or one that a domain or the registry"
     " lists",
     usage="[--name NAME] COMMAND | ADDRESS | NAME | DOMAIN [SERVER] | REGISTRY-NAME",
@@ -211,7 +249,7 @@ def _add(session: Session, line: str) -> Any:
 
 _without_session(
     "find",
-    _START,
+    _SERVERS,
     "find servers: what a domain lists, or what the registry has. Starts and contacts none of them",
     usage="DOMAIN | REGISTRY-NAME | WORDS",
     example="resend.com",
@@ -220,7 +258,7 @@ _without_session(
 
 @command(
     "remove",
-    _START,
+    _SERVERS,
     "stop a server and forget it",
     usage="SERVER",
     example="memory",
@@ -233,7 +271,7 @@ def _remove(session: Session, line: str) -> Any:
 
 _without_session(
     "accounts",
-    _START,
+    _SERVERS,
     "the sign-ins to servers that are remembered on this computer. remove forgets one",
     usage="[remove NAME]",
     example="remove weather",
@@ -242,19 +280,19 @@ _without_session(
 
 _without_session(
     "replay",
-    _START,
+    _RECORDINGS,
     "open a session in which a cassette answers: no key, no network, no server",
     usage="FILE [--pace FACTOR]",
     example="lesson.json",
 )
 
 
-_without_session("close", _START, "stop all servers")
+_without_session("close", _SERVERS, "stop all servers")
 
 
 @command(
     "trust",
-    _START,
+    _SERVERS,
     "the config's commands, and the addresses that get keys. --accept accepts them",
     usage="[--accept]",
     example="--accept",
@@ -267,33 +305,30 @@ def _trust(session: Session, line: str) -> Any:
     return session.consent.trust()
 
 
-@command("status", _OVERVIEW, "the session at a glance (like %mcp alone)")
+@command("status", _PROBLEMS, "the session at a glance (like %mcp alone)")
 def _status(session: Session, _line: str) -> Any:
     return session.status
 
 
-@command("servers", _OVERVIEW, "each server: state, tools, tokens")
-def _servers(session: Session, _line: str) -> Any:
-    return session.connect()
-
-
 @command(
-    "server",
-    _OVERVIEW,
-    "one server: its features and messages",
-    usage="SERVER",
+    "servers",
+    _SERVERS,
+    "each server: state, tools, tokens; or one as a card, with its features and notes",
+    usage="[SERVER]",
     example="math",
     names="servers",
 )
-def _server(session: Session, line: str) -> Any:
-    name = one_word("server", line, "server", "time")
+def _servers(session: Session, line: str) -> Any:
+    if not line:
+        return session.connect()
+    name = one_word("servers", line, "server", "time")
     _check("server", name, session.servers)
     return session.servers[name]
 
 
 @command(
     "tools",
-    _OVERVIEW,
+    _TOOLS,
     "all tools and their cost in tokens",
     usage="[SERVER]",
     example="math",
@@ -305,7 +340,7 @@ def _tools(session: Session, line: str) -> Any:
 
 @command(
     "tool",
-    _OVERVIEW,
+    _TOOLS,
     "one tool: parameters, schema",
     usage="TOOL",
     example="math:add",
@@ -315,14 +350,14 @@ def _tool(session: Session, line: str) -> Any:
     return _connected(session).tools[one_word("tool", line, "tool", "math:add")]
 
 
-@command("manifest", _OVERVIEW, "the text about deferred tools that the model reads")
+@command("manifest", _TOOLS, "the text about deferred tools that the model reads")
 def _manifest(session: Session, _line: str) -> Any:
     return _connected(session).tools.manifest
 
 
 @command(
     "preview",
-    _OVERVIEW,
+    _CHAT,
     "the system prompt",
     usage="[TEMPLATE]",
     example="teacher",
@@ -332,34 +367,34 @@ def _preview(session: Session, line: str) -> Any:
     return session.models.preview(one_word("preview", line, "template") if line else None)
 
 
-@command("models", _OVERVIEW, "the models, and whether their keys are set")
+@command("models", _CHAT, "the models, and whether their keys are set")
 def _models(session: Session, _line: str) -> Any:
     return session.models
 
 
-@command("clients", _OVERVIEW, "the providers behind the models")
+@command("clients", _CHAT, "the providers behind the models")
 def _clients(session: Session, _line: str) -> Any:
     return session.models.clients
 
 
-@command("budget", _OVERVIEW, "the estimated cost of one turn and ten turns")
+@command("budget", _CHOICE, "the estimated cost of one turn and ten turns")
 def _budget(session: Session, _line: str) -> Any:
     return session.tools.budget
 
 
-@command("explore", _CHOOSE, "a widget to explore servers, tools and their cost")
+@command("explore", _CHOICE, "a widget to explore servers, tools and their cost")
 def _explore(session: Session, _line: str) -> Any:
     return session.explore()
 
 
-@command("selection", _CHOOSE, "the current choices")
+@command("selection", _CHOICE, "the current choices")
 def _selection(session: Session, _line: str) -> Any:
     return session.selection
 
 
 @command(
     "load",
-    _CHOOSE,
+    _CHOICE,
     "send a server's tools, or single ones, with each request",
     usage="SERVER … | SERVER:TOOL …",
     example="math units:convert_units",
@@ -371,7 +406,7 @@ def _load(session: Session, line: str) -> Any:
 
 @command(
     "defer",
-    _CHOOSE,
+    _CHOICE,
     "let the model find them by search",
     usage="SERVER …",
     example="files time",
@@ -382,19 +417,19 @@ def _defer(session: Session, line: str) -> Any:
 
 
 @command(
-    "off", _CHOOSE, "hide a server's tools", usage="SERVER …", example="files", names="servers"
+    "off", _CHOICE, "hide a server's tools", usage="SERVER …", example="files", names="servers"
 )
 def _off(session: Session, line: str) -> Any:
     return set_mode(session, line, "off")
 
 
-@command("toolsets", _CHOOSE, "the toolsets")
-def _toolsets(session: Session, _line: str) -> Any:
-    return _connected(session).tools.sets
-
-
 @command(
-    "toolset", _CHOOSE, "choose a toolset", usage="NAME | all", example="reading", names="tool_sets"
+    "toolset",
+    _CHOICE,
+    "the toolsets, or choose one",
+    usage="[NAME | all]",
+    example="reading",
+    names="tool_sets",
 )
 def _toolset(session: Session, line: str) -> Any:
     if line:
@@ -406,7 +441,7 @@ def _toolset(session: Session, line: str) -> Any:
 
 @command(
     "option",
-    _CHOOSE,
+    _CHOICE,
     "how deferred tools are found",
     usage="[NAME VALUE]",
     example="max_active_tools 30",
@@ -426,7 +461,7 @@ def _option(session: Session, line: str) -> Any:
 
 @command(
     "strategy",
-    _CHOOSE,
+    _CHOICE,
     "how the model finds deferred tools",
     usage="search | browse",
     example="browse",
@@ -438,7 +473,7 @@ def _strategy(session: Session, line: str) -> Any:
 
 @command(
     "delivery",
-    _CHOOSE,
+    _CHOICE,
     "how the model receives search results",
     usage="auto | definitions | native | bridge | code",
     example="bridge",
@@ -448,7 +483,7 @@ def _delivery(session: Session, line: str) -> Any:
     return _choose(session, "delivery", DELIVERY_SETTINGS, "bridge", line)
 
 
-@command("model", _CHOOSE, "choose a model", usage="NAME", example="planner", names="models")
+@command("model", _CHAT, "choose a model", usage="NAME", example="planner", names="models")
 def _model(session: Session, line: str) -> Any:
     if line:
         session.model = one_word("model", line, "model")
@@ -457,7 +492,7 @@ def _model(session: Session, line: str) -> Any:
 
 @command(
     "search",
-    _TRY,
+    _TOOLS,
     "search deferred tools as the model would, with scores. --all includes the loaded ones",
     usage="WORDS [--all]",
     example="convert a time zone",
@@ -476,7 +511,7 @@ def _search(session: Session, line: str) -> Any:
 
 @command(
     "call",
-    _TRY,
+    _TOOLS,
     "call a tool yourself",
     usage='TOOL {"argument": value} | TOOL argument=value …',
     example='math:add {"a": 1, "b": 2}',
@@ -489,7 +524,7 @@ def _call(session: Session, line: str) -> Any:
 
 @command(
     "app",
-    _TRY,
+    _TOOLS,
     "call a tool yourself, and open the app that its server has for it",
     usage='TOOL {"argument": value} | TOOL argument=value …',
     example="budget:get-budget-data",
@@ -500,19 +535,19 @@ def _app(session: Session, line: str) -> Any:
     return session.tools.app(name, **arguments)
 
 
-@command("calls", _TRY, "the calls that you made yourself")
+@command("calls", _TOOLS, "the calls that you made yourself")
 def _calls(session: Session, _line: str) -> Any:
     return session.tools.calls
 
 
 _without_session(
-    "check", _TRY, "check your answer to a lesson's exercise", usage="NAME", example="3.1"
+    "check", _MEASURE, "check your answer to a lesson's exercise", usage="NAME", example="3.1"
 )
 
 
 _without_session(
     "audit",
-    _TRY,
+    _MEASURE,
     "list or save every call and who allowed it, or measure the token cost of another host's"
     " config",
     usage="[FILE.jsonl [--overwrite] | CONFIG [--trust]]",
@@ -522,7 +557,7 @@ _without_session(
 
 @command(
     "resources",
-    _TRY,
+    _OFFERS,
     "the resources that servers offer",
     usage="[SERVER]",
     example="files",
@@ -534,7 +569,7 @@ def _resources(session: Session, line: str) -> Any:
 
 @command(
     "read",
-    _TRY,
+    _OFFERS,
     "read a resource",
     usage="URI | SERVER:NAME [parameter=value …]",
     example="docs:readme",
@@ -547,7 +582,7 @@ def _read(session: Session, line: str) -> Any:
 
 @command(
     "subscribe",
-    _TRY,
+    _OFFERS,
     "follow a resource's changes",
     usage="[URI]",
     example="docs://readme",
@@ -561,7 +596,7 @@ def _subscribe(session: Session, line: str) -> Any:
 
 @command(
     "unsubscribe",
-    _TRY,
+    _OFFERS,
     "stop following a resource",
     usage="URI",
     example="docs://readme",
@@ -573,7 +608,7 @@ def _unsubscribe(session: Session, line: str) -> Any:
 
 @command(
     "skills",
-    _TRY,
+    _OFFERS,
     "the skills that servers offer, with their tokens",
     usage="[SERVER]",
     example="docs",
@@ -585,7 +620,7 @@ def _skills(session: Session, line: str) -> Any:
 
 @command(
     "skill",
-    _TRY,
+    _OFFERS,
     "read a skill, or a file of it",
     usage="SERVER:NAME [file=PATH]",
     example="docs:fill-forms",
@@ -598,7 +633,7 @@ def _skill(session: Session, line: str) -> Any:
 
 @command(
     "prompts",
-    _TRY,
+    _OFFERS,
     "the prompts that servers offer",
     usage="[SERVER]",
     example="files",
@@ -610,7 +645,7 @@ def _prompts(session: Session, line: str) -> Any:
 
 @command(
     "prompt",
-    _TRY,
+    _OFFERS,
     "a prompt's messages, filled in",
     usage="SERVER:NAME [argument=value …]",
     example="docs:summarize topic=harbours",
@@ -623,7 +658,7 @@ def _prompt(session: Session, line: str) -> Any:
 
 @command(
     "evaluate",
-    _TRY,
+    _MEASURE,
     "measure how well test cases find tools",
     usage="FILE [K] [--new]",
     example="cases.jsonl 5",
@@ -648,14 +683,14 @@ def evaluate(session: Session, line: str) -> Any:
     return session.experiments.evaluate(words[0], k=limit)
 
 
-@command("lint", _TRY, "check tools for descriptions that are hard to find or expensive")
+@command("lint", _MEASURE, "check tools for descriptions that are hard to find or expensive")
 def _lint(session: Session, _line: str) -> Any:
     return session.experiments.lint()
 
 
 @command(
     "ask",
-    _TALK,
+    _CHAT,
     "ask the model on one line (%%mcp takes several)",
     usage="MESSAGE",
     example="What is 17 * 24?",
@@ -668,34 +703,34 @@ def _ask(session: Session, line: str) -> Any:
     return turn
 
 
-@command("history", _TALK, "the turns so far")
+@command("history", _CHAT, "the turns so far")
 def _history(session: Session, _line: str) -> Any:
     return session.conversations.current
 
 
-@command("stats", _TALK, "the conversation's tokens and calls")
+@command("stats", _CHAT, "the conversation's tokens and calls")
 def _stats(session: Session, _line: str) -> Any:
     return session.stats
 
 
-@command("step", _TALK, "one model call", usage="[[TURN.]STEP]", example="2")
+@command("step", _CHAT, "one model call", usage="[[TURN.]STEP]", example="2")
 def _step(session: Session, line: str) -> Any:
     return _step_at(session, "step", line)
 
 
-@command("request", _TALK, "a step's exact request", usage="[[TURN.]STEP]", example="1.2")
+@command("request", _CHAT, "a step's exact request", usage="[[TURN.]STEP]", example="1.2")
 def _request(session: Session, line: str) -> Any:
     return _step_at(session, "request", line).request
 
 
-@command("diff", _TALK, "the new parts of a request", usage="[[TURN.]STEP]", example="2")
+@command("diff", _CHAT, "the new parts of a request", usage="[[TURN.]STEP]", example="2")
 def _diff(session: Session, line: str) -> Any:
     return _step_at(session, "diff", line).diff()
 
 
 @command(
     "export",
-    _TALK,
+    _SAVED,
     "save it, or a saved conversation, as .html, .md or .json",
     usage="FILE [ID] [--player] [--overwrite]",
     example="lesson.html --player",
@@ -713,7 +748,7 @@ def _export(session: Session, line: str) -> Any:
 
 @command(
     "import",
-    _TALK,
+    _SAVED,
     "add a conversation from a .json file to the saved ones",
     usage="FILE",
     example="lesson.json",
@@ -728,7 +763,7 @@ def _import_file(session: Session, line: str) -> Any:
 
 @command(
     "cassette",
-    _TALK,
+    _RECORDINGS,
     "record models' and servers' answers, or replay them. off ends it",
     usage="[FILE [--mode once|none|all] [--pace FACTOR] | off]",
     example="lesson.json",
@@ -750,7 +785,7 @@ def _cassette(session: Session, line: str) -> Any:
 
 @command(
     "plan",
-    _TALK,
+    _CHAT,
     "the model's calls, without running them",
     usage="MESSAGE",
     example="What is 17 * 24?",
@@ -763,7 +798,7 @@ def _plan(session: Session, line: str) -> Any:
 
 @command(
     "compare",
-    _TALK,
+    _MEASURE,
     "answer a message with several set-ups: tokens, time and cost of each",
     usage="[--discovery on,off,auto] [--models A,B] [--toolsets A,B] [--strategies search,browse] "
     "[--deliveries definitions,bridge] [--repeats N] [--check TEXT] [--max-runs N] MESSAGE",
@@ -774,7 +809,7 @@ def _compare(session: Session, line: str) -> Any:
     return session.experiments.compare(message, **options)
 
 
-@command("new", _TALK, "start a new conversation. --private does not save it", usage="[--private]")
+@command("new", _SAVED, "start a new conversation. --private does not save it", usage="[--private]")
 def _new(session: Session, line: str) -> Any:
     if line not in ("", "--private"):
         raise UsageError(
@@ -787,7 +822,7 @@ def _new(session: Session, line: str) -> Any:
 
 _without_session(
     "conversations",
-    _TALK,
+    _SAVED,
     "the saved conversations, or those with a text in them",
     usage="[TEXT]",
     example="tides",
@@ -796,7 +831,7 @@ _without_session(
 
 _without_session(
     "resume",
-    _TALK,
+    _SAVED,
     "continue this notebook's last conversation, or another saved one. Without a session, its own"
     " is opened again",
     usage="[ID]",
@@ -807,7 +842,7 @@ _without_session(
 
 @command(
     "fork",
-    _TALK,
+    _SAVED,
     "continue in a new conversation, from a turn of this one, or from a step with something"
     " changed",
     usage="[TURN[.STEP]] [--result TEXT] [--text TEXT] [--model NAME] [--toolset NAME]",
@@ -826,7 +861,7 @@ def _fork(session: Session, line: str) -> Any:
 
 @command(
     "rename",
-    _TALK,
+    _SAVED,
     "give a saved conversation a title",
     usage="ID TITLE",
     example="k7m2 Tides of Bergen",
@@ -838,20 +873,20 @@ def _rename(session: Session, line: str) -> Any:
 
 
 @command(
-    "archive", _TALK, "hide one from the list", usage="ID", example="k7m2", names="conversations"
+    "archive", _SAVED, "hide one from the list", usage="ID", example="k7m2", names="conversations"
 )
 def _archive(session: Session, line: str) -> Any:
     return session.conversations.archive(conversation_id("archive", line))
 
 
-@command("restore", _TALK, "list it again", usage="ID", example="k7m2", names="conversations")
+@command("restore", _SAVED, "list it again", usage="ID", example="k7m2", names="conversations")
 def _restore(session: Session, line: str) -> Any:
     return session.conversations.restore(conversation_id("restore", line))
 
 
 @command(
     "delete",
-    _TALK,
+    _SAVED,
     "delete a saved conversation",
     usage="ID",
     example="k7m2",
@@ -861,12 +896,12 @@ def _delete(session: Session, line: str) -> Any:
     return session.conversations.delete(conversation_id("delete", line))
 
 
-@command("panel", _TALK, "a panel to chat in, with approvals and step mode")
+@command("panel", _CHAT, "a panel to chat in, with approvals and step mode")
 def _panel(session: Session, _line: str) -> Any:
     return session.panel()
 
 
-@command("rerun", _TALK, "run the last turn, or turn N, again", usage="[N] [NEW TEXT]", example="2")
+@command("rerun", _CHAT, "run the last turn, or turn N, again", usage="[N] [NEW TEXT]", example="2")
 def _rerun(session: Session, line: str) -> Any:
     """Run a turn again: the last one, or the one whose number comes first, with another text if
     there is one.
@@ -886,7 +921,7 @@ def _rerun(session: Session, line: str) -> Any:
     return turn
 
 
-@command("undo", _TALK, "undo the last turn")
+@command("undo", _CHAT, "undo the last turn")
 def _undo(session: Session, _line: str) -> Any:
     if session.undo() is None:
         raise UsageError("There is no turn to undo.")
@@ -895,7 +930,7 @@ def _undo(session: Session, _line: str) -> Any:
 
 @command(
     "unload",
-    _TALK,
+    _TOOLS,
     "unload a tool that a search has loaded",
     usage="TOOL",
     example="units:convert_units",
@@ -909,7 +944,7 @@ def unload(session: Session, line: str) -> Any:
 
 @command(
     "tasks",
-    _TALK,
+    _SERVERS,
     "calls that servers continue by themselves. Wait for one, cancel it, or show its result",
     usage="[[wait|cancel|result] NUMBER]",
     example="result 1",
@@ -932,7 +967,7 @@ def _tasks(session: Session, line: str) -> Any:
     return getattr(tasks, action)(int(number))
 
 
-@command("stop", _TALK, "stop a panel's running turn")
+@command("stop", _CHAT, "stop a panel's running turn")
 def _stop(session: Session, _line: str) -> Any:
     session.stop()
     return session.status
@@ -940,7 +975,7 @@ def _stop(session: Session, _line: str) -> Any:
 
 _without_session(
     "test",
-    _TROUBLE,
+    _RECORDINGS,
     "replay a cassette's turns, and show the differences",
     usage="FILE",
     example="lesson.json",
@@ -949,7 +984,7 @@ _without_session(
 
 @command(
     "doctor",
-    _TROUBLE,
+    _PROBLEMS,
     "check packages, keys and servers, or follow one tool: listed, selected, searchable, sent,"
     " called",
     usage="[SERVER:TOOL | SERVER] [--query WORDS]",
@@ -970,7 +1005,7 @@ def _doctor(session: Session, line: str) -> Any:
 
 @command(
     "reconnect",
-    _TROUBLE,
+    _SERVERS,
     "connect to a server again",
     usage="SERVER",
     example="files",
@@ -982,7 +1017,7 @@ def _reconnect(session: Session, line: str) -> Any:
 
 @command(
     "log",
-    _TROUBLE,
+    _SERVERS,
     "a server's log: stderr and log messages",
     usage="SERVER",
     example="files",
@@ -994,7 +1029,7 @@ def _log(session: Session, line: str) -> Any:
 
 @command(
     "messages",
-    _TROUBLE,
+    _SERVERS,
     "the JSON-RPC messages to and from a server",
     usage="SERVER [TOOL]",
     example="files",
@@ -1012,7 +1047,7 @@ def _messages(session: Session, line: str) -> Any:
 
 @command(
     "wire",
-    _TROUBLE,
+    _SERVERS,
     "the messages to and from servers, by request, with HTTP headers",
     usage="[SERVER] [--method METHOD] [--text TEXT]",
     example="files --method tools/*",
@@ -1023,15 +1058,15 @@ def _wire(session: Session, line: str) -> Any:
 
 
 _without_session(
-    "nested", _TROUBLE, "allow asyncio.run in your own cells (patches asyncio)", usage="on"
+    "nested", _PROBLEMS, "allow asyncio.run in your own cells (patches asyncio)", usage="on"
 )
 
 
 _without_session(
     "help",
-    _TROUBLE,
-    "this help, or help on one command",
-    usage="[COMMAND]",
-    example="call",
-    names="commands",
+    _PROBLEMS,
+    "the commands of every day, a command, a topic, or everything",
+    usage="[COMMAND | TOPIC | --all]",
+    example="measure",
+    names="helped",
 )

@@ -17,7 +17,7 @@ from casual_mcp_nb.magics.args import (
     STRATEGIES,
     WIRE_OPTIONS,
 )
-from casual_mcp_nb.magics.commands import COMMANDS
+from casual_mcp_nb.magics.commands import COMMANDS, TOPICS
 
 if TYPE_CHECKING:
     from casual_mcp_nb.session import Session
@@ -60,6 +60,7 @@ class Names:
     strategies: Sequence[str] = STRATEGIES
     deliveries: Sequence[str] = DELIVERY_SETTINGS
     commands: Sequence[str] = tuple(COMMANDS)
+    helped: Sequence[str] = tuple(dict.fromkeys([*TOPICS, "cells", *COMMANDS, "--all"]))
 
     @classmethod
     def of(cls, session: Session | None, variables: Iterable[str] = (), text: str = "") -> Names:

@@ -32,7 +32,7 @@ from casual_mcp_nb.magics.args import (
     split_model,
     words_of,
 )
-from casual_mcp_nb.magics.commands import COMMANDS, conversation_id
+from casual_mcp_nb.magics.commands import COMMANDS, SAME, conversation_id
 from casual_mcp_nb.magics.completion import Names, complete, last_word
 from casual_mcp_nb.magics.final_question_marks import keep_questions
 from casual_mcp_nb.magics.help import help_of
@@ -86,7 +86,7 @@ class McpMagics(Magics):
 
         `-o NAME` stores the result in a variable.
         """
-        parsed = parse_line(line, COMMANDS)
+        parsed = parse_line(line, COMMANDS, SAME)
         command = COMMANDS[parsed.command]
         if parsed.arguments and not command.usage:
             text = (
@@ -110,7 +110,7 @@ class McpMagics(Magics):
     @no_var_expand
     @cell_magic("mcp")  # type: ignore[arg-type]
     def cell(self, line: str, cell: str) -> Any:
-        """Send the text below `%%mcp [options]` to the model; `%mcp help` lists the options.
+        """Send the text below `%%mcp [options]` to the model; `%mcp help cells` lists the options.
 
         Below `%%mcp write`, it is the task for a cell that the model writes.
         """

@@ -1,32 +1,89 @@
-"""The help of `%mcp`: its commands, each with its usage and an example."""
+"""The help of `%mcp`: the commands of every day, one command, a topic, or everything."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from casual_mcp_nb.errors import UnknownNameError
-from casual_mcp_nb.magics.args import CELL_OPTIONS
-from casual_mcp_nb.magics.commands import COMMANDS, Command
+from casual_mcp_nb.magics.args import CELL_OPTIONS, CELL_OPTIONS_OF_EVERY_DAY
+from casual_mcp_nb.magics.commands import COMMANDS, EVERY_DAY, SAME, TOPICS, Command
 
 if TYPE_CHECKING:
     from casual_mcp_nb.base.status import Help, HelpRow
 
+    Group = tuple[str, tuple[HelpRow, ...]]
 
-def help_of(command: str = "") -> Help:
-    """Build the whole help, or one command's."""
-    from casual_mcp_nb.base.status import Help, HelpRow
+_CELLS = "cells"
 
-    if command:
-        name = command.removeprefix("%mcp").strip() or command
-        if name not in COMMANDS:
-            raise UnknownNameError("%mcp command", name, COMMANDS)
-        return Help(f"%mcp {name}", ((COMMANDS[name].group, (_row(name, COMMANDS[name]),)),))
-    groups: dict[str, tuple[HelpRow, ...]] = {}
-    for name, row in COMMANDS.items():
-        groups[row.group] = (*groups.get(row.group, ()), _row(name, row))
-    options = tuple(
-        HelpRow(f"{name} {flag.takes}".strip(), flag.help) for name, flag in CELL_OPTIONS.items()
-    )
+
+def help_of(about: str = "") -> Help:
+    """Build the help on a command or a topic, on everything (`--all`), or on what one needs every
+    day.
+
+    Raises:
+        UnknownNameError: There is no such command or topic.
+    """
+    from casual_mcp_nb.base.status import Help
+
+    name = about.removeprefix("%mcp").strip() or about
+    name = SAME.get(name, name)
+    if not name:
+        return Help("%mcp and %%mcp", (_every_day(), _topics()))
+    if name == "--all":
+        groups = [_topic(topic) for topic in TOPICS]
+        return Help("%mcp and %%mcp", (*groups, *_cells()), folded=True)
+    if name in ("%%mcp", _CELLS):
+        return Help("Cells", tuple(_cells()))
+    found: list[Group] = []
+    if name in COMMANDS:
+        command = COMMANDS[name]
+        title = f"{TOPICS[command.topic]} (%mcp help {command.topic})"
+        found.append((title, (_row(name, command),)))
+    if name in TOPICS:
+        found.append(_topic(name, without=name))
+    if not found:
+        raise UnknownNameError("%mcp command or topic", name, [*TOPICS, _CELLS, *COMMANDS])
+    return Help(f"%mcp {name}" if name in COMMANDS else name, tuple(found))
+
+
+def _every_day() -> Group:
+    from casual_mcp_nb.base.status import HelpRow
+
+    asking = HelpRow("%%mcp", "ask: your question goes on the lines below it", "a %%mcp cell")
+    rows = []
+    for name in EVERY_DAY:
+        command = COMMANDS[name]
+        rows.append(HelpRow(f"%mcp {name}", command.summary, _example(name, command)))
+    return "Every day", (rows[0], asking, *rows[1:])
+
+
+def _topics() -> Group:
+    from casual_mcp_nb.base.status import HelpRow
+
+    rows = []
+    for topic, title in TOPICS.items():
+        names = [name for name, command in COMMANDS.items() if command.topic == topic]
+        rows.append(HelpRow(f"%mcp help {topic}", title, ", ".join(names)))
+    options = f"{len(CELL_OPTIONS)} options, %%mcp write, %%mcp_config"
+    rows.append(HelpRow(f"%mcp help {_CELLS}", "Ask with options, in a cell", options))
+    rows.append(HelpRow("%mcp help --all", "Everything"))
+    return "By topic", tuple(rows)
+
+
+def _topic(topic: str, without: str = "") -> Group:
+    """List a topic's commands, without the one that is shown above them."""
+    named = [
+        _row(name, command)
+        for name, command in COMMANDS.items()
+        if command.topic == topic and name != without
+    ]
+    return TOPICS[topic], tuple(named)
+
+
+def _cells() -> list[Group]:
+    from casual_mcp_nb.base.status import HelpRow
+
     cells = (
         HelpRow("%%mcp [options]", "send the text below to the model", "%%mcp --echo text"),
         HelpRow(
@@ -41,23 +98,30 @@ def help_of(command: str = "") -> Help:
         ),
         HelpRow("%config McpMagics", "the defaults of %%mcp", '%config McpMagics.echo = "all"'),
     )
-    start = (
-        HelpRow("%mcp demo", "start seven small servers that need no key", "%mcp demo"),
-        HelpRow("%%mcp", "ask: the question goes below it", "%mcp ask What is 17 * 24?"),
-        HelpRow(
-            "%mcp explore",
-            "see the cost of each tool, and choose the model's tools",
-            "%mcp explore",
-        ),
-    )
-    return Help(
-        "%mcp and %%mcp",
-        (("Start here", start), *groups.items(), ("Cells", cells), ("Options of %%mcp", options)),
-    )
+    others = [name for name in CELL_OPTIONS if name not in CELL_OPTIONS_OF_EVERY_DAY]
+    return [
+        ("Cells", cells),
+        ("Options of %%mcp", _options(CELL_OPTIONS_OF_EVERY_DAY)),
+        ("More options of %%mcp", _options(others)),
+    ]
+
+
+def _options(names: Iterable[str]) -> tuple[HelpRow, ...]:
+    from casual_mcp_nb.base.status import HelpRow
+
+    rows = []
+    for name in names:
+        flag = CELL_OPTIONS[name]
+        rows.append(HelpRow(f"{name} {flag.takes}".strip(), flag.help))
+    return tuple(rows)
 
 
 def _row(name: str, command: Command) -> HelpRow:
     from casual_mcp_nb.base.status import HelpRow
 
-    example = f"%mcp {name} {command.example}" if command.example else ""
-    return HelpRow(f"%mcp {name} {command.usage}".strip(), command.summary, example)
+    usage = f"%mcp {name} {command.usage}".strip()
+    return HelpRow(usage, command.summary, _example(name, command))
+
+
+def _example(name: str, command: Command) -> str:
+    return f"%mcp {name} {command.example}" if command.example else ""

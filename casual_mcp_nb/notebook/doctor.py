@@ -323,19 +323,25 @@ def _prices(config: Config) -> Iterator[Check]:
 
 
 def _bundled(config: Config) -> Iterator[Check]:
-    """Check which bundled servers are missing, and which extra or account each needs."""
+    """Check which bundled servers of the config lack an extra or an account. The others that do
+    not run by themselves are one line.
+    """
     used = {server.bundled for server in config.servers.values()}
     # A server may be given its credentials there.
     with_environment = {server.bundled for server in config.servers.values() if server.env}
+    unused = []
     for name, why in available().missing.items():
         if name in with_environment:
             continue
         if name not in used:
-            yield Check("Bundled servers", name, "ok", f"not used, and {why.reason}", why.remedy)
+            unused.append(name)
         elif BUNDLED[name].missing():
             yield Check(
                 "Bundled servers", name, "fail", f"{why.reason}, but the config uses it", why.remedy
             )
+    if unused:
+        advice = "%mcp add NAME starts one, or says which sign-in it needs."
+        yield Check("Bundled servers", "not used", "ok", ", ".join(unused), advice)
 
 
 def _servers(config: Config, servers: Servers) -> Iterator[Check]:

@@ -243,7 +243,8 @@ class ConversationSaver:
             return f"Conversations cannot be saved: {self.store.problem}"
         if self.current is None:
             return "This conversation is private: it is not saved."
-        return f"Conversations are saved in {_short(self.store.path)}. store=None saves nothing."
+        place = f"Conversations are saved in {_short(self.store.path)}."
+        return f"{place} To save nothing: Session.demo(…, store=None)"
 
 
 def save(saved: SavedTurns | None, turns: Sequence[Turn]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from casual_mcp_nb.base.config import Strategy, ToolSetConfig, option_limits
 from casual_mcp_nb.base.selection import Mode, Selection
@@ -138,7 +139,7 @@ def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
             note=f"{ready} of {len(servers)} ready",
             fold="closed",
         ),
-        Section("Choices", (KeyValues(about),), note=_discovery_state(session), fold="closed"),
+        Section("Discovery", (KeyValues(about),), note=_discovery_state(session), fold="closed"),
         *budget_section(session.budget),
     ]
     if session.notes:
@@ -290,14 +291,14 @@ _STAGES: dict[StageState, Status] = {
 
 
 def help_view(text: Help, limits: DisplayLimits) -> View:
-    """Show each group's commands, with the first group open."""
+    """Show each group's rows. Where groups are folded, the first one is open."""
     (title, rows), *others = text.groups
     sections = [Section(title, (_commands(rows),))]
     for title, rows in others:
-        unit = "option" if title.startswith("Options") else "command"
-        sections.append(
-            Section(title, (_commands(rows),), note=words.count(len(rows), unit), fold="closed")
-        )
+        section = Section(title, (_commands(rows),))
+        if text.folded:
+            section = replace(section, note=f"{len(rows)}", fold="closed")
+        sections.append(section)
     return View("help", text.title, tuple(sections))
 
 

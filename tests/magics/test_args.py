@@ -27,7 +27,7 @@ from casual_mcp_nb.magics.args import (
     parse_wire,
     split_model,
 )
-from casual_mcp_nb.magics.commands import COMMANDS
+from casual_mcp_nb.magics.commands import COMMANDS, EVERY_DAY, SAME
 from casual_mcp_nb.magics.help import help_of
 from casual_mcp_nb.notebook.live import Echo
 
@@ -233,16 +233,41 @@ def test_an_invalid_name_after_o_is_reported() -> None:
         parse_line("tools -o 3x", COMMANDS)
 
 
-def test_the_help_has_every_command_and_every_option() -> None:
-    usages = [
-        row.usage.split()[1]
-        for _, rows in help_of().groups[1:]
-        for row in rows
-        if row.usage.startswith("%mcp ")
+def test_the_whole_help_has_every_command_and_every_option_once() -> None:
+    groups = help_of("--all").groups
+    rows = [row for _, rows in groups for row in rows]
+    named = [row.usage.split()[1] for row in rows if row.usage.startswith("%mcp ")]
+    assert sorted(named) == sorted(COMMANDS)
+    options = [row.usage.split()[0] for row in rows if row.usage.startswith("-")]
+    assert sorted(options) == sorted(CELL_OPTIONS)
+    assert len(groups) == len({title for title, _ in groups})
+
+
+def test_the_help_lists_what_one_needs_every_day_and_the_topics_of_the_rest() -> None:
+    (_, every_day), (_, topics) = help_of().groups
+    assert len(every_day) <= 16
+    assert [row.usage for row in every_day if row.usage != "%%mcp"] == [
+        f"%mcp {name}" for name in EVERY_DAY
     ]
-    assert usages == list(COMMANDS)
-    assert [row.usage.split()[0] for row in help_of().groups[-1][1]] == list(CELL_OPTIONS)
-    assert len(help_of().groups) == len({title for title, _ in help_of().groups})
+    found: set[str] = set()
+    for row in topics:
+        for _, rows in help_of(row.usage.removeprefix("%mcp help ")).groups:
+            found |= {each.usage.split()[1] for each in rows if each.usage.startswith("%mcp ")}
+    assert found == set(COMMANDS)
+
+
+def test_a_misspelt_command_names_the_topic_with_more_like_it() -> None:
+    for line, topic in (("wirre", "servers"), ("compair", "measure")):
+        with pytest.raises(UnknownNameError, match=f"%mcp help {topic}"):
+            parse_line(line, COMMANDS)
+    with pytest.raises(UnknownNameError, match="%mcp help --all"):
+        parse_line("xyzzy", COMMANDS)
+
+
+def test_another_spelling_of_a_command_is_the_command() -> None:
+    for spelling, name in SAME.items():
+        assert parse_line(f"{spelling} math", COMMANDS, SAME) == MagicLine(name, "math")
+        assert help_of(spelling) == help_of(name)
 
 
 def test_the_examples_of_the_help_are_lines_that_can_be_read() -> None:

@@ -26,7 +26,7 @@ NAMES = Names(
     ("text", "names"),
     [
         ("%mcp", []),
-        ("%mcp se", ["servers", "server", "selection", "search"]),
+        ("%mcp se", ["servers", "selection", "search"]),
         ("%mcp tool m", ["math__add", "mail__send"]),
         ("%mcp call math", ["math__add"]),
         ('%mcp call math__add {"a', []),
@@ -42,6 +42,8 @@ NAMES = Names(
         ("%mcp evaluate cases.jsonl ", []),
         ("%mcp preview t", ["teacher"]),
         ("%mcp help doc", ["doctor"]),
+        ("%mcp help me", ["measure", "messages"]),
+        ("%mcp servers m", ["math", "mail"]),
         ("%mcp read docs://r", ["docs://readme"]),
         ("%mcp read docs://readme ", []),
         ("%mcp read docs://tides/{port} ", ["port="]),

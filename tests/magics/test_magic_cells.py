@@ -52,6 +52,7 @@ def kernel() -> Iterator[Kernel]:
         ("%mcp preview", "As the model reads it"),
         ("%mcp preview teacher", "teacher"),
         ("%mcp selection", "deferred"),
+        ("%mcp servers math", "Capabilities"),
         ("%mcp server math", "Capabilities"),
         ("%mcp step", "The whole request"),
         ("%mcp step 1", "search_tools"),
@@ -61,7 +62,10 @@ def kernel() -> Iterator[Kernel]:
         ("%mcp strategy", "How the model finds tools"),
         ("%mcp help strategy", "search | browse"),
         ("%mcp help diff", "%mcp diff 2"),
-        ("%mcp help", "Troubleshooting"),
+        ("%mcp help", "By topic"),
+        ("%mcp help wire", "%mcp help servers"),
+        ("%mcp help cells", "--temperature"),
+        ("%mcp help --all", "Record and replay"),
     ],
 )
 def test_each_command_shows_its_noun(kernel: Kernel, line: str, words: str) -> None:
@@ -204,7 +208,7 @@ def test_settings_hold_for_cells_without_options(kernel: Kernel) -> None:
 @pytest.mark.parametrize(
     ("code", "matches"),
     [
-        ("%mcp se", ["servers", "server", "selection", "search"]),
+        ("%mcp se", ["servers", "selection", "search"]),
         ("%mcp tool math__a", ["math__add"]),
         ("x = 1\n%mcp tool time__co", ["time__convert_time"]),
         ("%mcp off ", ["math", "time"]),
@@ -265,7 +269,7 @@ def test_registering_twice_completes_once(kernel: Kernel) -> None:
         kernel.run("from casual_mcp_nb.magics import register\nregister(get_ipython())").text()
         == ""
     )
-    assert completions(kernel, "%mcp se")["matches"] == ["servers", "server", "selection", "search"]
+    assert completions(kernel, "%mcp se")["matches"] == ["servers", "selection", "search"]
     assert kernel.run("%mcp").status == "ok"
     assert (
         kernel.run(
