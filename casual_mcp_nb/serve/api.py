@@ -37,10 +37,12 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 from typing_extensions import TypedDict
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import Strategy
 from casual_mcp_nb.base.config_base import RequestOptions
 from casual_mcp_nb.base.model_options import DeliverySetting, ModelOptions
 from casual_mcp_nb.base.tokens import Origin
+from casual_mcp_nb.base.tool import Denial
 from casual_mcp_nb.conversation.codec import PlainLimits, followed, message_fields
 from casual_mcp_nb.conversation.event import Event
 from casual_mcp_nb.conversation.turn import Trace, Turn
@@ -60,7 +62,7 @@ from casual_mcp_nb.serve.turns import (
 )
 
 LIMITS = PlainLimits(text=10_000, items=200, depth=12, number=2**63)
-"""Event limits.
+"""How much of an event's values is sent.
 
 A larger number is exact in no JavaScript client, and may have thousands of digits.
 """
@@ -75,8 +77,11 @@ def as_json(value: Any) -> str:
 
 def event_as_sse(event: Event) -> bytes:
     """Format an event as a server-sent event. One that is too large has only its time."""
-    name, sent = type(event).__name__, as_sse(type(event).__name__, followed(event, LIMITS))
-    return sent if len(sent) <= MAX_EVENT else as_sse(name, {"at": event.at, "cut": True})
+    name = type(event).__name__
+    sent = as_sse(name, followed(event, LIMITS))
+    if len(sent) > MAX_EVENT:
+        return as_sse(name, {"at": event.at, "cut": True})
+    return sent
 
 
 def as_sse(name: str, value: Any) -> bytes:
@@ -136,34 +141,29 @@ class EventStream(Response):
         receive: Receive,
         send: Send,
     ) -> None:
+        async def send_part(part: bytes, more: bool = True) -> None:
+            await send({"type": "http.response.body", "body": part, "more_body": more})
+
         parts = _parts(follower)
         first = await anext(parts, None)
-        if (
-            first is None
-            and running.done()
-            and not running.cancelled()
-            and (error := running.exception())
-        ):
+        could_begin = first is not None or not running.done()
+        if not could_begin and not running.cancelled() and (error := running.exception()):
             await problem_of(error).response()(scope, receive, send)
             return
         await send(
             {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         )
-
-        async def send_part(part: bytes, more: bool = True) -> None:
-            await send({"type": "http.response.body", "body": part, "more_body": more})
-
         if first is not None:
             await send_part(first)
         async for part in parts:
             await send_part(part)
         if running.cancelled():
             return
-        error = running.exception()
-        if error is None:
-            await send_part(as_sse("Answer", self._answer(turn, running.result())), more=False)
+        if error := running.exception():
+            last = as_sse("Problem", problem_of(error).problem.model_dump())
         else:
-            await send_part(as_sse("Problem", problem_of(error).problem.model_dump()), more=False)
+            last = as_sse("Answer", self._answer(turn, running.result()))
+        await send_part(last, more=False)
 
 
 async def _parts(follower: Follower) -> AsyncIterator[bytes]:
@@ -324,15 +324,19 @@ NOT_FOR_CLIENTS: Mapping[str, str] = {
 
 
 def _of_the_model() -> dict[str, Any]:
+    """Make fields of the options that a client can set for a model, with their help."""
     fields = {}
     for name, field in RequestOptions.model_fields.items():
-        if name not in NOT_FOR_CLIENTS:
-            flag = getattr(ModelOptions.__annotations__[name], "__metadata__", (None,))[0]
-            text = f"{flag.help[0].upper()}{flag.help[1:]}." if flag else None
-            kind: Any = (
-                Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
-            )
-            fields[name] = (kind, Field(default=None, description=text))
+        if name in NOT_FOR_CLIENTS:
+            continue
+        text = None
+        if metadata := getattr(ModelOptions.__annotations__[name], "__metadata__", ()):
+            help = metadata[0].help
+            text = f"{help[0].upper()}{help[1:]}."
+        kind: Any = field.annotation
+        if field.metadata:
+            kind = Annotated[kind, *field.metadata]
+        fields[name] = (kind, Field(default=None, description=text))
     return fields
 
 
@@ -388,9 +392,8 @@ class ChatRequest(ModelFields):
     @classmethod
     def _is_a_number(cls, value: Any, info: ValidationInfo) -> Any:
         # The description says so; pydantic would take true for 1.
-        if isinstance(value, bool) and {int, float} & set(
-            get_args(cls.model_fields[str(info.field_name)].annotation)
-        ):
+        kinds = get_args(cls.model_fields[str(info.field_name)].annotation)
+        if isinstance(value, bool) and (int in kinds or float in kinds):
             raise ValueError("a number is needed, not true or false")
         return value
 
@@ -460,29 +463,24 @@ def api(
             raise problem_of(error) from error
 
         def answer(turn: Turn, messages: list[ChatMessage]) -> dict[str, Any]:
-            stats = {}
-            if body.include_stats:
-                figures = Stats.model_validate(turn.stats, from_attributes=True)
-                stats = {"stats": figures.model_dump()}
-            denied = [
-                DeniedTool(tool=str(each.tool), reason=each.reason, option=each.option)
-                for each in turns.denied_in(turn)
-            ]
-            document = {
+            document: dict[str, Any] = {
                 "messages": [message_fields(message) for message in messages],
                 "response": turn.answer,
-                **stats,
             }
-            if denied:
-                document["denied"] = [each.model_dump() for each in denied]
+            if body.include_stats:
+                stats = Stats.model_validate(turn.stats, from_attributes=True)
+                document["stats"] = stats.model_dump()
+            if denied := turns.denied_in(turn):
+                document["denied"] = [_denied_tool(each).model_dump() for each in denied]
             return document
 
+        async def run(turn: Turn, on_event: Callable[[Event], None] = ignore) -> list[ChatMessage]:
+            return await turns.run(turn, body.messages, options, on_event)
+
         if _wants_events(request):
-            return EventStream(
-                lambda turn, on_event: turns.run(turn, body.messages, options, on_event), answer
-            )
+            return EventStream(run, answer)
         turn = Turn(Trace())
-        messages = await unless_gone(request.receive, turns.run(turn, body.messages, options))
+        messages = await unless_gone(request.receive, run(turn))
         return Response(as_json(answer(turn, messages)), media_type="application/json")
 
     @app.get("/toolsets", summary="The toolsets by name")
@@ -506,13 +504,9 @@ def api(
         return Health(status="ok")
 
     def openapi() -> dict[str, Any]:
-        return _described(
-            get_openapi(
-                title=app.title, version=app.version, description=app.description, routes=app.routes
-            )
+        schema = get_openapi(
+            title=app.title, version=app.version, description=app.description, routes=app.routes
         )
-
-    def _described(schema: dict[str, Any]) -> dict[str, Any]:
         schemas = schema["components"]["schemas"]
         for name in ("HTTPValidationError", "ValidationError"):
             schemas.pop(name, None)
@@ -520,9 +514,9 @@ def api(
         schemas.update({**problem.pop("$defs"), "Problem": problem})
         fields = schemas["ChatRequest"]["properties"]
         fields["messages"]["maxItems"] = turns.limits.max_messages
-        next(option for option in fields["max_steps"]["anyOf"] if option["type"] == "integer")[
-            "maximum"
-        ] = turns.max_steps
+        for option in fields["max_steps"]["anyOf"]:
+            if option["type"] == "integer":
+                option["maximum"] = turns.max_steps
         if names := models():
             fields["model"]["enum"] = names
             example = {
@@ -532,8 +526,8 @@ def api(
             }
             schemas["ChatRequest"]["examples"] = [example]
         for option in fields["tool_set"]["anyOf"]:
-            if option["type"] == "string" and (named := list(turns.tool_sets)):
-                option["enum"] = named
+            if option["type"] == "string" and turns.tool_sets:
+                option["enum"] = list(turns.tool_sets)
         content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
         for path, operations in schema["paths"].items():
             for operation in operations.values():
@@ -578,15 +572,19 @@ def _answer_errors(app: FastAPI) -> None:
             WrongField(field=_path(problem["loc"]), message=str(problem["msg"])[:200])
             for problem in error.errors()
         ]
-        first = f" {wrong[0].field}: {wrong[0].message}." if wrong else ""
-        return ProblemError(
-            422, "validation", f"The request is not valid.{first}", errors=wrong
-        ).response()
+        text = "The request is not valid."
+        if wrong:
+            text += f" {wrong[0].field}: {wrong[0].message}."
+        return ProblemError(422, "validation", text, errors=wrong).response()
 
     @app.exception_handler(Exception)
     async def unexpected(_: Request, error: Exception) -> Response:
         # Starlette raises it again; `Guard` writes it to the log.
         return ProblemError(*INTERNAL).response()
+
+
+def _denied_tool(denial: Denial) -> DeniedTool:
+    return DeniedTool(tool=str(denial.tool), reason=denial.reason, option=denial.option)
 
 
 def _path(location: tuple[int | str, ...]) -> str:
@@ -595,8 +593,7 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 
 def _wants_events(request: Request) -> bool:
-    accepted = [
-        part.partition(";")[0].strip().lower()
-        for part in request.headers.get("accept", "").split(",")
-    ]
-    return EVENT_STREAM in accepted
+    for part in request.headers.get("accept", "").split(","):
+        if part.partition(";")[0].strip().lower() == EVENT_STREAM:
+            return True
+    return False

@@ -15,17 +15,17 @@ from casual_mcp_nb.notebook.loop import EngineThread
 class Endpoint(Displayable, ABC):
     """An address at which a session is served: a context manager, or call `close`.
 
-    It ends with the session, too.
-
-    `url` is for clients on this computer.
+    It ends with the session, too. `url` is for clients on this computer.
     """
 
     def __init__(self, engine: EngineThread, host: str, port: int, path: str = "") -> None:
         name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        if ":" in name:
+            name = f"[{name}]"
         self._engine = engine
         self.host = host
         self.port = port
-        self.url = f"http://{f'[{name}]' if ':' in name else name}:{port}{path}"
+        self.url = f"http://{name}:{port}{path}"
         self._ending = asyncio.Event()
         self._ended = asyncio.Event()
 
@@ -97,7 +97,8 @@ class Endpoint(Displayable, ABC):
         await self.close_async()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self.url}{', closed' if self.closed else ''}>"
+        state = ", closed" if self.closed else ""
+        return f"<{type(self).__name__}: {self.url}{state}>"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return self.status._repr_mimebundle_(include, exclude)

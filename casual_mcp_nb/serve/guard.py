@@ -168,9 +168,7 @@ class Guard:
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
         """Read the body, or None if the client has gone."""
-        length = next(
-            (value for name, value in scope["headers"] if name == b"content-length"), b"0"
-        )
+        length = dict(scope["headers"]).get(b"content-length", b"0")
         if length.isdigit() and int(length) > self._max_bytes:
             raise self._too_large()
         parts, size, count = [], 0, ValueCount()
@@ -260,4 +258,6 @@ def _name_of(host: str) -> str:
     such as a user.
     """
     match = _HOST.fullmatch(host)
-    return match["name"].strip("[]") if match else ""
+    if match is None:
+        return ""
+    return match["name"].strip("[]")

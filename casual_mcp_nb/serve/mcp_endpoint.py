@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
-from typing import Any, get_args
+from typing import get_args
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from pydantic import SecretStr
@@ -22,8 +22,8 @@ from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.serve.endpoint import Endpoint
 from casual_mcp_nb.serve.guard import checked_token, guarded
 from casual_mcp_nb.serve.listener import Listener, bound_socket
+from casual_mcp_nb.serve.mcp_questions import HostApproval
 from casual_mcp_nb.serve.mcp_server import ToolServer
-from casual_mcp_nb.serve.mcp_values import HostApproval
 
 PATH = "/mcp"
 
@@ -60,12 +60,7 @@ async def serve_stdio(
     starting.add_done_callback(ignore_outcome)
     try:
         async with stdio_server() as (received, sent):
-            await serve_dual_era_loop(
-                served.server,
-                received,
-                sent,
-                lifespan_state={},
-            )
+            await serve_dual_era_loop(served.server, received, sent, lifespan_state={})
     finally:
         starting.cancel()
         served.close()
@@ -180,7 +175,7 @@ class McpEndpoint(Endpoint):
             await self._ending.wait()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path: Any = scope["path"].rstrip("/")
+        path = scope["path"].rstrip("/")
         if self._ending.is_set():
             await Response(status_code=503)(scope, receive, send)
         elif path == PATH:

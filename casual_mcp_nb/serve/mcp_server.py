@@ -60,18 +60,20 @@ from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.errors import CasualMcpError, ResourceError, shown
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.starting import ServerStarter
-from casual_mcp_nb.serve.mcp_values import (
-    HostApproval,
-    HostCall,
+from casual_mcp_nb.serve.mcp_offers import (
     Kind,
     Offers,
-    Rounds,
-    allowed_by_host,
-    approve,
     offered_tool,
     outcome_to_mcp,
     text_result,
     unique_names,
+)
+from casual_mcp_nb.serve.mcp_questions import (
+    HostApproval,
+    HostCall,
+    Rounds,
+    allowed_by_host,
+    approve,
 )
 from casual_mcp_nb.servers.askers import ASKER, Asker, ForwardedRequest, SeveralClients
 from casual_mcp_nb.servers.resources import ServerResources
@@ -198,12 +200,12 @@ class ToolServer:
         """
         selection = self._options.applied_to(self._chat.selection)
         tool_set = resolve_tool_set(selection.tool_set, self._chat.tool_sets)
-        return {
-            name: server
-            for name, server in self._chat.server_manager.resources.items()
-            if selection.servers.get(name) != "off"
-            and (tool_set is None or tool_set.servers.get(name))
-        }
+        offering = {}
+        for name, server in self._chat.server_manager.resources.items():
+            in_tool_set = tool_set is None or tool_set.servers.get(name)
+            if in_tool_set and selection.servers.get(name) != "off":
+                offering[name] = server
+        return offering
 
     async def _with_instructions(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         if ctx.method in ("initialize", "server/discover"):
@@ -220,15 +222,15 @@ class ToolServer:
             # The servers may not have listed their tools yet, so it is not known whether there is
             # anything to find.
             if view.selection.strategy == "browse":
-                finding = (
-                    f"{BROWSE_TOOLKIT} shows more, by server, and {LOAD_TOOLS} loads some of them"
-                )
+                finder = BROWSE_TOOLKIT
+                finding = f"shows more, by server, and {LOAD_TOOLS} loads some of them"
             else:
+                finder = SEARCH_TOOLS
                 finding = (
-                    f"{SEARCH_TOOLS} finds more: by what they do, by server or by name. Its"
-                    " description names the servers"
+                    "finds more: by what they do, by server or by name. Its description names the"
+                    " servers"
                 )
-            how.append(f"If {finding.split()[0]} is listed, not all tools are. {finding}.")
+            how.append(f"If {finder} is listed, not all tools are. {finder} {finding}.")
             if view.selection.delivery == "bridge":
                 how.append(
                     f"Call what you find through {CALL_TOOL}, with its name and its arguments."
@@ -241,7 +243,9 @@ class ToolServer:
 
     def _schema(self, name: str) -> Mapping[str, Any] | None:
         tool = self.view().catalog.get(name)
-        return tool.input_schema if tool is not None else None
+        if tool is None:
+            return None
+        return tool.input_schema
 
     async def _list(
         self, context: Context, params: mcp.PaginatedRequestParams | None
@@ -251,22 +255,23 @@ class ToolServer:
             tools = await host.client.offered()
         except CasualMcpError as error:
             raise MCPError(mcp.INTERNAL_ERROR, str(error)) from None
-        page, more = _page(params, list(zip(tools, self._names(tools), strict=True)))
+        page, more = _page(params, self._named(tools))
         if params is None or not params.cursor:
             host.listed = host.announced = _key(tools)
+        modern = _is_modern(context)
         return mcp.ListToolsResult(
-            tools=[offered_tool(tool, name, _is_modern(context)) for tool, name in page],
-            next_cursor=more,
+            tools=[offered_tool(tool, name, modern) for tool, name in page], next_cursor=more
         )
 
-    def _names(self, tools: tuple[ToolSpec, ...]) -> list[str]:
+    def _named(self, tools: tuple[ToolSpec, ...]) -> list[tuple[ToolSpec, str]]:
+        """Pair tools with the names under which they are listed."""
         if not self._plain_names:
-            return [tool.wire_name for tool in tools]
+            return [(tool, tool.wire_name) for tool in tools]
+        named = []
         plain = unique_names([ToolName(tool.server, tool.name) for tool in tools], plain=True)
-        return [
-            tool.name if tool.name == name else tool.wire_name
-            for tool, name in zip(tools, plain, strict=True)
-        ]
+        for tool, name in zip(tools, plain, strict=True):
+            named.append((tool, name if name == tool.name else tool.wire_name))
+        return named
 
     async def _call(self, context: Context, params: mcp.CallToolRequestParams) -> Any:
         return await self._run(context, params, params.name, partial(self._called, params=params))
@@ -307,28 +312,28 @@ class ToolServer:
     async def _list_resources(
         self, context: Context, params: mcp.PaginatedRequestParams | None
     ) -> mcp.ListResourcesResult:
-        page, more = _page(
-            params,
-            [each for each in await self._listed(context, "resources") if not each.is_template],
+        listed = await self._listed(context, "resources")
+        page, more = _page(params, [each for each in listed if not each.is_template])
+        return mcp.ListResourcesResult(
+            resources=[resource_to_mcp(each) for each in page], next_cursor=more
         )
-        return mcp.ListResourcesResult(resources=list(map(resource_to_mcp, page)), next_cursor=more)
 
     async def _list_templates(
         self, context: Context, params: mcp.PaginatedRequestParams | None
     ) -> mcp.ListResourceTemplatesResult:
-        page, more = _page(
-            params, [each for each in await self._listed(context, "resources") if each.is_template]
-        )
+        listed = await self._listed(context, "resources")
+        page, more = _page(params, [each for each in listed if each.is_template])
         return mcp.ListResourceTemplatesResult(
-            resource_templates=list(map(template_to_mcp, page)), next_cursor=more
+            resource_templates=[template_to_mcp(each) for each in page], next_cursor=more
         )
 
     async def _list_prompts(
         self, context: Context, params: mcp.PaginatedRequestParams | None
     ) -> mcp.ListPromptsResult:
-        page, more = _page(params, list((await self._listed(context, "prompts")).items()))
+        listed = await self._listed(context, "prompts")
+        page, more = _page(params, list(listed.items()))
         return mcp.ListPromptsResult(
-            prompts=[prompt_to_mcp(*named) for named in page], next_cursor=more
+            prompts=[prompt_to_mcp(name, prompt) for name, prompt in page], next_cursor=more
         )
 
     async def _list_skills(self, context: Context, params: ListSkillsParams) -> ListSkillsResult:
@@ -336,17 +341,12 @@ class ToolServer:
         return ListSkillsResult(skills=page, next_cursor=more)
 
     async def _get_skill(self, context: Context, params: GetSkillParams) -> GetSkillResult:
-        skill = next(
-            (each for each in await self._skills(context, "skills/get") if each.uri == params.uri),
-            None,
+        for skill in await self._skills(context, "skills/get"):
+            if skill.uri == params.uri:
+                return GetSkillResult(skill=skill)
+        raise MCPError(
+            mcp.INVALID_PARAMS, f"No server has the skill {shown(params.uri)}.", {"uri": params.uri}
         )
-        if skill is None:
-            raise MCPError(
-                mcp.INVALID_PARAMS,
-                f"No server has the skill {shown(params.uri)}.",
-                {"uri": params.uri},
-            )
-        return GetSkillResult(skill=skill)
 
     async def _skills(self, context: Context, method: str) -> list[MCPSkill]:
         if not _is_modern(context):
@@ -365,10 +365,7 @@ class ToolServer:
         uri = str(params.uri)
 
         async def find() -> _Source:
-            server = await self._offers.owner(uri)
-            name = next(
-                name for name, each in self._chat.server_manager.resources.items() if each is server
-            )
+            name, server = await self._offers.owner(uri)
             return name, uri, partial(self._offers.read, server, uri)
 
         return await self._fetch(context, params, {"uri": uri}, find, contents_to_mcp)
@@ -376,11 +373,8 @@ class ToolServer:
     async def _get_prompt(self, context: Context, params: mcp.GetPromptRequestParams) -> Any:
         async def find() -> _Source:
             prompt, server = await self._offers.prompt(params.name)
-            return (
-                prompt.server,
-                prompt.name,
-                partial(server.prompt, prompt.name, dict(params.arguments or {})),
-            )
+            get = partial(server.prompt, prompt.name, dict(params.arguments or {}))
+            return prompt.server, prompt.name, get
 
         return await self._fetch(context, params, {"name": params.name}, find, messages_to_mcp)
 
@@ -479,8 +473,14 @@ class ToolServer:
                 self._later(self._offers.unfollow_all(listener))
 
     async def _admit(self) -> None:
+        """Wait until the servers may be used, and until those that still start have done so.
+
+        A host over stdio does not wait for that. Its first listings would lack a slow server.
+        """
         try:
             await self._starter.admit()
+            if self._chat.server_manager.waiting:
+                await self._chat.view()
         except CasualMcpError as error:
             raise MCPError(mcp.INTERNAL_ERROR, str(error)) from None
 
@@ -492,7 +492,8 @@ class ToolServer:
         await self._admit()
         modern, request = _is_modern(context), (context.method, name)
         host = self._host(context)
-        running = host.calls if host in self._hosts else self._stateless_calls
+        stateless = host not in self._hosts
+        running = self._stateless_calls if stateless else host.calls
         if running >= MAX_CALLS:
             text = (
                 f"at most {MAX_CALLS} requests run at a time. Make it again when another one has"
@@ -501,11 +502,11 @@ class ToolServer:
             if context.method == "tools/call":
                 return text_result(f"Error: {text}.")
             raise MCPError(mcp.INTERNAL_ERROR, text)
-        allowed = (
-            allowed_log_levels(context.protocol_version, context.meta) if modern else {host.level}
-        )
-        level = min(allowed, key=_LEVELS.index, default=None)
-        call = HostCall(host, context, self._approval, level, remembers=host in self._hosts)
+        level: mcp.LoggingLevel | None = host.level
+        if modern:
+            allowed = allowed_log_levels(context.protocol_version, context.meta)
+            level = min(allowed, key=_LEVELS.index, default=None)
+        call = HostCall(host, context, self._approval, level, remembers=not stateless)
         reports = _Reports(call)
         call.log = reports.log
 
@@ -515,7 +516,6 @@ class ToolServer:
             finally:
                 reports.close()
 
-        stateless = host not in self._hosts
         host.calls += 1
         self._stateless_calls += stateless
         try:
@@ -543,35 +543,31 @@ class ToolServer:
 
         One that is not recognized later calls found tools through `call_tool`.
         """
-        options = self._options
-        if (
-            _is_modern(context)
-            and self._single is None
-            and options.given.get("discovery") is not False
-        ):
-            tool_set: Any = options.given.get("tool_set")
-            return tool_options(tool_set, bridge=True)
-        return options
+        given = self._options.given
+        is_known = self._single is not None or not _is_modern(context)
+        if is_known or given.get("discovery") is False:
+            return self._options
+        tool_set: Any = given.get("tool_set")
+        return tool_options(tool_set, bridge=True)
 
     def _host(self, context: Context) -> _Host:
         # The SDK keeps connection data there, and a request has no other access to it.
         client_session = context.session
         connection: Connection = client_session._connection
-        if _is_modern(context):
-            if self._single is not None:
-                self._hosts.add(self._single)
-                return self._single
-            host = connection.state.get(_HOST)
-            if host is None:
-                host = connection.state[_HOST] = self._new_host(
-                    None, self._options_for(context), remembers=False
-                )
+        modern = _is_modern(context)
+        if modern and self._single is not None:
+            self._hosts.add(self._single)
+            return self._single
+        host: _Host | None = connection.state.get(_HOST)
+        if host is not None:
             return host
-        host = connection.state.get(_HOST)
-        if host is None:
-            host = connection.state[_HOST] = self._new_host(connection)
+        if modern:
+            host = self._new_host(None, self._options_for(context), remembers=False)
+        else:
+            host = self._new_host(connection)
             self._hosts.add(host)
             connection.exit_stack.callback(self._gone, host)
+        connection.state[_HOST] = host
         return host
 
     def _new_host(
@@ -601,9 +597,8 @@ class ToolServer:
         task.add_done_callback(self._ending.discard)
 
     def _logged(self, server: str, level: str, text: str) -> None:
-        """Pass on a server's log message: to the client whose call it runs.
-
-        To all that are connected, if it runs none.
+        """Pass on a server's log message: to the client whose call it runs, or to all that are
+        connected if it runs none.
         """
         running = self._chat.server_manager.running_calls
         try:
@@ -655,22 +650,22 @@ class ToolServer:
             for host in tuple(self._hosts):
                 if host.news():
                     host.notify(mcp.ToolListChangedNotification())
-            if (
-                "tools" in self._announced
-                and (key := self._tools_key()) != self._announced["tools"]
-            ):
+            if "tools" not in self._announced:
+                continue
+            key = self._tools_key()
+            if key != self._announced["tools"]:
                 self._announced["tools"] = key
                 await self._bus.publish(ToolsListChanged())
 
     async def _announce(self, kind: Kind) -> None:
-        prompts = kind == "prompts"
-        await self._bus.publish(PromptsListChanged() if prompts else ResourcesListChanged())
+        change: PromptsListChanged | ResourcesListChanged = ResourcesListChanged()
+        notification: mcp.ServerNotification = mcp.ResourceListChangedNotification()
+        if kind == "prompts":
+            change, notification = PromptsListChanged(), mcp.PromptListChangedNotification()
+        await self._bus.publish(change)
         for host in self._hosts:
             if kind in host.lists:
-                if prompts:
-                    host.notify(mcp.PromptListChangedNotification())
-                else:
-                    host.notify(mcp.ResourceListChangedNotification())
+                host.notify(notification)
 
     def _tools_key(self) -> tuple[str, ...]:
         return _key(self.view().loaded) + _key(self.view().deferred)
@@ -699,7 +694,8 @@ class _Host:
 
         A notification on its own stream may not arrive.
         """
-        if self.listed is None or self.listed == (now := _key(self.client.known_tools())):
+        now = _key(self.client.known_tools())
+        if self.listed is None or self.listed == now:
             return False
         self.announced = now
         return True
@@ -749,7 +745,7 @@ class _Outbox:
 
 
 class _Reports(_Outbox):
-    """Sends the progress and a call's log messages, in order."""
+    """Sends a call's progress and log messages, in order."""
 
     def __init__(self, call: HostCall) -> None:
         super().__init__(operator.call)
@@ -798,10 +794,10 @@ def _forwarded_question(call: HostCall) -> mcp.InputRequiredResult | None:
 
 
 def _refusal(error: CasualMcpError, about: Mapping[str, Any]) -> MCPError:
-    code = error.code if isinstance(error, ResourceError) else None
-    return MCPError(
-        code if code in _PASSED_CODES else mcp.INTERNAL_ERROR, str(error), dict(about) or None
-    )
+    code = mcp.INTERNAL_ERROR
+    if isinstance(error, ResourceError) and error.code in _PASSED_CODES:
+        code = error.code
+    return MCPError(code, str(error), dict(about) or None)
 
 
 def _page(
@@ -812,7 +808,9 @@ def _page(
     if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
         raise MCPError(mcp.INVALID_PARAMS, "this cursor is not from this server")
     start = int(cursor or 0)
-    return items[start : start + PAGE], str(start + PAGE) if len(items) > start + PAGE else None
+    end = start + PAGE
+    more = str(end) if end < len(items) else None
+    return items[start:end], more
 
 
 def _is_modern(context: Context) -> bool:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.serve.listener import Listener
     from casual_mcp_nb.serve.mcp_endpoint import McpEndpoint
-    from casual_mcp_nb.serve.mcp_values import HostApproval
+    from casual_mcp_nb.serve.mcp_questions import HostApproval
     from casual_mcp_nb.serve.turns import ServedTurns
 
 

@@ -82,7 +82,8 @@ class Problem(BaseModel):
         """Build a status's problem, its text cut."""
         # A client reads it as UTF-8, which has no lone surrogates.
         text = detail.encode("utf-8", "replace").decode()
-        text = f"{text[:MAX_DETAIL]}…" if len(text) > MAX_DETAIL else text
+        if len(text) > MAX_DETAIL:
+            text = f"{text[:MAX_DETAIL]}…"
         return cls(
             title=HTTPStatus(status).phrase,
             status=status,
@@ -311,29 +312,32 @@ class ServedTurns:
     def denials(self) -> tuple[Denial, ...]:
         """List the known tools that clients are denied, with the reasons."""
         consent, view = self._consent(), self._chat.current_view()
-        denials = map(consent.denial, (*view.loaded, *view.deferred))
+        denials = [consent.denial(tool) for tool in (*view.loaded, *view.deferred)]
         return tuple(denial for denial in denials if denial is not None)
 
     def denied_in(self, turn: Turn) -> tuple[Denial, ...]:
         """List the tools that were called in a turn and denied, with the reasons, each once."""
-        calls = {
-            event.tool: event for event in turn.trace.of(ToolFinished) if event.status == "denied"
-        }
-        consent = self._consent() if calls else None
+        finished = turn.trace.of(ToolFinished)
+        calls = {event.tool: event for event in finished if event.status == "denied"}
+        if not calls:
+            return ()
+        consent = self._consent()
         denied = []
         for name, event in calls.items():
             tool = self._chat.catalog.get(name)
-            denial = consent.denial(tool) if consent is not None and tool is not None else None
-            # One that could run by now was changed while the turn ran.
-            reason = event.permission.reason if event.permission else ""
-            denied.append(denial or Denial(name, reason, ""))
+            denial = consent.denial(tool) if tool is not None else None
+            if denial is None:
+                # It could run by now: it was changed while the turn ran.
+                reason = event.permission.reason if event.permission else ""
+                denial = Denial(name, reason, "")
+            denied.append(denial)
         return tuple(denied)
 
     def _consent(self) -> Consent:
         consent = self._chat.consent.apart()
         consent.overrides.update(self._approval)
         if not self._chat.tape.replays:
-            consent.approver, consent.can_ask = None, lambda: False
+            consent.approver, consent.can_ask = None, _nobody_can_be_asked
         return consent
 
     async def close(self) -> None:
@@ -344,6 +348,10 @@ class ServedTurns:
             task.cancel()
         if running:
             await asyncio.wait(running, timeout=STOP_SECONDS)
+
+
+def _nobody_can_be_asked() -> bool:
+    return False
 
 
 def _ended() -> ProblemError:

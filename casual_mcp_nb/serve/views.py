@@ -80,11 +80,9 @@ _NO_TOKEN = (
 
 def service_view(service: ServiceStatus, limits: DisplayLimits) -> View:
     """Show the address, the routes and a command that calls them."""
-    mark = Status("✓ serving", "good") if service.running else Status("closed", "quiet")
     if not service.running:
-        return View(
-            "service", "HTTP API", (TextBlock(f"{service.url} is no longer served."),), mark=mark
-        )
+        ended = TextBlock(f"{service.url} is no longer served.")
+        return View("service", "HTTP API", (ended,), mark=Status("closed", "quiet"))
     routes: tuple[tuple[Cell, ...], ...] = tuple((Name(route), what) for route, what in _ROUTES)
     facts: tuple[tuple[str, Cell], ...] = (
         ("Address", Name(service.url)),
@@ -99,7 +97,7 @@ def service_view(service: ServiceStatus, limits: DisplayLimits) -> View:
         Section("From a shell", (TextBlock(_curl(service), code=True),)),
     )
     note = f"{words.count(service.turns, 'turn')} running" if service.turns else ""
-    return View("service", "HTTP API", blocks, mark=mark, note=note)
+    return View("service", "HTTP API", blocks, mark=Status("✓ serving", "good"), note=note)
 
 
 def _denied(service: ServiceStatus) -> tuple[Block, ...]:
@@ -118,8 +116,13 @@ def _denied(service: ServiceStatus) -> tuple[Block, ...]:
 
 
 def _names(names: tuple[str, ...], limits: DisplayLimits) -> str:
-    shown, more = names[: limits.rows], len(names) - limits.rows
-    return ", ".join(shown) + (f" and {more:,} more" if more > 0 else "") or "none"
+    if not names:
+        return "none"
+    shown = ", ".join(names[: limits.rows])
+    more = len(names) - limits.rows
+    if more <= 0:
+        return shown
+    return f"{shown} and {more:,} more"
 
 
 def _curl(service: ServiceStatus) -> str:
@@ -127,9 +130,9 @@ def _curl(service: ServiceStatus) -> str:
     body = json.dumps(
         {"model": model, "messages": [{"role": "user", "content": "Hello"}], "include_stats": True}
     )
-    token = (
-        f' -H "Authorization: Bearer ${service.token_variable}"' if service.token_variable else ""
-    )
+    token = ""
+    if service.token_variable:
+        token = f' -H "Authorization: Bearer ${service.token_variable}"'
     return (
         f"curl {service.url}/chat{token} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
     )

@@ -29,7 +29,7 @@ from mcp.client.stdio import stdio_client
 from mcp.client.subscriptions import listen
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.serve import mcp_values as mcp_offers
+from casual_mcp_nb.serve import mcp_offers, mcp_questions
 
 pytestmark = pytest.mark.defect("K1")
 MODES = pytest.mark.parametrize("mode", ["legacy", "auto"])
@@ -239,6 +239,31 @@ async def test_a_slow_server_costs_the_others_nothing(
             assert (await client.read_resource("books://index")).contents[
                 0
             ].text == "The index of slow"
+
+
+@MODES
+async def test_a_listing_waits_for_a_server_that_still_starts(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp_offers, "LIST_SECONDS", 0.0)
+
+    class Started(Middleware):
+        async def on_request(self, context: Any, call_next: Any) -> Any:
+            monkeypatch.setattr(mcp_offers, "LIST_SECONDS", 30.0)
+            return await call_next(context)
+
+    late = library("late")
+    late.add_middleware(Started())
+    async with Session({}, in_process={"north": library("north")}, quiet=True) as session:
+        endpoint = await session.serve.mcp_async()
+        async with Client(endpoint.url, mode=mode) as client:
+
+            def add() -> None:
+                session.parts.chat.server_manager.add("late", server=late)
+
+            session.parts.engine.call_later(0, add)
+            resources = (await client.list_resources()).resources
+            assert "late://cover" in [each.uri for each in resources]
 
 
 @MODES
@@ -472,7 +497,7 @@ async def test_an_approval_without_a_connection_is_asked_in_the_answer_to_a_call
                 **burn, input_responses=allowed, request_state=again.request_state
             )
         # Ones that are never answered end when others wait in their place, or with the endpoint.
-        monkeypatch.setattr(mcp_offers, "MAX_WAITING", 1)
+        monkeypatch.setattr(mcp_questions, "MAX_WAITING", 1)
         first, _ = [
             await client.session.call_tool(**burn, allow_input_required=True) for _ in range(2)
         ]

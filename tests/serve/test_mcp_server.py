@@ -19,7 +19,7 @@ from casual_mcp_nb import Session
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.serve.mcp_endpoint import McpEndpoint
-from casual_mcp_nb.serve.mcp_values import ALWAYS, ONCE
+from casual_mcp_nb.serve.mcp_questions import ALWAYS, ONCE
 
 DISCOVERY = {"tool_discovery": {"enabled": True, "defer_all": True}}
 MATH = {"bundled": "math", "transport": "in-process"}
