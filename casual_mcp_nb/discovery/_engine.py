@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from operator import attrgetter
 
 import numpy as np
-from numpy.typing import NDArray
 
 from casual_mcp_nb.base.search import Explanation, TermScore
 from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.discovery._embeddings import EmbeddingScorer, Nearest, Vectors
 from casual_mcp_nb.discovery._ranking import (
     CLAUSE,
     CLAUSE_POWER,
     DESCRIPTION,
-    MAX_NEAREST,
     NAME,
     NAME_COVERED,
     Clause,
@@ -38,158 +36,6 @@ from casual_mcp_nb.discovery.text import (
     terms,
     texts,
 )
-
-logger = logging.getLogger(__name__)
-
-_BATCH = 128
-
-
-class Vectors(Protocol):
-    """An index's text vectors."""
-
-    def cosines(self, query: str) -> NDArray[Any] | None:
-        """Compute how close each text is to a query, or None if unknown."""
-
-    def word_vectors(self, words: list[str]) -> NDArray[Any] | None:
-        """Compute a row for each word, or None if that would take long."""
-
-
-class NoVectors:
-    """No vectors: only the results passed to `EmbeddingScorer.keep` count."""
-
-    def cosines(self, query: str) -> None:
-        """Return None: there are no vectors."""
-
-    def word_vectors(self, words: list[str]) -> None:
-        """Return None: there are no vectors."""
-
-
-class EmbeddedTexts:
-    """Texts that a function embeds: first all texts, in batches, and then each query.
-
-    Logs its exceptions.
-    """
-
-    def __init__(self, embed: Callable[[list[str]], Any], lines: Sequence[str]) -> None:
-        self._embed = embed
-        self._vectors = self._of(lines)
-        self._failed = ""
-
-    def cosines(self, query: str) -> NDArray[np.float64] | None:
-        """Compute how close each text is to a query, or None if the function fails."""
-        if self._vectors is None:
-            return None
-        vector = self._of([query]) if query != self._failed else None
-        if vector is None:
-            self._failed = query
-            return None
-        if vector.shape[1] != self._vectors.shape[1]:
-            logger.warning(
-                "The embeddings of the query and the tools differ in length; searching by words"
-                " only."
-            )
-            self._failed = query
-            return None
-        cosines: NDArray[np.float64] = self._vectors @ vector[0]
-        return cosines
-
-    def word_vectors(self, words: list[str]) -> None:
-        """Return None: the function may take long."""
-
-    def _of(self, lines: Sequence[str]) -> NDArray[np.float64] | None:
-        try:
-            batches = [
-                self._batch(list(lines[start : start + _BATCH]))
-                for start in range(0, len(lines), _BATCH)
-            ]
-            vectors = np.concatenate(batches)
-        except (
-            Exception
-        ) as error:  # whatever the user's function raises, the search by words still works
-            logger.warning(
-                "The embedding failed (%s); searching by words only.", type(error).__name__
-            )
-            return None
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        unit: NDArray[np.float64] = vectors / np.where(lengths > 0, lengths, 1.0)
-        return unit
-
-    def _batch(self, lines: list[str]) -> NDArray[np.float64]:
-        vectors = np.asarray(self._embed(lines), dtype=np.float64)
-        if vectors.ndim != 2 or len(vectors) != len(lines) or not np.isfinite(vectors).all():
-            raise ValueError("an embedding must return one row of finite numbers for each text")
-        return vectors
-
-
-Nearest = tuple[Ints, Floats]
-"""The tools nearest in meaning to a query, each with its nearness from 0 to 1."""
-_MAX_QUERIES = 100
-_MAX_WORDS_COMPARED, _MAX_PAIRS = 50, 3
-_NEAR = 0.4
-"""Minimum cosine for two words to count as near."""
-
-
-class EmbeddingScorer:
-    """Scores how close tools are to a query by their embeddings.
-
-    Scales the cosine so that 0 is the mean over all tools and 1 the nearest one, then squares it:
-    distant tools, which every embedding still places somewhat near, add nothing. It counts only for
-    the nearest tools.
-    """
-
-    def __init__(self, vectors: Vectors) -> None:
-        self.vectors = vectors
-        self._nearest: dict[str, Nearest] = {}
-
-    def nearest(self, query: str) -> Nearest | None:
-        """Find the tools nearest to a query, each with its nearness from 0 to 1, or None if
-        unknown.
-
-        Caches the last results, so that explaining a search does not embed its query again.
-        """
-        if query not in self._nearest:
-            cosines = self.vectors.cosines(query) if query.strip() else None
-            if cosines is None:
-                return None
-            middle, best = float(cosines.mean()), float(cosines.max())
-            spread = best - middle
-            near = np.clip((cosines.astype(np.float64) - middle) / max(spread, 1e-9), 0.0, 1.0) ** 2
-            places = np.zeros(0, np.intp)
-            if spread > 1e-9:
-                places = np.argsort(-near, kind="stable")[:MAX_NEAREST]
-            self.keep(query, (places, np.round(near[places], 4)))
-        return self._nearest[query]
-
-    def nearest_words(self, query: str, tool: ToolSpec) -> str:
-        """Pair the query's words that a tool's text lacks with the nearest ones that it has, or
-        empty if unknown.
-        """
-        tool_terms = spelled(embedded_text(tool))
-        query_terms = spelled(readable(query)).items()
-        query_words = [word for term, word in query_terms if term not in tool_terms]
-        del query_words[_MAX_WORDS_COMPARED:]
-        tool_words = list(tool_terms.values())[:_MAX_WORDS_COMPARED]
-        if not query_words or not tool_words:
-            return ""
-        rows = self.vectors.word_vectors([*query_words, *tool_words])
-        if rows is None:
-            return ""
-        lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
-        unit = rows / np.maximum(lengths, 1e-9)
-        cosines = unit[: len(query_words)] @ unit[len(query_words) :].T
-        pairs: list[tuple[float, str, str]] = []
-        for word, row in zip(query_words, cosines, strict=True):
-            if row.max() >= _NEAR:
-                pairs.append((float(row.max()), word, tool_words[int(row.argmax())]))
-        nearest = sorted(pairs, reverse=True)[:_MAX_PAIRS]
-        return ", ".join(f"{word} ≈ {other}" for _, word, other in nearest)
-
-    def keep(self, query: str, nearest: Nearest) -> None:
-        """Store a query's nearest tools from another source."""
-        while len(self._nearest) >= _MAX_QUERIES:
-            self._nearest.pop(next(iter(self._nearest)))
-        self._nearest[query] = nearest
-
 
 _MAX_WORDS = 6
 _MAX_CHUNKS = 500
@@ -286,18 +132,15 @@ class Ranker:
 
     def same(self, document: int, other: int) -> bool:
         """Check whether two documents are duplicates."""
-        return document == other or self.copies.get(document, document) == self.copies.get(
-            other, other
-        )
+        return self.copies.get(document, document) == self.copies.get(other, other)
 
     def ranked(
         self, scores: Floats, count: int, called: Collection[int] = ()
     ) -> list[tuple[int, float]]:
         """Rank the best documents with their final scores, best first.
 
-        Omits those with a score of 0.
-
-        Never demotes documents that the query mentions by name (`called`).
+        Omits those with a score of 0. Never demotes documents that the query mentions by name
+        (`called`).
         """
         hits = int(np.count_nonzero(scores > 0))
         taken = min(hits, 4 * count + 16)
@@ -310,7 +153,7 @@ class Ranker:
                 places = np.arange(len(scores))
             best = places[np.argsort(-scores[places], kind="stable")][:taken]
             final = self._demoted(best, scores, called)
-            # a document that was skipped cannot rank before the last one requested
+            # A document that was skipped cannot rank before the last one requested.
             if taken == hits or (len(final) >= count and final[count - 1][1] > scores[best[-1]]):
                 return final[:count]
             taken = min(hits, 8 * taken)
@@ -331,13 +174,18 @@ class Ranker:
                 seen[kind] += 1
             final.append((document, score))
         if seen or self.deprecated:
-            final.sort(key=lambda pair: (-pair[1], pair[0]))
+            final.sort(key=_best_first)
         return final
 
 
+def _best_first(ranked: tuple[int, float]) -> tuple[float, int]:
+    document, score = ranked
+    return -score, document
+
+
 def _is_deprecated(tool: ToolSpec) -> bool:
-    texts = (tool.description[:_STATED], (tool.title or "")[:_STATED])
-    return any(map(_CALLED_DEPRECATED.search, texts))
+    title = tool.title or ""
+    return any(_CALLED_DEPRECATED.search(text[:_STATED]) for text in (tool.description, title))
 
 
 def _copies(bm25: FieldedBM25) -> dict[int, int]:
@@ -348,27 +196,29 @@ def _copies(bm25: FieldedBM25) -> dict[int, int]:
     copies: dict[int, int] = {}
     for documents in by_name.values():
         if len(documents) > 1:
-            descriptions = {
-                document: frozenset(bm25.text_terms(document, DESCRIPTION).tolist())
-                for document in documents
-            }
+            descriptions = {}
+            for document in documents:
+                descriptions[document] = frozenset(bm25.text_terms(document, DESCRIPTION).tolist())
             copies.update(_kinds(descriptions))
     return copies
 
 
 def _kinds(descriptions: Mapping[int, frozenset[int]]) -> dict[int, int]:
-    kinds: list[int] = []
+    """Map each of some documents with the same name that has duplicates to the first of them."""
+    distinct: list[int] = []
     originals = {}
     for document, description in descriptions.items():
-        kind = next((other for other in kinds if _same(description, descriptions[other])), None)
-        if kind is not None:
-            originals[document] = originals[kind] = kind
-        elif len(kinds) < _MAX_KINDS:
-            kinds.append(document)
+        for other in distinct:
+            if _are_alike(description, descriptions[other]):
+                originals[document] = originals[other] = other
+                break
+        else:
+            if len(distinct) < _MAX_KINDS:
+                distinct.append(document)
     return originals
 
 
-def _same(one: frozenset[int], other: frozenset[int]) -> bool:
+def _are_alike(one: frozenset[int], other: frozenset[int]) -> bool:
     common = len(one & other)
     return common >= SAME * (len(one) + len(other) - common)
 
@@ -385,9 +235,10 @@ class ScoreExplainer:
         scored: Scored,
         document: int,
         tool: ToolSpec,
-        nearest_words: Callable[[], str],
+        nearest_words: Callable[[ToolSpec], str],
     ) -> None:
         self._scorer = scorer
+        self._tool = tool
         self._nearest_words = nearest_words
         self._bm25 = scorer.bm25
         self._scored = scored
@@ -424,11 +275,13 @@ class ScoreExplainer:
 
     def _by_field(self, query_term: str, term: str, worth: float) -> Iterator[TermScore]:
         rows = []
+        total = 0.0
         for field, counts, average in zip(FIELDS, self._counts, self._bm25.average, strict=True):
             if counts[term]:
                 norm = float(1 - field.b + field.b * counts.total() / average)
-                rows.append((field, counts[term], norm, field.weight * counts[term] / norm))
-        total = sum(row[3] for row in rows)
+                part = field.weight * counts[term] / norm
+                rows.append((field, counts[term], norm, part))
+                total += part
         idf = self._bm25.idf[term]
         # A word of the query itself needs no other term that it stands for.
         spoken = query_term if query_term != term else ""
@@ -451,24 +304,24 @@ class ScoreExplainer:
     def _clause(self) -> Iterator[TermScore]:
         clauses = self._scored.clauses
         if clauses:
-            fits = [self._worth(clause.weights) / clause.best for clause in clauses]
-            fit = max(fits)
-            clause = clauses[fits.index(fit)]
-            share = CLAUSE * self._scored.best * fit**CLAUSE_POWER
-            yield TermScore(_clause_words(clause), "part of the request", 1, 0.0, share)
+            best = max(clauses, key=self._fit)
+            share = CLAUSE * self._scored.best * self._fit(best) ** CLAUSE_POWER
+            yield TermScore(_clause_words(best), "part of the request", 1, 0.0, share)
 
-    def _worth(self, weights: Mapping[str, float]) -> float:
-        return sum(
-            weight * self._scorer.lookup.best(term, self._document)[1]
-            for term, weight in weights.items()
-        )
+    def _fit(self, clause: Clause) -> float:
+        """Compute how well the tool matches a clause, where the best one has 1."""
+        worth = 0.0
+        for term, weight in clause.weights.items():
+            worth += weight * self._scorer.lookup.best(term, self._document)[1]
+        return worth / clause.best
 
     def _meaning(self) -> Iterator[TermScore]:
         if self._scored.meaning is None:
             return
         share = float(self._scored.meaning[self._document])
         if share:
-            yield TermScore("meaning", self._nearest_words() or "embedding", 1, 0.0, share)
+            words = self._nearest_words(self._tool) or "embedding"
+            yield TermScore("meaning", words, 1, 0.0, share)
 
     def _called(self) -> Iterator[TermScore]:
         if self._document in self._scored.called:
@@ -476,7 +329,9 @@ class ScoreExplainer:
 
 
 def _clause_words(clause: Clause) -> str:
-    text = clause.text if len(clause.text) <= _SHOWN else f"{clause.text[:_SHOWN]}…"
+    text = clause.text
+    if len(text) > _SHOWN:
+        text = f"{text[:_SHOWN]}…"
     return f'clause "{text}"'
 
 
@@ -489,7 +344,7 @@ class Engine:
     def __init__(
         self, tools: Sequence[ToolSpec], vectors: Callable[[list[str]], Vectors] | None
     ) -> None:
-        self._tools = sorted(tools, key=lambda tool: (tool.wire_name, tool.server, tool.name))
+        self._tools = sorted(tools, key=attrgetter("wire_name", "server", "name"))
         self._places = {tool.tool_name: index for index, tool in enumerate(self._tools)}
         corpus = [texts(tool) for tool in self._tools]
         bm25 = FieldedBM25(corpus)
@@ -500,9 +355,8 @@ class Engine:
         if vectors:
             lines = [embedded_text(tool) for tool in self._tools]
             self.meaning = EmbeddingScorer(vectors(lines))
-        self._servers = {
-            server: number for number, server in enumerate(sorted({tool.server for tool in tools}))
-        }
+        servers = sorted({tool.server for tool in tools})
+        self._servers = {server: number for number, server in enumerate(servers)}
         self._server_of = np.array([self._servers[tool.server] for tool in self._tools])
         self._scorer = Scorer(bm25, self._server_of)
         self._last: tuple[tuple[str, str | None], Nearest | None, Scored] | None = None
@@ -541,37 +395,17 @@ class Engine:
         """Explain a tool's score. Takes the same arguments as `ToolSearchIndex.explain`."""
         document = self._places[tool.tool_name]
         scored = self._score(query, server)
-        meaning = self.meaning
-        nearest_words = partial(meaning.nearest_words, query[:MAX_QUERY], tool) if meaning else str
-        parts = ScoreExplainer(self._scorer, scored, document, self._tools[document], nearest_words)
-        raw = float(scored.scores[document])
-        if not raw:
-            return Explanation(
-                tool,
-                query,
-                0.0,
-                None,
-                cut,
-                (),
-                parts.missing(),
-                server,
-                spelling=parts.spelling(query),
-            )
-        ranked = self._ranking.ranked(scored.scores, len(self._tools), scored.called)
-        rank, score = next(
-            (rank, score) for rank, (other, score) in enumerate(ranked, 1) if other == document
+        parts = ScoreExplainer(
+            self._scorer, scored, document, self._tools[document], partial(self._nearest, query)
         )
-        shares = parts.all()
-        if document in self._ranking.deprecated and document not in scored.called:
-            demoted = raw * (DEPRECATED - 1)
-            shares += (TermScore("its server calls it deprecated", "description", 1, 0.0, demoted),)
-            raw *= DEPRECATED
-        if score != raw:
-            better = next(other for other, _ in ranked if self._ranking.same(other, document))
-            name = self._tools[better].tool_name
-            shares += (
-                TermScore("same description as a better hit", f"like {name}", 1, 0.0, score - raw),
-            )
+        rank: int | None = None
+        score = 0.0
+        shares: tuple[TermScore, ...] = ()
+        if scored.scores[document]:
+            ranked = self._ranking.ranked(scored.scores, len(self._tools), scored.called)
+            rank = 1 + [other for other, _ in ranked].index(document)
+            score = ranked[rank - 1][1]
+            shares = (*parts.all(), *self._demotions(scored, document, ranked, score))
         return Explanation(
             tool,
             query,
@@ -584,6 +418,29 @@ class Engine:
             spelling=parts.spelling(query),
         )
 
+    def _demotions(
+        self, scored: Scored, document: int, ranked: Sequence[tuple[int, float]], score: float
+    ) -> Iterator[TermScore]:
+        """Yield what a document loses because it is deprecated, or like a better one."""
+        raw = float(scored.scores[document])
+        if document in self._ranking.deprecated and document not in scored.called:
+            lost = raw * (DEPRECATED - 1)
+            yield TermScore("its server calls it deprecated", "description", 1, 0.0, lost)
+            raw *= DEPRECATED
+        if score == raw:
+            return
+        for other, _ in ranked:
+            if self._ranking.same(other, document):
+                like = f"like {self._tools[other].tool_name}"
+                yield TermScore("same description as a better hit", like, 1, 0.0, score - raw)
+                return
+
+    def _nearest(self, query: str, tool: ToolSpec) -> str:
+        """Pair a query's words with the nearest ones of a tool, or empty if unknown."""
+        if self.meaning is None:
+            return ""
+        return self.meaning.nearest_words(query[:MAX_QUERY], tool)
+
     def nearest(self, query: str) -> dict[str, float]:
         """Find the tools nearest in meaning to a query, by wire name.
 
@@ -592,18 +449,23 @@ class Engine:
         nearest = self.meaning.nearest(query[:MAX_QUERY]) if self.meaning else None
         if nearest is None:
             return {}
-        pairs = zip(nearest[0].tolist(), nearest[1].tolist(), strict=True)
-        return {self._tools[document].wire_name: value for document, value in pairs if value}
+        documents, values = nearest
+        named = {}
+        for document, value in zip(documents.tolist(), values.tolist(), strict=True):
+            if value:
+                named[self._tools[document].wire_name] = value
+        return named
 
     def recall(self, query: str, nearest: Mapping[str, float]) -> None:
         """Use these tools as the nearest ones in meaning to a query. If empty, only words count."""
-        self.meaning = self.meaning or EmbeddingScorer(NoVectors())
-        documents = [number for number, tool in enumerate(self._tools) if tool.wire_name in nearest]
-        values = [nearest[self._tools[document].wire_name] for document in documents]
-        self.meaning.keep(
-            query[:MAX_QUERY],
-            (np.array(documents, dtype=np.intp), np.array(values, dtype=np.float64)),
-        )
+        self.meaning = self.meaning or EmbeddingScorer(None)
+        documents, values = [], []
+        for document, tool in enumerate(self._tools):
+            if tool.wire_name in nearest:
+                documents.append(document)
+                values.append(nearest[tool.wire_name])
+        places, nearness = np.array(documents, dtype=np.intp), np.array(values, dtype=np.float64)
+        self.meaning.keep(query[:MAX_QUERY], (places, nearness))
 
     def _score(self, query: str, server: str | None) -> Scored:
         """Score all tools.

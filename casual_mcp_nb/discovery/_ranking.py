@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, takewhile
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -61,7 +61,9 @@ class Postings:
         """Look up a term's value in one document, 0 where it does not occur."""
         documents, values = self.of(term)
         at = int(np.searchsorted(documents, document))
-        return float(values[at]) if at < len(documents) and documents[at] == document else 0.0
+        if at == len(documents) or documents[at] != document:
+            return 0.0
+        return float(values[at])
 
 
 def _numbers() -> defaultdict[str, int]:
@@ -210,15 +212,13 @@ _NO_NUMBERS, _NO_VALUES = np.zeros(0, np.intp), np.zeros(0)
 
 def added(weighted: Iterable[tuple[Entries, float]], size: int) -> Floats:
     """Add up each number's weighted values, in one pass: a long query has many entries."""
-    entries = list(weighted)
-    numbers = np.concatenate([_NO_NUMBERS, *(numbers for (numbers, _), _ in entries)])
-    values = np.concatenate(
-        [
-            _NO_VALUES,
-            *(values if weight == 1 else weight * values for (_, values), weight in entries),
-        ]
-    )
-    totals: Floats = np.bincount(numbers, values, minlength=size).astype(np.float64, copy=False)
+    all_numbers, all_values = [_NO_NUMBERS], [_NO_VALUES]
+    for (numbers, values), weight in weighted:
+        all_numbers.append(numbers)
+        all_values.append(values if weight == 1 else weight * values)
+    totals: Floats = np.bincount(
+        np.concatenate(all_numbers), np.concatenate(all_values), minlength=size
+    ).astype(np.float64, copy=False)
     return totals
 
 
@@ -256,10 +256,8 @@ class Lookup:
 
     def sum(self, weights: Mapping[str, float]) -> Floats:
         """Add up each document's score for weighted terms."""
-        return added(
-            ((self.entries(term), weight) for term, weight in weights.items()),
-            self._bm25.corpus_size,
-        )
+        entries = [(self.entries(term), weight) for term, weight in weights.items()]
+        return added(entries, self._bm25.corpus_size)
 
     def entries(self, term: str) -> Entries:
         """Find the documents that contain a term or any expansion, each with the best value among
@@ -281,26 +279,26 @@ class Lookup:
 
         The term itself comes first.
         """
-        idf = self.idf
-        others = {other: SAME_TOPIC for other in topics().get(term, ()) if other in idf}
-        others.update((other, RELATED) for other in synonyms().get(term, ()) if other in idf)
-        if term not in idf:
-            return list((others | dict.fromkeys(self._alike(term), RELATED)).items())
-        own = idf[term]
-        return [
-            (term, 1.0),
-            *((other, weight * min(1.0, own / idf[other])) for other, weight in others.items()),
-        ]
+        others = dict.fromkeys(topics().get(term, ()), SAME_TOPIC)
+        others |= dict.fromkeys(synonyms().get(term, ()), RELATED)
+        own = self.idf.get(term)
+        if own is None:
+            others |= dict.fromkeys(self._alike(term), RELATED)
+            return [(other, weight) for other, weight in others.items() if other in self.idf]
+        expansions = [(term, 1.0)]
+        for other, weight in others.items():
+            if other in self.idf:
+                # A common term says less than the rare one that it stands for.
+                expansions.append((other, weight * min(1.0, own / self.idf[other])))
+        return expansions
 
     def _looked_up(self, term: str) -> Entries:
-        standing = [
-            (self._bm25.vocabulary[other], weight) for other, weight in self.expansions(term)
-        ]
-        if len(standing) == 1 and standing[0][1] == 1:
-            return self._bm25.postings.of(standing[0][0])
+        expansions = self.expansions(term)
+        if expansions == [(term, 1.0)]:
+            return self._bm25.postings.of(self._bm25.vocabulary[term])
         best = np.zeros(self._bm25.corpus_size)
-        for other, weight in standing:
-            documents, values = self._bm25.postings.of(other)
+        for other, weight in expansions:
+            documents, values = self._bm25.postings.of(self._bm25.vocabulary[other])
             best[documents] = np.maximum(best[documents], weight * values)
         documents = np.flatnonzero(best)
         return documents, best[documents]
@@ -312,11 +310,14 @@ class Lookup:
         if len(term) < 5 or not term.isascii() or not term.isalpha() or emphasis(term) < 1:
             return []
         beginning = term[: max(4, math.ceil(len(term) * LIKE))]
-        places = range(bisect_left(self._sorted, beginning), len(self._sorted))
-        others = takewhile(
-            lambda other: other.startswith(beginning), map(self._sorted.__getitem__, places)
-        )
-        return [other for other in others if len(beginning) >= LIKE * len(other)]
+        alike = []
+        for place in range(bisect_left(self._sorted, beginning), len(self._sorted)):
+            other = self._sorted[place]
+            if not other.startswith(beginning):
+                break
+            if len(beginning) >= LIKE * len(other):
+                alike.append(other)
+        return alike
 
     @cached_property
     def _sorted(self) -> list[str]:
@@ -351,10 +352,10 @@ class ServerRanker:
         """Compute for each tool its server's contribution, as a fraction of the tool's own
         score.
         """
-        fit = added(
-            ((self._memory.of(term, self._entries), weight) for term, weight in weights.items()),
-            self._count,
-        )
+        entries = [
+            (self._memory.of(term, self._entries), weight) for term, weight in weights.items()
+        ]
+        fit = added(entries, self._count)
         best = float(fit.max())
         if best > 0:
             fit = fit * (SERVER / best)
@@ -459,12 +460,14 @@ class Scorer:
     def _add_clauses(self, scored: Scored, parts: Sequence[str], allowed: Floats | None) -> None:
         fit = np.zeros_like(scored.scores)
         clauses = []
-        distinct = {tuple(sorted(_weights(part).items())): part for part in parts}
-        for weights, part in distinct.items():
-            scores = self.lookup.sum(dict(weights))
+        # The text of clauses with the same words is the last one's.
+        distinct = {frozenset(_weights(part)): part for part in parts}
+        for part in distinct.values():
+            weights = dict(sorted(_weights(part).items()))
+            scores = self.lookup.sum(weights)
             if allowed is not None:
                 scores *= allowed
-            clause = Clause(part, dict(weights), float(scores.max()))
+            clause = Clause(part, weights, float(scores.max()))
             if clause.best > 0:
                 clauses.append(clause)
                 np.maximum(fit, scores / clause.best, out=fit)

@@ -159,8 +159,8 @@ class BrowseToolkitTool:
         """
         text = (
             "See what tools you can load: of a category, for a query, or all categories in short."
+            f" {_CATEGORIES}{self._categories}"
         )
-        text = f"{text} {_CATEGORIES}{self._categories}"
         return synthetic_spec(self.name, text, _BROWSED).definition
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
@@ -182,9 +182,7 @@ class BrowseToolkitTool:
         return SyntheticToolResult(text, [], None)
 
     def _all(self, page: int) -> str:
-        groups = self._shelf.finder.by_server
-        categories = [(name, groups[name]) for name in sorted(groups)]
-        categories += self._shelf.tagged.items()
+        categories = [*sorted(self._shelf.finder.by_server.items()), *self._shelf.tagged.items()]
         lines = [self._category_line(*category) for category in _on_page(categories, page)]
         head = f"{len(categories)} categories; give one of them as category to see its tools."
         return _page(head, lines, page, len(categories))
@@ -282,15 +280,16 @@ class LoadToolsTool:
         )
         new = [tool for tool in inside if tool.tool_name not in shelf.usable]
         rows = tuple(SearchRow(tool.tool_name, None, tool in new) for tool in inside)
-        shelf.active.update((tool.tool_name, None) for tool in new)
+        shelf.active.update(dict.fromkeys(tool.tool_name for tool in new))
         shelf.presented.update(tool.tool_name for tool in inside)
         return SyntheticToolResult(content, new, rows)
 
-    def _limit_note(self, count: int, fitting: int) -> str:
+    def _limit_note(self, count: int, active_then: int) -> str:
+        """Tell the model that `count` tools have no room, when `active_then` are active."""
         shelf = self._shelf
         limit = f"{shelf.max_tokens:,} tokens of definitions"
-        if fitting == shelf.max_active:
-            limit = f"{shelf.max_active}"
+        if active_then == shelf.max_active:
+            limit = str(shelf.max_active)
         active = ", ".join(one_line(str(name), 80) for name in shelf.active)
         return (
             f"{counted(count)} not loaded: at most {limit} can be loaded at a time. "
@@ -323,7 +322,8 @@ class UnloadToolsTool:
         except UsageError as error:
             return SyntheticToolResult(f"Error: {error}", [], None)
         gone = [tool for tool in tools if tool.tool_name in shelf.active]
-        for tool in [tool for tool in tools if tool not in gone][:_ALIKE]:
+        others = [tool for tool in tools if tool.tool_name not in shelf.active]
+        for tool in others[:_ALIKE]:
             why = "is always there" if tool.tool_name in shelf.always else "was not loaded"
             notes.append(f"{one_line(str(tool.tool_name), 80)} {why}.")
         note = one_line(" ".join(notes), _MAX_NOTES)
@@ -379,10 +379,9 @@ class BrowseLine(NamedTuple):
 
 def lines_in(content: str) -> tuple[list[BrowseLine], bool]:
     """Parse an answer by `browse_toolkit`: its lines, and whether another page follows."""
-    lines = [
-        BrowseLine(line["name"], line["summary"] or "", bool(line["loaded"]))
-        for line in _LINE_OF_A_PAGE.finditer(content)
-    ]
+    lines = []
+    for line in _LINE_OF_A_PAGE.finditer(content):
+        lines.append(BrowseLine(line["name"], line["summary"] or "", line["loaded"] is not None))
     number = _PAGE_NUMBER.search(content)
     return lines, number is not None and number[1] != number[2]
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property, lru_cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from casual_mcp_nb.base.arguments import parse_arguments
@@ -56,15 +57,19 @@ def partition_tools(
     marked = Counter[str]()
     for tool in tools:
         mode = modes.get(tool.server, "loaded")
-        if mode != "off" and tool.restriction is None:
-            hidden = discovery and (
-                mode == "deferred" or (defer_all and tool.server not in always_loaded)
-            )
-            if hidden and tool.always_load:
-                marked[tool.server] += 1
-                hidden = marked[tool.server] > MAX_MARKED
-            hidden = hidden and str(tool.tool_name) not in always_loaded
-            (deferred if hidden else loaded).append(tool)
+        if mode == "off" or tool.restriction is not None:
+            continue
+        is_deferred = mode == "deferred" or (defer_all and tool.server not in always_loaded)
+        if not discovery or not is_deferred:
+            loaded.append(tool)
+            continue
+        if tool.always_load:
+            marked[tool.server] += 1
+            is_deferred = marked[tool.server] > MAX_MARKED
+        if is_deferred and str(tool.tool_name) not in always_loaded:
+            deferred.append(tool)
+        else:
+            loaded.append(tool)
     return tuple(loaded), tuple(deferred)
 
 
@@ -77,8 +82,7 @@ _SERVER_LINE = re.compile(r"^- (.+?) \((\d+) tools?\): ", re.MULTILINE)
 _SERVER_IN_A_LINE = re.compile(r"(?:^|, )(?!\.\.\. and )([^,]+?) \((\d+)\)(?=, |\Z)")
 _EDGES = " \t*_-`>"
 _SHORTEST_LINE = 6
-"""A server line's minimum tokens: if even that is too much for all servers, no detail level fits.
-"""
+"""A server line's minimum tokens: if that is too much for all servers, no detail level fits."""
 _SMALL = 250
 _GROWTH = 5.0
 
@@ -128,10 +132,11 @@ def generate_manifest(
     servers = _servers(deferred, instructions or {})
     if max_tokens is None:
         return _lines(servers, _FULL)
-    for detail in _STEPS if _SHORTEST_LINE * len(servers) <= max_tokens else ():
-        text = _lines(servers, detail)
-        if estimate_tokens(text) <= max_tokens:
-            return text
+    if _SHORTEST_LINE * len(servers) <= max_tokens:
+        for detail in _STEPS:
+            text = _lines(servers, detail)
+            if estimate_tokens(text) <= max_tokens:
+                return text
     return _one_line_of(servers, max_tokens, ": search by query")
 
 
@@ -182,9 +187,9 @@ def summary(tools: Iterable[ToolSpec], limit: int) -> str:
     for tool in tools:
         sentence = _SENTENCE_END.split(tool.description.strip()[:400], maxsplit=1)[0]
         sentences[" ".join(sentence.split())] = None
-        if sum(map(len, sentences)) > limit:
+        if sum(len(each) for each in sentences) > limit:
             break
-    return plain(" ".join(filter(None, sentences)), limit)
+    return plain(" ".join(each for each in sentences if each), limit)
 
 
 def beginning(instructions: str, limit: int) -> str:
@@ -198,7 +203,9 @@ def beginning(instructions: str, limit: int) -> str:
 
 def counted(number: int, unit: str = "tool") -> str:
     """Format a count with its unit: `1 tool`, `2 tools`."""
-    return f"{number} {unit}{'' if number == 1 else 's'}"
+    if number == 1:
+        return f"1 {unit}"
+    return f"{number} {unit}s"
 
 
 class _ServerSummary:
@@ -215,9 +222,10 @@ class _ServerSummary:
         if self.count > detail.all_names:
             left = self.count - detail.names
             names = f"{', '.join(self._names[: detail.names])}, ... and {left} more"
-        line = f"- {self.name} ({counted(self.count)}): {names}"
-        summary = plain(self._summary, detail.summary) if detail.summary else ""
-        return f"{line}\n  {summary}" if summary else line
+        lines = f"- {self.name} ({counted(self.count)}): {names}"
+        if detail.summary and self._summary:
+            lines += f"\n  {plain(self._summary, detail.summary)}"
+        return lines
 
     @cached_property
     def _names(self) -> list[str]:
@@ -229,10 +237,8 @@ class _ServerSummary:
 
 
 def _servers(tools: Iterable[ToolSpec], instructions: Mapping[str, str]) -> list[_ServerSummary]:
-    return [
-        _ServerSummary(name, owned, instructions.get(name, ""))
-        for name, owned in sorted(by_server(tools).items())
-    ]
+    owned = by_server(tools)
+    return [_ServerSummary(name, owned[name], instructions.get(name, "")) for name in sorted(owned)]
 
 
 def _lines(servers: Iterable[_ServerSummary], detail: _Detail) -> str:
@@ -240,7 +246,7 @@ def _lines(servers: Iterable[_ServerSummary], detail: _Detail) -> str:
 
 
 def _one_line_of(servers: Sequence[_ServerSummary], max_tokens: int, hint: str) -> str:
-    largest = sorted(servers, key=lambda server: -server.count)
+    largest = sorted(servers, key=attrgetter("count"), reverse=True)
 
     def text(shown: int) -> str:
         named = sorted(f"{server.name} ({server.count})" for server in largest[:shown])
@@ -249,7 +255,8 @@ def _one_line_of(servers: Sequence[_ServerSummary], max_tokens: int, hint: str) 
             more = counted(len(left), "server")
             if named:
                 more = f"... and {counted(len(left), 'more server')}"
-            named.append(f"{more} ({counted(sum(server.count for server in left))}){hint}")
+            tools = sum(server.count for server in left)
+            named.append(f"{more} ({counted(tools)}){hint}")
         return ", ".join(named)
 
     def tokens(shown: int) -> int:
@@ -314,7 +321,9 @@ def compose(
     too_large: list[ToolSpec] = []
     tokens = 0
     for tool in tools:
-        size = 0 if max_tokens is None or tool.tool_name in loaded else tool.tokens
+        size = 0
+        if max_tokens is not None and tool.tool_name not in loaded:
+            size = tool.tokens
         if max_tokens is not None and tokens and size and tokens + size > max_tokens:
             too_large.append(tool)
             used += len(tool.wire_name) + 2
@@ -340,7 +349,7 @@ def compose(
         )
     head = _header(inside, loaded, delivery)
     parts = [head, note, *blocks, _too_large(too_large, max_tokens), more, others]
-    return "\n\n".join(filter(None, parts)), tuple(inside)
+    return "\n\n".join(part for part in parts if part), tuple(inside)
 
 
 def _too_large(tools: Sequence[ToolSpec], max_tokens: int | None) -> str:
@@ -370,19 +379,19 @@ def _sibling_lines(siblings: Mapping[str, Siblings]) -> str:
     if not servers:
         return ""
     share = _MAX_SIBLINGS // min(len(servers), _SIBLING_SERVERS)
-    lines = [
-        f"  {plain(server, 60)}: {_sibling_names(others, share)}"
-        for server, others in servers[:_SIBLING_SERVERS]
-    ]
+    lines = ["Not loaded, on the same servers (load with tool_names):"]
+    for server, others in servers[:_SIBLING_SERVERS]:
+        lines.append(f"  {plain(server, 60)}: {_sibling_names(others, share)}")
     unnamed = sum(others.total for _, others in servers[_SIBLING_SERVERS:])
     if unnamed:
         lines.append(f"  ... and {unnamed} more of other servers")
-    return "\n".join(["Not loaded, on the same servers (load with tool_names):", *lines])
+    return "\n".join(lines)
 
 
 def _sibling_names(siblings: Siblings, room: int) -> str:
     names: list[str] = []
-    for name in map(plain_name, siblings.tools[:SIBLINGS_EACH]):
+    for tool in siblings.tools[:SIBLINGS_EACH]:
+        name = plain_name(tool)
         room -= len(name) + 2
         if room < 0:
             break
@@ -399,8 +408,9 @@ def _marker(tool: ToolSpec) -> str:
 
 def _header(tools: Sequence[ToolSpec], loaded: Set[ToolName], delivery: Delivery) -> str:
     count = counted(len(tools))
-    them = "it" if len(tools) == 1 else "them"
-    call = "call it by its name." if len(tools) == 1 else "call them by their names."
+    them, call = "them", "call them by their names."
+    if len(tools) == 1:
+        them, call = "it", "call it by its name."
     if delivery == "bridge":
         call = f"call {them} through {CALL_TOOL}, in your next answer."
     if delivery == "code":
@@ -421,19 +431,26 @@ def _card(tool: ToolSpec, already_loaded: bool, filled: bool, delivery: Delivery
         return _marker(tool)
     if already_loaded:
         return f"{_marker(tool)}\nAlready loaded."
-    why = " (the best match's server; this tool does not match by itself)" if filled else ""
     server = one_line(tool.server, 200)
     schema = ""
     if delivery == "bridge":
         schema = _schema_line(tool)
     elif delivery == "code":
         schema = _function_lines(tool)
-    head = [_marker(tool)]
-    # With its schema, a card has all that a call needs, and the name tells the server already.
-    if not schema or why or not tool.wire_name.startswith(server):
-        head.append(f"Server: {server}{why}")
-    lines = _description(tool.description, _MAX_WHOLE_DESCRIPTION if schema else _MAX_DESCRIPTION)
-    return "\n".join([*head, *lines, schema or f"Parameters: {_parameters(tool.input_schema)}"])
+    lines = [_marker(tool)]
+    if filled:
+        lines.append(
+            f"Server: {server} (the best match's server; this tool does not match by itself)"
+        )
+    elif not schema or not tool.wire_name.startswith(server):
+        # With its schema, a card has all that a call needs, and the name tells the server already.
+        lines.append(f"Server: {server}")
+    if schema:
+        lines += [*_description(tool.description, _MAX_WHOLE_DESCRIPTION), schema]
+    else:
+        lines += _description(tool.description, _MAX_DESCRIPTION)
+        lines.append(f"Parameters: {_parameters(tool.input_schema)}")
+    return "\n".join(lines)
 
 
 @lru_cache(maxsize=1_024)
@@ -452,7 +469,9 @@ def _schema_line(tool: ToolSpec) -> str:
     """Format a tool's argument schema in one line, or empty if it is too long for a card."""
     parameters = brief_spec(tool).definition["parameters"]
     text = json.dumps(parameters, ensure_ascii=False, separators=(",", ":"), default=str)
-    return f"{_SCHEMA}{text}" if len(text) <= _MAX_SCHEMA else ""
+    if len(text) > _MAX_SCHEMA:
+        return ""
+    return f"{_SCHEMA}{text}"
 
 
 def presents_schema(content: str, tool: ToolSpec, delivery: Delivery = "bridge") -> bool:
@@ -474,16 +493,17 @@ def _function_lines(tool: ToolSpec) -> str:
     if not text:
         return ""
     described = described_parameters(tool)[:_MAX_PARAMETERS]
-    return "\n".join([*(f"  {one_line(each, _MAX_PARAMETER)}" for each in described), text])
+    lines = [f"  {one_line(each, _MAX_PARAMETER)}" for each in described]
+    return "\n".join([*lines, text])
 
 
 def function_card(tool: ToolSpec) -> str:
     """Format a tool for a model that calls it as a function from the beginning: its description and
     its function.
     """
-    lines = _description(tool.description, _MAX_DESCRIPTION)
-    parameters = _function_lines(tool) or _parameters(tool.input_schema)
-    return "\n".join(filter(None, (f"# {tool.wire_name}", *lines, parameters)))
+    lines = [f"# {tool.wire_name}", *_description(tool.description, _MAX_DESCRIPTION)]
+    lines.append(_function_lines(tool) or _parameters(tool.input_schema))
+    return "\n".join(lines)
 
 
 def definitions_in(content: str) -> list[dict[str, Any]]:
@@ -507,10 +527,12 @@ def definitions_in(content: str) -> list[dict[str, Any]]:
 
 def _description(text: str, limit: int) -> list[str]:
     """Take the description's first lines, cleaned and indented."""
-    lines = [one_line(line, limit) for line in text[: limit * 4].splitlines()]
     shown: list[str] = []
     room = limit
-    for line in filter(None, lines):
+    for raw in text[: limit * 4].splitlines():
+        line = one_line(raw, limit)
+        if not line:
+            continue
         if len(shown) == _MAX_LINES * limit // _MAX_DESCRIPTION or room < 20:
             return [*shown, "  ..."]
         shown.append(f"  {one_line(line, room)}")
@@ -520,11 +542,11 @@ def _description(text: str, limit: int) -> list[str]:
 
 def _parameters(schema: Mapping[str, Any]) -> str:
     whole = SchemaReader(schema)
-    names = sorted(whole.properties, key=lambda name: name not in whole.required)
-    parts = [
-        _parameter(name, whole.properties[name], name in whole.required)
-        for name in names[:_MAX_PARAMETERS]
-    ]
+    required = [name for name in whole.properties if name in whole.required]
+    names = [*required, *(name for name in whole.properties if name not in whole.required)]
+    parts = []
+    for name in names[:_MAX_PARAMETERS]:
+        parts.append(_parameter(name, whole.properties[name], name in whole.required))
     if len(names) > _MAX_PARAMETERS:
         parts.append(f"... and {len(names) - _MAX_PARAMETERS} more")
     return ", ".join(parts) or "none"
@@ -539,11 +561,13 @@ def _type(schema: SchemaReader, depth: int = 2) -> str:
     if not depth:
         return "any"
     if schema.choices:
-        choices = "/".join(one_line(str(choice)[:200], 24) for choice in schema.choices[:6])
-        return f"one of {choices}{'/...' if len(schema.choices) > 6 else ''}"
+        choices = [one_line(str(choice)[:200], 24) for choice in schema.choices[:6]]
+        if len(schema.choices) > 6:
+            choices.append("...")
+        return f"one of {'/'.join(choices)}"
     if schema.types == ("array",) and schema.items is not None:
         return f"array of {_type(schema.items, depth - 1)}"
-    words = schema.types or [
-        _type(option, depth - 1) for option in schema.options[:6] if not option.is_null
-    ]
+    words = list(schema.types)
+    if not words:
+        words = [_type(option, depth - 1) for option in schema.options[:6] if not option.is_null]
     return " or ".join(word for word in dict.fromkeys(words) if word != "null") or "any"

@@ -18,6 +18,7 @@ from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.search import Explanation, RankedBy, SearchHit, SearchResults
 from casual_mcp_nb.base.tool import Catalog, ToolCatalog, ToolName, ToolSpec, by_server
 from casual_mcp_nb.conversation.event import SEARCH_TOOLS, SearchRow
+from casual_mcp_nb.discovery.languages import is_foreign, languages
 from casual_mcp_nb.discovery.manifest import SIBLINGS_EACH, Siblings, compose, generate_manifest
 from casual_mcp_nb.discovery.synthetic import (
     IN_CARDS,
@@ -28,7 +29,7 @@ from casual_mcp_nb.discovery.synthetic import (
     skill_spec,
     synthetic_spec,
 )
-from casual_mcp_nb.discovery.text import is_foreign, languages, one_line, words_found
+from casual_mcp_nb.discovery.text import one_line, words_found
 from casual_mcp_nb.errors import UnknownNameError, UsageError, closest, did_you_mean, shown
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def read_arguments(args: object) -> SearchArguments:
     A UsageError explains the mistake, or that all are missing.
     """
     given = args if isinstance(args, Mapping) else {}
-    names = list(dict.fromkeys(_names(given.get("tool_names"))))
+    names = _names(given.get("tool_names"))
     arguments = SearchArguments(
         _query(given.get("query")),
         _server(given.get("server_name")),
@@ -76,13 +77,11 @@ def read_arguments(args: object) -> SearchArguments:
         len(names[MAX_NAMES:]),
     )
     if arguments == SearchArguments():
+        text = "Give at least one of query, server_name and tool_names."
         known = ("query", "server_name", "tool_names")
-        unknown = [shown(str(key)) for key in given if key not in known][:5]
-        also = f" There is no argument {' or '.join(unknown)}." if unknown else ""
-        raise UsageError(
-            f"Give at least one of query, server_name and tool_names.{also}",
-            hint='For example: {"query": "convert a time between time zones"}.',
-        )
+        if unknown := [shown(str(key)) for key in given if key not in known]:
+            text += f" There is no argument {' or '.join(unknown[:5])}."
+        raise UsageError(text, hint='For example: {"query": "convert a time between time zones"}.')
     return arguments
 
 
@@ -101,8 +100,7 @@ def read_names(args: object) -> tuple[tuple[str, ...], int]:
 
     A UsageError tells the model.
     """
-    given = _first_given(args, ("names", "tool_names", "tools", "name"))
-    names = list(dict.fromkeys(_names(given, "names")))
+    names = _names(_first_given(args, "names", "tool_names", "tools", "name"), "names")
     if not names:
         raise UsageError("Give names.", hint='For example: {"names": ["get_current_time"]}.')
     return tuple(names[:MAX_NAMES]), len(names[MAX_NAMES:])
@@ -113,16 +111,19 @@ def read_browsing(args: object) -> tuple[str, str, int]:
 
     They default to empty strings and 1.
     """
-    category = _server(_first_given(args, ("category", "server_name", "server")), "category")
-    page = _text("page", _first_given(args, ("page",))) or "1"
+    category = _server(_first_given(args, "category", "server_name", "server"), "category")
+    page = _text("page", _first_given(args, "page")) or "1"
     if not page.isdecimal():
         raise UsageError("page must be a whole number.")
-    return category, _query(_first_given(args, ("query",))), int(page[:9])
+    return category, _query(_first_given(args, "query")), int(page[:9])
 
 
-def _first_given(args: object, keys: tuple[str, ...]) -> Any:
-    given = args if isinstance(args, Mapping) else {}
-    return next((given[key] for key in keys if given.get(key)), None)
+def _first_given(args: object, *keys: str) -> Any:
+    if isinstance(args, Mapping):
+        for key in keys:
+            if args.get(key):
+                return args[key]
+    return None
 
 
 def _query(value: Any) -> str:
@@ -135,15 +136,21 @@ def _server(value: Any, key: str = "server_name") -> str:
     if isinstance(value, list | tuple) and len(value) == 1:
         value = value[0]
     name = _text(key, value).strip(_QUOTES)[:_MAX_NAME]
-    return "" if name.casefold() in _NO_SERVER else name
+    if name.casefold() in _NO_SERVER:
+        return ""
+    return name
 
 
 def _names(value: Any, key: str = "tool_names") -> list[str]:
+    """Parse names, each once."""
     items = _listed(value) if isinstance(value, str) else value
     if not isinstance(items, list | tuple):
         items = [items]
-    names = [_text(key, item).strip(_QUOTES)[:_MAX_NAME] for item in items[:_MAX_ITEMS]]
-    return [name for name in names if name]
+    names: dict[str, None] = {}
+    for item in items[:_MAX_ITEMS]:
+        if name := _text(key, item).strip(_QUOTES)[:_MAX_NAME]:
+            names[name] = None
+    return list(names)
 
 
 def _listed(text: str) -> list[Any]:
@@ -242,7 +249,6 @@ class Finder:
 
     @cached_property
     def _index(self) -> ToolSearchIndex:
-
         if self._given_index is not None:
             return self._given_index()
         if not self._skills:
@@ -266,46 +272,49 @@ class Finder:
         self, query: str, server: str | None, loaded: Set[ToolName], unused: Set[ToolName]
     ) -> FoundTools:
         hits = self._index.search(query, self._limit + len(unused), server)
-        skills = [
-            self._skills[hit.tool.tool_name]
-            for hit in hits[: self._limit]
-            if hit.tool.tool_name in self._skills
-        ]
+        if not hits:
+            return FoundTools(notes=[self._nothing_found(query, server)])
+        skills: list[Skill] = []
+        for hit in hits[: self._limit]:
+            if hit.tool.tool_name in self._skills:
+                skills.append(self._skills[hit.tool.tool_name])
         if skills:
             hits = [hit for hit in hits if hit.tool.tool_name not in self._skills]
             if not hits:
                 return FoundTools(notes=self.language_note(query), skills=skills)
-        if hits:
+        if self._skills:
             # None of them is a tool that could be loaded.
-            if self._skills:
-                loaded = loaded | self._skills.keys()
-            called = self._index.called(query) if unused else ()
-            back: dict[ToolSpec, float] = {}
-            for hit in hits:
-                if hit.tool.tool_name in unused and hit.tool not in called:
-                    back[hit.tool] = hit.score
-            room = max(1, self._limit - len(skills))
-            fresh = [hit for hit in hits if hit.tool not in back][:room]
-            tools: dict[ToolSpec, float | None] = {hit.tool: hit.score for hit in fresh}
-            others = self._other_tools(hits[0].tool.server, tools, loaded)
-            filled = tuple(islice(others, max(0, room - len(tools))))
-            tools.update(dict.fromkeys(filled))
-            instead = {hit.tool: hit.score for hit in hits[: self._limit] if hit.tool in back}
-            if not tools:
-                tools, instead = {**instead}, {}
-            servers = dict.fromkeys(tool.server for tool in (*tools, *instead))
-            siblings = {
-                name: self._siblings(query, server, name, tools, loaded) for name in servers
-            }
-            notes = [*_loaded_note(instead), *self.language_note(query)]
-            return FoundTools(tools, notes, frozenset(filled), siblings, instead, skills)
+            loaded = loaded | self._skills.keys()
+        called = self._index.called(query) if unused else ()
+        room = max(1, self._limit - len(skills))
+        tools: dict[ToolSpec, float | None] = {}
+        stepped_back: dict[ToolSpec, float] = {}
+        for place, hit in enumerate(hits):
+            if hit.tool.tool_name not in unused or hit.tool in called:
+                if len(tools) < room:
+                    tools[hit.tool] = hit.score
+            elif place < self._limit:
+                stepped_back[hit.tool] = hit.score
+        others = self._other_tools(hits[0].tool.server, tools, loaded)
+        filled = tuple(islice(others, max(0, room - len(tools))))
+        tools.update(dict.fromkeys(filled))
+        if not tools:
+            tools, stepped_back = {**stepped_back}, {}
+        siblings: dict[str, Siblings] = {}
+        for tool in (*tools, *stepped_back):
+            name = tool.server
+            if name not in siblings:
+                siblings[name] = self._siblings(query, server, name, tools, loaded)
+        notes = [*_loaded_note(stepped_back), *self.language_note(query)]
+        return FoundTools(tools, notes, frozenset(filled), siblings, stepped_back, skills)
+
+    def _nothing_found(self, query: str, server: str | None) -> str:
         where = f" on server {shown(server)}" if server is not None else ""
         hint = (
             f"Try other words, in {self.language}, or give server_name alone to load all tools of a"
             " server:"
         )
-        note = f"No tools found matching {shown(query)}{where}. {hint} {self._server_list()}."
-        return FoundTools(notes=[note])
+        return f"No tools found matching {shown(query)}{where}. {hint} {self._server_list()}."
 
     @property
     def language(self) -> str:
@@ -334,11 +343,9 @@ class Finder:
         self, server: str, tools: Mapping[ToolSpec, object], loaded: Set[ToolName]
     ) -> Iterator[ToolSpec]:
         """Yield a server's tools that are neither among `tools` nor loaded, in order."""
-        return (
-            tool
-            for tool in self._index.by_server.get(server, ())
-            if tool not in tools and tool.tool_name not in loaded
-        )
+        for tool in self._index.by_server.get(server, ()):
+            if tool not in tools and tool.tool_name not in loaded:
+                yield tool
 
     def _siblings(
         self,
@@ -377,14 +384,14 @@ class Finder:
                         skills.append(skill)
                 continue
             tools = self._names.find(name, server)
-            owners = [tool.tool_name for tool in tools]
-            if len(tools) > 1:
-                result.notes.append(self._shared_name(name, owners))
-            if 0 < len(tools) <= self._limit:
-                result.tools.update(dict.fromkeys(tools))
-            elif not tools:
+            if not tools:
                 unknown.append(name)
-        result.notes += [self._unknown_name(name, server) for name in unknown[:_MAX_UNKNOWN]]
+            if len(tools) > 1:
+                result.notes.append(self._shared_name(name, tools))
+            if len(tools) <= self._limit:
+                result.tools.update(dict.fromkeys(tools))
+        for name in unknown[:_MAX_UNKNOWN]:
+            result.notes.append(self._unknown_name(name, server))
         if len(unknown) > _MAX_UNKNOWN:
             result.notes.append(f"{len(unknown) - _MAX_UNKNOWN} more of the names are unknown.")
         if request.dropped:
@@ -395,9 +402,10 @@ class Finder:
         result.skills = skills[: self._limit]
         return result
 
-    def _shared_name(self, name: str, owners: Sequence[ToolName]) -> str:
-        text = f"{shown(name)} can mean several tools: {_listing(map(str, owners))}."
-        if len(owners) > self._limit:
+    def _shared_name(self, name: str, tools: Sequence[ToolSpec]) -> str:
+        listed = _listing(str(tool.tool_name) for tool in tools)
+        text = f"{shown(name)} can mean several tools: {listed}."
+        if len(tools) > self._limit:
             return f"{text} Give server_name too."
         return f"{text} All of them were looked up; choose by server."
 
@@ -435,10 +443,8 @@ class Finder:
 
     def of(self, server: str) -> list[ToolSpec]:
         """List all tools on a server, deferred ones first."""
-        return [
-            *self.by_server.get(server, ()),
-            *(tool for tool in self._always if tool.server == server),
-        ]
+        always = [tool for tool in self._always if tool.server == server]
+        return [*self.by_server.get(server, ()), *always]
 
 
 def _loaded_note(tools: Iterable[ToolSpec]) -> list[str]:
@@ -475,21 +481,18 @@ class ToolNames:
         tool = self._by_wire_name.get(name)
         if tool is not None and server in (None, tool.server):
             return [tool]
-        folded = [
-            tool
-            for tool in self._by_folded.get(name.casefold(), ())
-            if server in (None, tool.server)
-        ]
-        matches = [tool for tool in folded if name in tool.aliases] or folded
+        matches = self._by_folded.get(name.casefold(), [])
+        if server is not None:
+            matches = [tool for tool in matches if tool.server == server]
+        matches = [tool for tool in matches if name in tool.aliases] or matches
         bare = {tool.server for tool in matches if tool.name == name}
         return [tool for tool in matches if tool.name == name or tool.server not in bare]
 
     def like(self, name: str, server: str | None = None) -> list[str]:
         """Find the names closest to one that does not exist, on one server or on all."""
         tools = [tool for tool in self._tools if server in (None, tool.server)]
-        return closest(name, (tool.name for tool in tools)) or closest(
-            name, (tool.wire_name for tool in tools)
-        )
+        names = [tool.name for tool in tools]
+        return closest(name, names) or closest(name, [tool.wire_name for tool in tools])
 
 
 _DESCRIPTION = """\
@@ -510,7 +513,9 @@ _PROPERTIES: Mapping[str, Mapping[str, Any]] = {
 def manifest_in(description: str) -> str | None:
     """Extract the manifest from a search tool's description, or None if it is not one."""
     manifest = _MANIFEST.search(description)
-    return manifest[1] if manifest else None
+    if manifest is None:
+        return None
+    return manifest[1]
 
 
 class SearchToolsTool:
@@ -570,13 +575,12 @@ class SearchToolsTool:
         """
         # Built only now: most turns do not search, and there can be thousands of tools.
         always = {tool.tool_name for tool in self._always}
-        for names in (self._loaded, self._presented):
-            names.update(always)
+        self._loaded |= always
+        self._presented |= always
+        unused = (self._loaded & self._presented) - always - self._used
         try:
             wanted = read_arguments(args)
-            result = self._finder.find(
-                wanted, self._loaded, (self._loaded & self._presented) - always - self._used
-            )
+            result = self._finder.find(wanted, self._loaded, unused)
         except UsageError as error:
             return SyntheticToolResult(f"Error: {error}", [])
         skills = skill_cards(result.skills)
@@ -604,6 +608,7 @@ class SearchToolsTool:
             is_new, is_filled = tool.tool_name not in self._loaded, tool in result.filled
             found_words = words.get(tool, ())
             rows.append(SearchRow(tool.tool_name, scores[tool], is_new, is_filled, found_words))
+        # With most deliveries, `_presented` is the same set.
         self._loaded.update(tool.tool_name for tool in new)
         self._presented.update(tool.tool_name for tool in inside)
         if skills:
@@ -682,11 +687,11 @@ class ToolSearchIndex:
         """
         if self._engine is None or max_results < 1:
             return []
-        ranked = self._engine.ranked(query, server, max_results)
-        return [
-            SearchHit(tool, score, rank, partial(self.explain, query, tool, max_results, server))
-            for rank, (tool, score) in enumerate(ranked, 1)
-        ]
+        hits: list[SearchHit] = []
+        for tool, score in self._engine.ranked(query, server, max_results):
+            explain = partial(self.explain, query, tool, max_results, server)
+            hits.append(SearchHit(tool, score, len(hits) + 1, explain))
+        return hits
 
     async def prepare(self, query: str) -> None:
         """Get ready to search by meaning too.
@@ -704,7 +709,9 @@ class ToolSearchIndex:
 
         Empty where searches rank by words.
         """
-        return self._engine.nearest(query) if self._engine else {}
+        if self._engine is None:
+            return {}
+        return self._engine.nearest(query)
 
     def recall(self, query: str, nearest: Mapping[str, float]) -> None:
         """Search for a query with these recorded results from `nearest_in_meaning`.
@@ -724,17 +731,17 @@ class ToolSearchIndex:
         Then tools have at most half its words, and its script or its common words belong to another
         language.
         """
-        return (
-            self._engine is not None
-            and self._engine.known_share(query) <= _MAX_SHARE
-            and is_foreign(query, self.languages)
-        )
+        if self._engine is None or self._engine.known_share(query) > _MAX_SHARE:
+            return False
+        return is_foreign(query, self.languages)
 
     def called(self, query: str) -> list[ToolSpec]:
         """Find the tools that a query mentions by name, which come first in its results, ordered by
         wire name.
         """
-        return self._engine.called(query) if self._engine else []
+        if self._engine is None:
+            return []
+        return self._engine.called(query)
 
     def nearest(
         self, query: str, server: str, count: int, searched: str | None = None
@@ -796,7 +803,8 @@ class ToolSearchIndex:
 def _engine(
     tools: Sequence[ToolSpec], embed: Callable[[list[str]], Any] | Meaning | None
 ) -> Engine:
-    from casual_mcp_nb.discovery._engine import EmbeddedTexts, Engine
+    from casual_mcp_nb.discovery._embeddings import EmbeddedTexts
+    from casual_mcp_nb.discovery._engine import Engine
     from casual_mcp_nb.discovery.meaning import Meaning
 
     if embed is None:

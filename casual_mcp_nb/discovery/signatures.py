@@ -39,7 +39,13 @@ def named(values: Mapping[str, Any]) -> dict[str, Any]:
     Names that are identifiers already keep theirs; among the others, the first comes first.
     """
     result: dict[str, Any] = {}
-    for name, value in sorted(values.items(), key=lambda item: identifier(item[0]) != item[0]):
+    others: dict[str, Any] = {}
+    for name, value in values.items():
+        if identifier(name) == name:
+            result[name] = value
+        else:
+            others[name] = value
+    for name, value in others.items():
         result[unused(identifier(name), result)] = value
     return result
 
@@ -56,7 +62,9 @@ def identifier(name: str) -> str:
         word = f"n{word}"
     if not word.isidentifier():
         word = "unnamed"
-    return f"{word}_" if keyword.iskeyword(word) else word
+    if keyword.iskeyword(word):
+        return f"{word}_"
+    return word
 
 
 def unused(name: str, used: Iterable[str]) -> str:
@@ -98,10 +106,10 @@ class TypeWriter:
         if literals:
             return literals
         if reader.options:
-            return self._union(
-                self.write(option, f"{name}{number or ''}", depth + 1)
-                for number, option in enumerate(reader.options)
-            )
+            members = []
+            for number, option in enumerate(reader.options):
+                members.append(self.write(option, f"{name}{number or ''}", depth + 1))
+            return self._union(members)
         types = reader.types
         if not types and reader.properties:
             types = ("object",)
@@ -156,13 +164,19 @@ class TypeWriter:
         return name
 
     def _literals(self, choices: Sequence[Any]) -> str:
-        plain = all(each is None or isinstance(each, str | bool | int) for each in choices)
-        if not choices or not plain:
+        kinds = []
+        for each in choices:
+            if each is None:
+                kinds.append("None")
+            elif isinstance(each, str | bool | int):
+                kinds.append(self._named(type(each).__name__))
+            else:
+                return ""
+        if not kinds:
             return ""
         texts = list(dict.fromkeys(ascii(each) for each in choices))
         if len(texts) > MAX_LITERALS or any(len(text) > MAX_LITERAL_LENGTH for text in texts):
-            kinds = ["None" if each is None else type(each).__name__ for each in choices]
-            return self._union(map(self._named, kinds))
+            return self._union(kinds)
         return f"{self._named('Literal')}[{', '.join(texts)}]"
 
     def _union(self, types: Iterable[str]) -> str:
@@ -170,13 +184,18 @@ class TypeWriter:
         if self._named("Any") in members:
             return self._named("Any")
         # `float` takes integers.
-        members = [kind for kind in members if kind != "int" or "float" not in members]
-        return " | ".join(sorted(members, key=lambda kind: kind == "None"))
+        if "float" in members and "int" in members:
+            members.remove("int")
+        if "None" in members:
+            members.remove("None")
+            members.append("None")
+        return " | ".join(members)
 
     def _named(self, name: str) -> str:
         if name not in self.hidden:
             return name
-        return f"_typing.{name}" if name in ("Any", "Literal") else f"_builtins.{name}"
+        module = "_typing" if name in ("Any", "Literal") else "_builtins"
+        return f"{module}.{name}"
 
 
 def _can_be_a_field(name: str) -> bool:
@@ -204,12 +223,17 @@ def parameters_of(tool: ToolSpec) -> dict[str, tuple[str, SchemaReader, bool]]:
     required.
     """
     reader = SchemaReader(tool.input_schema).resolved()
-    parts = named(
-        {name: (name, part, name in reader.required) for name, part in reader.properties.items()}
-    )
     # Those that are required first, each in the schema's order.
-    order = {name: number for number, name in enumerate(reader.properties)}
-    return dict(sorted(parts.items(), key=lambda item: (not item[1][2], order[item[1][0]])))
+    names = [name for name in reader.properties if name in reader.required]
+    names += [name for name in reader.properties if name not in reader.required]
+    python_names = {
+        name: python for python, name in named({name: name for name in reader.properties}).items()
+    }
+    parameters = {}
+    for name in names:
+        part = (name, reader.properties[name], name in reader.required)
+        parameters[python_names[name]] = part
+    return parameters
 
 
 def signature_of(
@@ -238,11 +262,9 @@ def signature_of(
 
 def _default(reader: SchemaReader) -> object:
     value = reader.schema.get("default", ...)
-    plain = (
-        value is None
-        or isinstance(value, str | bool | int)
-        or (isinstance(value, float) and math.isfinite(value))
-    )
+    plain = value is None or isinstance(value, str | bool | int | float)
+    if isinstance(value, float) and not math.isfinite(value):
+        plain = False
     if plain and len(ascii(value)) <= MAX_LITERAL_LENGTH:
         return _Text(ascii(value))
     return _Text("...")
@@ -276,7 +298,9 @@ def function_text(tool: ToolSpec) -> str:
     types = TypeWriter()
     text = f"def {identifier(tool.wire_name)}{signature_of(tool, types=types)}"
     text = "\n".join((*types.dicts.values(), text))
-    return text if len(text) <= MAX_FUNCTION else ""
+    if len(text) > MAX_FUNCTION:
+        return ""
+    return text
 
 
 def docstring_of(tool: ToolSpec) -> str:
@@ -302,17 +326,16 @@ def value_of_call(tool: ToolSpec, call: ToolCall) -> Any:
     """A call's value as its function returns it: as the result's type, else JSON or text."""
     if call.returned:
         return call.returned[0]
-    if call.structured is not None:
-        wrapped = (
-            _is_wrapped(tool)
-            and isinstance(call.structured, Mapping)
-            and list(call.structured) == ["result"]
-        )
-        return call.structured["result"] if wrapped else call.structured
+    structured = call.structured
+    if structured is not None:
+        if _is_wrapped(tool) and isinstance(structured, Mapping) and list(structured) == ["result"]:
+            return structured["result"]
+        return structured
     from casual_mcp_nb.isolation._query import parse
 
-    texts = [part.text for part in call.content if part.kind == "text"]
-    text = "\n".join(texts) if texts else call.result
+    text = call.result
+    if texts := [part.text for part in call.content if part.kind == "text"]:
+        text = "\n".join(texts)
     if text.lstrip()[:1] not in ("{", "["):
         # Sentences with commas can look like a table.
         return text
@@ -325,25 +348,31 @@ def learned_schema(values: Iterable[Any]) -> SchemaReader | None:
     None without results.
     """
     schemas = [_schema_of(value) for value in values]
-    return SchemaReader(_merged(schemas)) if schemas else None
+    if not schemas:
+        return None
+    return SchemaReader(_merged(schemas))
 
 
 def _schema_of(value: Any, depth: int = 0) -> dict[str, Any]:
     kinds = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
     if type(value) in kinds:
         return {"type": kinds[type(value)]}
-    if (
-        isinstance(value, Mapping)
-        and depth < MAX_DEPTH
-        and len(value) <= MAX_FIELDS
-        and all(isinstance(key, str) for key in value)
-    ):
-        properties = {key: _schema_of(part, depth + 1) for key, part in value.items()}
-        return {"type": "object", "properties": properties, "required": list(properties)}
-    if isinstance(value, list | tuple) and depth < MAX_DEPTH:
-        items = _merged([_schema_of(part, depth + 1) for part in value[:MAX_FIELDS]])
-        return {"type": "array", "items": items} if items else {"type": "array"}
-    return {}
+    if depth == MAX_DEPTH:
+        return {}
+    if isinstance(value, list | tuple):
+        return _array_of(_merged([_schema_of(part, depth + 1) for part in value[:MAX_FIELDS]]))
+    if not isinstance(value, Mapping) or len(value) > MAX_FIELDS:
+        return {}
+    if not all(isinstance(key, str) for key in value):
+        return {}
+    properties = {key: _schema_of(part, depth + 1) for key, part in value.items()}
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def _array_of(items: dict[str, Any]) -> dict[str, Any]:
+    if not items:
+        return {"type": "array"}
+    return {"type": "array", "items": items}
 
 
 def _merged(schemas: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -361,16 +390,15 @@ def _merged(schemas: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _merged_alike(kind: str, schemas: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if kind == "array":
-        items = _merged([schema["items"] for schema in schemas if "items" in schema])
-        return {"type": kind, "items": items} if items else {"type": kind}
+        return _array_of(_merged([schema["items"] for schema in schemas if "items" in schema]))
     if kind != "object":
         return {"type": kind}
-    names = list(dict.fromkeys(name for schema in schemas for name in schema["properties"]))
-    properties = {
-        name: _merged([each["properties"][name] for each in schemas if name in each["properties"]])
-        for name in names
-    }
-    required = [name for name in names if all(name in schema["required"] for schema in schemas)]
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for schema in schemas:
+        for name, part in schema["properties"].items():
+            by_name.setdefault(name, []).append(part)
+    properties = {name: _merged(parts) for name, parts in by_name.items()}
+    required = [name for name in by_name if all(name in each["required"] for each in schemas)]
     return {"type": kind, "properties": properties, "required": required}
 
 

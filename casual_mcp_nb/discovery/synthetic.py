@@ -60,10 +60,8 @@ def synthetic_spec(
     """Describe a synthetic tool like other tools: its `definition` goes to the model, and belongs
     to the caller.
     """
-    schema: dict[str, Any] = {
-        "type": "object",
-        "properties": {each: {**fields} for each, fields in properties.items()},
-    }
+    copies = {each: {**fields} for each, fields in properties.items()}
+    schema: dict[str, Any] = {"type": "object", "properties": copies}
     if required:
         schema["required"] = list(required)
     return ToolSpec(SYNTHETIC, name, description, schema, wire_name=name)
@@ -174,7 +172,8 @@ def discovered_in(
         elif message.name == UNLOAD_TOOLS:
             for name in loaded_in(message.content):
                 names.pop(name, None)
-    return [catalog.by_wire_name[name] for name in names if name in catalog.by_wire_name]
+    tools = [catalog.by_wire_name.get(name) for name in names]
+    return [tool for tool in tools if tool is not None]
 
 
 def first_presented(
@@ -187,11 +186,9 @@ def first_presented(
     """
     places: dict[str, tuple[int, bool]] = {}
     for index, message in enumerate(messages):
-        if (
-            message.role == "tool"
-            and isinstance(message.content, str)
-            and message.name in (SEARCH_TOOLS, LOAD_TOOLS, *custom)
-        ):
+        if message.role != "tool" or not isinstance(message.content, str):
+            continue
+        if message.name in (SEARCH_TOOLS, LOAD_TOOLS, *custom):
             for name in loaded_in(message.content):
                 places.setdefault(name, (index, message.name not in custom))
     return places
@@ -206,22 +203,26 @@ def schemas_presented(
     """Find the tools whose current schemas, or functions with `code`, are readable in the search
     results.
     """
-    finding = (SEARCH_TOOLS, LOAD_TOOLS, *custom)
-    texts = [each.content for each in messages if each.role == "tool" and each.name in finding]
-    read = [text for text in texts if isinstance(text, str)]
-    return {
-        tool.tool_name
-        for tool in tools
-        if any(presents_schema(text, tool, delivery) for text in read)
-    }
+    texts = []
+    for message in messages:
+        if message.role != "tool" or not isinstance(message.content, str):
+            continue
+        if message.name in (SEARCH_TOOLS, LOAD_TOOLS, *custom):
+            texts.append(message.content)
+    presented = set()
+    for tool in tools:
+        if any(presents_schema(text, tool, delivery) for text in texts):
+            presented.add(tool.tool_name)
+    return presented
 
 
 def used_in(messages: Iterable[ChatMessage], catalog: Catalog) -> set[ToolName]:
     """Find the available tools that a conversation has called."""
     used: set[ToolName] = set()
     for message in messages:
-        calls = message.tool_calls if message.role == "assistant" else None
-        for call in calls or ():
+        if message.role != "assistant":
+            continue
+        for call in message.tool_calls or ():
             name = call.function.name
             if name == CALL_TOOL:
                 tool = catalog.get(read_call(name, call.function.arguments).name)
@@ -277,7 +278,9 @@ def skill_spec(skill: Skill) -> ToolSpec:
 
 def _price(skill: Skill) -> str:
     """Write how many tokens reading a skill takes."""
-    return "size unknown" if skill.tokens is None else f"≈ {skill.tokens:,} tokens"
+    if skill.tokens is None:
+        return "size unknown"
+    return f"≈ {skill.tokens:,} tokens"
 
 
 def skill_cards(skills: Sequence[Skill]) -> str:
@@ -285,11 +288,11 @@ def skill_cards(skills: Sequence[Skill]) -> str:
     if not skills:
         return ""
     which = f"{_FITS} Read it" if len(skills) == 1 else f"{_FIT} Read the one you need"
-    cards = [
-        f"  {_full_name(skill)} ({_price(skill)}): {plain(skill.description, _MAX_CARD)}"
-        for skill in skills
-    ]
-    return "\n".join([f"{which} with {READ_SKILL} before you do such a task:", *cards])
+    lines = [f"{which} with {READ_SKILL} before you do such a task:"]
+    for skill in skills:
+        about = plain(skill.description, _MAX_CARD)
+        lines.append(f"  {_full_name(skill)} ({_price(skill)}): {about}")
+    return "\n".join(lines)
 
 
 def list_skills(skills: Iterable[Skill], max_tokens: int, *, summaries: bool = False) -> str:
@@ -309,13 +312,9 @@ def list_skills(skills: Iterable[Skill], max_tokens: int, *, summaries: bool = F
     lines: list[str] = []
     left = 0
     for server in sorted(owned):
+        parts = [skill.name for skill in owned[server]]
         if summaries:
-            parts = [
-                f"  {_full_name(skill)}: {plain(skill.description, _MAX_SUMMARY)}"
-                for skill in owned[server]
-            ]
-        else:
-            parts = [skill.name for skill in owned[server]]
+            parts = [_summarized(skill) for skill in owned[server]]
         fitting = len(parts)
         while fitting and estimate_tokens("\n".join([*lines, *parts[:fitting]])) > max_tokens:
             fitting -= max(1, fitting // 4)
@@ -331,15 +330,16 @@ def list_skills(skills: Iterable[Skill], max_tokens: int, *, summaries: bool = F
     return "\n".join([f"{_LIST} (read with {READ_SKILL}):", *lines])
 
 
+def _summarized(skill: Skill) -> str:
+    return f"  {_full_name(skill)}: {plain(skill.description, _MAX_SUMMARY)}"
+
+
 def skills_in(text: str) -> tuple[Skill, ...]:
     """Parse the skills in a search's answer or in the description of `read_skill`, with their
     descriptions as shown there.
     """
-    parts = _BEGINNING.split(text)
-    return tuple(
-        Skill(card["server"], card["name"], card["description"])
-        for card in _CARD.finditer("".join(parts[1:]))
-    )
+    cards = _CARD.finditer("".join(_BEGINNING.split(text)[1:]))
+    return tuple(Skill(card["server"], card["name"], card["description"]) for card in cards)
 
 
 def _full_name(skill: Skill) -> str:
@@ -391,7 +391,7 @@ class ReadSkillTool:
         name = name.strip()[:_MAX_NAME]
         matches = find_skills(self.skills, name)
         if len(matches) > 1:
-            owners = ", ".join(map(_full_name, matches[:10]))
+            owners = ", ".join(_full_name(skill) for skill in matches[:10])
             raise UsageError(
                 f"Several servers have a skill {shown(name)}: {owners}.", hint="Write server:name."
             )
@@ -425,11 +425,13 @@ def contents_text(contents: SkillContents) -> str:
     if contents.data is not None:
         text = f"[a binary file of {contents.size:,} bytes]"
     text = f"{head}\n\n{text}"
+    if not contents.others:
+        return text
     names = [plain(path, 200) for path in contents.others[:_MAX_OTHERS]]
     left = len(contents.others) - len(names)
     if left:
         names.append(f"... and {left} more")
-    return f"{text}{_OTHERS}{', '.join(names)}" if names else text
+    return f"{text}{_OTHERS}{', '.join(names)}"
 
 
 def instructions_in(result: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -59,10 +59,9 @@ def check_tool_set(
     if tool_set is None:
         return
     owned = by_server(tools)
-    problems = [
-        f"there is no server {shown(server)}. {hint}"
-        for server, hint in unknown_servers(tool_set, servers).items()
-    ]
+    problems = []
+    for server, hint in unknown_servers(tool_set, servers).items():
+        problems.append(f"there is no server {shown(server)}. {hint}")
     for server, spec in tool_set.servers.items():
         if server in servers and _listed(servers[server]):
             problems += _unknown_tools(server, owned.get(server, ()), spec)
@@ -74,11 +73,8 @@ def check_tool_set(
 
 def unknown_servers(tool_set: ToolSetConfig, servers: Collection[str]) -> dict[str, str]:
     """Find the servers that a toolset names and that do not exist, each with the closest names."""
-    return {
-        server: did_you_mean(closest(server, servers), servers)
-        for server in tool_set.servers
-        if server not in servers
-    }
+    unknown = [server for server in tool_set.servers if server not in servers]
+    return {server: did_you_mean(closest(server, servers), servers) for server in unknown}
 
 
 def missing_servers(
@@ -120,14 +116,15 @@ def resolve_tool_set(
         raise ToolSetError(f"Invalid toolset: {_wrong_parts(error)}.") from error
 
 
-def _included(owned: Iterable[ToolSpec], spec: Spec) -> Iterator[ToolSpec]:
+def _included(owned: Sequence[ToolSpec], spec: Spec) -> Sequence[ToolSpec]:
     if isinstance(spec, bool):
-        yield from owned if spec else ()
-        return
-    excluding = isinstance(spec, ExcludeSpec)
-    owned = tuple(owned)
-    listed = {tool.name for name in _names(spec) for tool in _named(name, owned)}
-    yield from (tool for tool in owned if (tool.name in listed) is not excluding)
+        return owned if spec else ()
+    listed: set[str] = set()
+    for name in _names(spec):
+        listed.update(tool.name for tool in _named(name, owned))
+    if isinstance(spec, ExcludeSpec):
+        return [tool for tool in owned if tool.name not in listed]
+    return [tool for tool in owned if tool.name in listed]
 
 
 def _named(name: str, owned: Iterable[ToolSpec]) -> list[ToolSpec]:
@@ -139,11 +136,12 @@ def _named(name: str, owned: Iterable[ToolSpec]) -> list[ToolSpec]:
 def _names(spec: Spec) -> tuple[str, ...]:
     if isinstance(spec, bool):
         return ()
-    return spec.exclude if isinstance(spec, ExcludeSpec) else spec
+    if isinstance(spec, ExcludeSpec):
+        return spec.exclude
+    return spec
 
 
-def _unknown_tools(server: str, owned: Iterable[ToolSpec], spec: Spec) -> Iterator[str]:
-    owned = tuple(owned)
+def _unknown_tools(server: str, owned: Sequence[ToolSpec], spec: Spec) -> Iterator[str]:
     valid = [tool.name for tool in owned]
     for name in _names(spec):
         if not _named(name, owned):
@@ -156,16 +154,14 @@ def _listed(status: ServerStatus) -> bool:
 
 
 def _missing(status: ServerStatus) -> Notice:
-    if status.state in ("starting", "closed") and status.error is None:
-        word = "is still starting" if status.state == "starting" else "is closed"
-        return Notice(
-            f"Server {shown(status.name)} {word}, so its tools are missing.", server=status.name
-        )
     reason = " ".join((status.error or "no reason was given").split()).rstrip(".")
-    return Notice(
-        f"Server {shown(status.name)} failed: {reason}, so its tools are missing.",
-        server=status.name,
-    )
+    what = f"failed: {reason}"
+    if status.error is None and status.state == "starting":
+        what = "is still starting"
+    elif status.error is None and status.state == "closed":
+        what = "is closed"
+    text = f"Server {shown(status.name)} {what}, so its tools are missing."
+    return Notice(text, server=status.name)
 
 
 def _wrong_parts(error: ValidationError) -> str:

@@ -105,7 +105,9 @@ def _count(results: SearchResults) -> str:
         f"Showing {len(results):,} {matches} of {words.count(results.searched, 'tool')}, ranked by"
         f" {results.ranked_by}. The model gets the top {results.cut:,}."
     )
-    return f"{text} {results.note}" if results.note else text
+    if results.note:
+        text = f"{text} {results.note}"
+    return text
 
 
 def _matched(explanation: Explanation) -> str:
@@ -118,7 +120,7 @@ def _matched(explanation: Explanation) -> str:
 def _reasons(explanation: Explanation) -> tuple[Block, ...]:
     misses: tuple[Block, ...] = ()
     if explanation.missing:
-        missing = ", ".join(map(words.quoted, map(explanation.word, explanation.missing)))
+        missing = ", ".join(words.quoted(explanation.word(term)) for term in explanation.missing)
         misses = (KeyValues((("Words with no match", missing),)),)
     if not explanation.shares:
         return misses

@@ -9,7 +9,7 @@ import pytest
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.discovery.search_tools import SearchToolsTool
-from casual_mcp_nb.discovery.text import languages
+from casual_mcp_nb.discovery.languages import languages
 
 pytestmark = pytest.mark.defect("E7")
 CLOCK = ToolSpec(
