@@ -56,22 +56,23 @@ def put_right(
     Returns:
         The arguments, the same object if nothing changed, and what was changed, in words.
     """
-    for value in arguments.values():
-        # Most arguments are plain, and each call has some.
-        if (
-            value is None
-            or isinstance(value, dict | list)
-            or (isinstance(value, str) and value[:1] in _STARTS)
-        ):
-            break
-    else:
+    if all(map(_is_plain, arguments.values())):
         return arguments, []
     reading = _Reading()
     right = reading.object(arguments, SchemaReader(schema), "")
     return right, reading.changes
 
 
-_STARTS = frozenset('{["') | frozenset(" \n\t\r")
+_STARTS = frozenset('{[" \n\t\r')
+
+
+def _is_plain(value: Any) -> bool:
+    """Check quickly that nothing has to be put right: most arguments are so, and each call has
+    some.
+    """
+    if isinstance(value, str):
+        return value[:1] not in _STARTS
+    return value is not None and not isinstance(value, dict | list)
 
 
 def _looks_like_json(text: str) -> bool:

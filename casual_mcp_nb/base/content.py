@@ -6,7 +6,6 @@ import importlib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb.base.binary import bytes_of
@@ -137,8 +136,9 @@ class ToolResult:
 
         The value itself where FastMCP's servers put one into `{"result": ...}`.
         """
-        wrapped = isinstance(self.structured, dict) and self.structured.keys() == {"result"}
-        return self.structured["result"] if wrapped else self.structured
+        if isinstance(self.structured, dict) and self.structured.keys() == {"result"}:
+            return self.structured["result"]
+        return self.structured
 
 
 MAX_BYTES = 3_750_000
@@ -176,20 +176,24 @@ def images_of(result: ToolResult) -> list[bytes]:
     The first bytes determine the type, not the server's claim. At most `MAX_IMAGES`, of at most
     `MAX_BYTES` each. The result's text has a note about the others.
     """
-    binary = [part for part in result.content if part.data]
-    if not binary:
-        return []
-    candidates = (part.data for part in binary if part.data and part.kind in ("image", "resource"))
-    shown = (
-        data for data in candidates if len(data) <= MAX_BYTES and media_type_of(data) is not None
-    )
-    return list(islice(shown, MAX_IMAGES))
+    images: list[bytes] = []
+    for part in result.content:
+        if not part.data or part.kind not in ("image", "resource"):
+            continue
+        if len(part.data) <= MAX_BYTES and media_type_of(part.data) is not None:
+            images.append(part.data)
+            if len(images) == MAX_IMAGES:
+                break
+    return images
 
 
 def pictures_of(messages: Iterable[ChatMessage]) -> list[Picture]:
     """Find the images in messages, in order."""
-    contents = [message.content for message in messages if isinstance(message.content, list)]
-    return [_picture(part) for content in contents for part in content if part.type == "image"]
+    pictures: list[Picture] = []
+    for message in messages:
+        if isinstance(message.content, list):
+            pictures += [_picture(part) for part in message.content if part.type == "image"]
+    return pictures
 
 
 def _picture(part: Any) -> Picture:

@@ -3,7 +3,7 @@ every report read.
 
 Each line of `DIALECTS` and `HOSTS` says where it was read. Refusals are quoted from public reports,
 because no provider documents all of them. See `casual_mcp_nb.base.tool_door` for what is done about
-them.
+them. All sources were read on 2026-11-27.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
-
-FACTS_AS_OF = "2026-11-27"
-"""When the sources of the two tables were read."""
 
 Patterns = Literal["python", "plain", "anchored"]
 """The regular expressions that a provider takes.
@@ -206,8 +203,8 @@ def dialect_of(wire: str, host: str, *, at_home: bool) -> Dialect:
         at_home: Whether that host is the provider's own.
     """
     if wire == "litellm" or (wire == "openai" and not at_home):
-        google = host == "googleapis.com" or host.endswith(".googleapis.com")
-        return DIALECTS["gemini" if google else "compatible"]
+        is_google = host == "googleapis.com" or host.endswith(".googleapis.com")
+        return DIALECTS["gemini" if is_google else "compatible"]
     return DIALECTS.get(wire, PLAIN)
 
 

@@ -25,10 +25,11 @@ MAX_NAMES = 1_000
 """How many names to compare when suggesting one."""
 
 TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
-SKILLS_EXTENSION = "io.modelcontextprotocol/skills"
 """The extension of protocol 2026-07-28 for tasks (SEP-2663), see
 https://github.com/modelcontextprotocol/ext-tasks.
 """
+SKILLS_EXTENSION = "io.modelcontextprotocol/skills"
+"""The extension for skills, see `Skill`."""
 
 TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled", "lost"]
 """The state of a task.
@@ -141,11 +142,10 @@ class ServerPrompt(Displayable):
         for name in values:
             if name not in names:
                 raise UnknownNameError("prompt argument", name, names)
-        missing = [
-            argument.name
-            for argument in self.arguments
-            if argument.required and values.get(argument.name) is None
-        ]
+        missing: list[str] = []
+        for argument in self.arguments:
+            if argument.required and values.get(argument.name) is None:
+                missing.append(argument.name)
         if missing:
             raise UsageError(
                 f"Prompt {shown(self.name)} of server {shown(self.server)} needs"
@@ -283,9 +283,9 @@ class _Offers(DisplayableList[O], Generic[O], items="_offers"):
     @property
     def not_listed(self) -> str:
         """A note that the servers were not asked yet, and how to ask them. Empty if they were."""
-        return (
-            "" if self.listed else in_words_of(f"Not listed yet. To ask the servers: {self.lister}")
-        )
+        if self.listed:
+            return ""
+        return in_words_of(f"Not listed yet. To ask the servers: {self.lister}")
 
     @property
     def by_server(self) -> dict[str, tuple[O, ...]]:
@@ -414,11 +414,12 @@ class PromptMessages(Displayable):
     @property
     def text(self) -> str:
         """All messages as text. If an assistant speaks too, each follows its role."""
-        roles = {message.role for message in self.messages} != {"user"}
-        return "\n\n".join(
-            f"{message.role}: {message.content.text}" if roles else message.content.text
-            for message in self.messages
-        )
+        roles = {message.role for message in self.messages}
+        texts: list[str] = []
+        for message in self.messages:
+            text = message.content.text
+            texts.append(text if roles == {"user"} else f"{message.role}: {text}")
+        return "\n\n".join(texts)
 
     @property
     def tokens(self) -> int:
@@ -701,15 +702,13 @@ class Wire(DisplayableList[WireRecord], items="records"):
         if method is None and text is None:
             return self
         wanted = (text or "").casefold()
-        groups = {
-            record.group
-            for record in self.records
-            if (method is None or fnmatchcase(record.method, method))
-            and (not wanted or wanted in _searched(record))
-        }
-        return Wire(
-            tuple(record for record in self.records if record.group in groups), self.dropped
-        )
+        groups: set[int] = set()
+        for record in self.records:
+            has_method = method is None or fnmatchcase(record.method, method)
+            if has_method and (not wanted or wanted in _searched(record)):
+                groups.add(record.group)
+        matching = tuple(record for record in self.records if record.group in groups)
+        return Wire(matching, self.dropped)
 
     def to_jsonl(self) -> str:
         """Format the records as JSON, one per line."""

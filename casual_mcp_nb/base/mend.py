@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from casual_mcp_nb.base.schema import LIST_KEYWORDS, MAP_KEYWORDS
+
 MAX_CHANGES = 20
 """How many changes to one schema are described."""
 MAX_PATTERN = 1_000
@@ -35,8 +37,8 @@ _SCHEMAS = frozenset(
         "contentSchema",
     }
 )
-_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-_LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+_MAPS = frozenset(MAP_KEYWORDS)
+_LISTS = frozenset(LIST_KEYWORDS)
 _TEXTS = frozenset(
     {
         "title",
@@ -299,9 +301,8 @@ class Mender:
         if not isinstance(value, list | tuple):
             return self._drop(path, f"{_start(value)} is no type")
         texts = [each for each in value if isinstance(each, str)]
-        kinds = list(
-            dict.fromkeys(kind for each in texts if (kind := _TYPE_WORDS.get(each.lower())))
-        )
+        known = filter(None, (_TYPE_WORDS.get(each.lower()) for each in texts))
+        kinds = list(dict.fromkeys(known))
         if kinds == value and kinds:
             return value
         if not kinds or any(each.lower() in _NO_TYPE for each in texts):
@@ -325,13 +326,14 @@ class Mender:
     def _enum(self, value: Any, path: str) -> Any:
         if not isinstance(value, list | tuple) or not value:
             return self._drop(path, f"{_start(value)} is no list of values")
-        written = [f"{type(each).__name__}{each!r}" for each in value]
-        if len(set(written)) == len(written):
+        # By type too, because 1 and true are equal in Python.
+        different: dict[str, Any] = {}
+        for each in value:
+            different.setdefault(f"{type(each).__name__}{each!r}", each)
+        if len(different) == len(value):
             return value
         self._note(path, "has each value once")
-        return [
-            each for number, each in enumerate(value) if written.index(written[number]) == number
-        ]
+        return list(different.values())
 
     def _text(
         self, word: str, value: Any, path: str, schema: Mapping[str, Any], changed: dict[str, Any]

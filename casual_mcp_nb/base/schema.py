@@ -16,7 +16,12 @@ MAX_CHOICES = 1_000
 MAX_NESTED_CHOICES = 10
 _OBJECTS = (dict, Mapping)
 """Checking for dict first is faster, and nearly all are."""
-_CHOICE_KEYWORDS = ("anyOf", "oneOf", "allOf")
+CHOICE_KEYWORDS = ("anyOf", "oneOf", "allOf")
+"""The keywords that hold a list of schemas to choose from or to combine."""
+LIST_KEYWORDS = (*CHOICE_KEYWORDS, "prefixItems")
+"""The keywords that hold a list of schemas."""
+MAP_KEYWORDS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+"""The keywords that hold schemas by name."""
 
 
 _HEADER = "x-mcp-header"
@@ -178,7 +183,9 @@ class SchemaReader:
                 continue
             seen.add(id(schema))
             part = SchemaReader(schema, self.root)
-            options = [option for keyword in _CHOICE_KEYWORDS for option in part._list(keyword)]
+            options: list[Any] = []
+            for keyword in CHOICE_KEYWORDS:
+                options += part._list(keyword)
             waiting += reversed(options)
             if part.reference is not None:
                 waiting.append(lookup(part.reference, self.root))
@@ -291,7 +298,9 @@ def too_long(parameters: Mapping[str, Any]) -> str:
     string.
     """
     size = len(json.dumps(parameters, ensure_ascii=False, default=str))
-    return f"its parameters, {size:,} characters, to none" if size > MAX_PARAMETERS else ""
+    if size <= MAX_PARAMETERS:
+        return ""
+    return f"its parameters, {size:,} characters, to none"
 
 
 def _limited(value: Any) -> Any:
@@ -305,8 +314,6 @@ def _limited(value: Any) -> Any:
     return value
 
 
-_NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-_LISTED = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 _NESTED = frozenset(
     {"items", "not", "if", "then", "else", "additionalProperties", "contains", "propertyNames"}
 )
@@ -336,9 +343,9 @@ def _brief(schema: Any, name: str = "", depth: int = 0) -> Any:
             **{word: value for word, value in schema.items() if word != "anyOf"},
         }
     for word, value in schema.items():
-        if word in _NAMED and isinstance(value, Mapping):
+        if word in MAP_KEYWORDS and isinstance(value, Mapping):
             value = {each: _brief(part, each, depth + 1) for each, part in value.items()}
-        elif word in _LISTED and isinstance(value, list):
+        elif word in LIST_KEYWORDS and isinstance(value, list):
             value = [_brief(part, name, depth + 1) for part in value]
         elif word in _NESTED:
             value = _brief(value, "", depth + 1)
@@ -352,12 +359,14 @@ def _choice_of_types(schema: Mapping[str, Any]) -> list[str]:
     options = schema.get("anyOf")
     if "type" in schema or not isinstance(options, list) or not options:
         return []
-    plain = [
-        each["type"] for each in options if isinstance(each, Mapping) and each.keys() == {"type"}
-    ]
-    if len(plain) < len(options) or not all(isinstance(each, str) for each in plain):
-        return []
-    return plain
+    types: list[str] = []
+    for each in options:
+        if not isinstance(each, Mapping) or each.keys() != {"type"}:
+            return []
+        if not isinstance(each["type"], str):
+            return []
+        types.append(each["type"])
+    return types
 
 
 def _says_nothing(word: str, value: Any, schema: Mapping[str, Any], name: str, depth: int) -> bool:
@@ -439,11 +448,8 @@ def _follows(word: str, schema: dict[str, Any], value: Any, steps: list[int], de
             isinstance(rule, dict) and isinstance(value, dict) and len(rule) < steps[0]
         ):
             steps[0] -= len(rule)
-            return not [
-                name
-                for name in rule
-                if name in value and not _fits(rule[name], value[name], steps, depth)
-            ]
+            given = [name for name in rule if name in value]
+            return all(_fits(rule[name], value[name], steps, depth) for name in given)
         case "required" if (
             isinstance(rule, list) and isinstance(value, dict) and len(rule) < steps[0]
         ):
@@ -466,4 +472,6 @@ def _follows(word: str, schema: dict[str, Any], value: Any, steps: list[int], de
 
 def _names(schema: dict[str, Any], steps: list[int]) -> set[str]:
     properties = schema.get("properties")
-    return set(properties) if isinstance(properties, dict) and len(properties) < steps[0] else set()
+    if isinstance(properties, dict) and len(properties) < steps[0]:
+        return set(properties)
+    return set()

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import compress
 from typing import Any, TypeVar, cast
 from urllib.parse import quote, quote_plus, unquote, urlsplit
 
@@ -94,7 +95,9 @@ class Mask:
         for secret in secrets:
             values |= {secret, secret.strip()}
         self.plain = frozenset(filter(can_be_masked, values))
-        forms = {form: marker for value in self.plain for marker, form in _forms(value)}
+        forms: dict[str, str] = {}
+        for value in self.plain:
+            forms |= _forms(value)
         # The longest come first, so that masking a part does not reveal the rest of a longer
         # secret.
         self._wanted = sorted(forms.items(), key=lambda item: (-len(item[0]), item[0]))
@@ -126,10 +129,7 @@ class Mask:
         has_run = bool(self._run) and self._run in text.encode("ascii", "replace").translate(_RUNS)
         present = ("%" in text, "&" in text, "\\" in text, "+" in text, has_run)
         if present not in self._needs:
-            markers = {
-                "",
-                *(marker for marker, there in zip(_MARKERS, present, strict=True) if there),
-            }
+            markers = {"", *compress(_MARKERS, present)}
             self._needs[present] = tuple(form for form, marker in self._wanted if marker in markers)
         return self._needs[present]
 
@@ -171,7 +171,7 @@ def _mask_of(secrets: frozenset[str]) -> Mask:
 
 
 @lru_cache(maxsize=1024)
-def _forms(value: str) -> tuple[tuple[str, str], ...]:
+def _forms(value: str) -> dict[str, str]:
     """List the forms in which a value occurs in text, each with the character without which it
     cannot.
     """
@@ -190,7 +190,7 @@ def _forms(value: str) -> tuple[tuple[str, str], ...]:
     ]
     forms |= dict.fromkeys(runs, _RUN)
     forms[value] = ""
-    return tuple((marker, form) for form, marker in forms.items())
+    return forms
 
 
 def _escaped_in_json(value: str) -> Iterator[str]:
@@ -275,8 +275,9 @@ def url_secrets(url: str | None) -> set[str]:
     named = [value for name, _, value in pairs if _NAME_OF_SECRET.search(name)]
     # Without a name it is a flag such as `readonly`, or a key.
     named += [name for name, equals, _ in pairs if not equals and not _FLAG.fullmatch(name)]
-    unnamed = [part for name, _, value in pairs for part in random_parts(f"{name}/{value}")]
-    secrets = {password, *named, *unnamed, *random_parts(parts.path)}
+    secrets = {password, *named, *random_parts(parts.path)}
+    for name, _, value in pairs:
+        secrets.update(random_parts(f"{name}/{value}"))
     if password:
         # httpx decodes both before encoding them; this is what a server may echo.
         secrets.add(base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode())

@@ -127,19 +127,17 @@ class Servers(DisplayableMapping[ServerStatus]):
         """Raise a ConnectError with a line for each server that failed, or whose tools could not be
         listed.
         """
-        failed = [
-            status
-            for status in self.values()
-            if status.state == "failed" or status.error is not None
-        ]
+        failed: list[str] = []
+        reasons = ""
+        for status in self.values():
+            if status.state == "failed" or status.error is not None:
+                failed.append(status.name)
+                reasons += f"- {status.name}: {_brief_reason(status.error)}\n"
         if failed:
-            reasons = "\n".join(
-                f"- {status.name}: {_brief_reason(status.error)}" for status in failed
-            )
             raise ConnectError(
-                f"{len(failed)} of {len(self)} servers could not be connected:\n{reasons}\n",
+                f"{len(failed)} of {len(self)} servers could not be connected:\n{reasons}",
                 hint="Fix it and reconnect: session.servers.reconnect(name).",
-                server=failed[0].name if len(failed) == 1 else None,
+                server=failed[0] if len(failed) == 1 else None,
             )
 
     def __repr__(self) -> str:
@@ -148,9 +146,9 @@ class Servers(DisplayableMapping[ServerStatus]):
 
 def not_connected(servers: Sequence[str]) -> str:
     """Format a notice that servers are not connected yet, and how to connect them."""
-    names = ", ".join(map(shown, servers[:_MAX_NAMES])) + (
-        ", …" if len(servers) > _MAX_NAMES else ""
-    )
+    names = ", ".join(map(shown, servers[:_MAX_NAMES]))
+    if len(servers) > _MAX_NAMES:
+        names = f"{names}, …"
     return in_words_of(f"Not connected yet: {names}. To connect: session.connect()")
 
 
@@ -492,10 +490,7 @@ class ToolDiagnosis(Displayable):
             "tokens": self.tokens,
             "ends_at": self.ends_at,
             "stopped": self.stopped is not None,
-            "elsewhere": [
-                {"where": each.where, "effect": each.effect, "reason": each.reason}
-                for each in self.elsewhere
-            ],
+            "elsewhere": [vars(each) for each in self.elsewhere],
             "rank": self.rank,
             "calls": dict(self.calls),
             "stages": [vars(check) for check in self.stages],
@@ -554,6 +549,19 @@ class ServerTokens:
         """Its definitions' estimated tokens."""
         return sum(tool.tokens for tool in self.tools)
 
+    def as_dict(self) -> dict[str, Any]:
+        """Convert it to plain values, for JSON."""
+        return {
+            "name": self.server,
+            "state": self.state,
+            "error": self.error,
+            "stderr_tail": self.stderr_tail,
+            "tokens": self.tokens,
+            "instructions": self.instructions,
+            "tools": [{"name": each.tool.tool, "tokens": each.tokens} for each in self.tools],
+            "left_out": dict(self.left_out),
+        }
+
 
 @dataclass(frozen=True)
 class HostAudit(DisplayableList[ServerTokens], items="servers"):
@@ -602,30 +610,8 @@ class HostAudit(DisplayableList[ServerTokens], items="servers"):
             "turn": None if self.budget is None else self.budget.undeferred.turn,
             "deferred_turn": None if self.budget is None else self.budget.now.turn,
             "notes": list(self.notes),
-            "affected": [
-                {
-                    "where": each.where,
-                    "effect": each.effect,
-                    "tools": list(each.tools),
-                    "reason": each.reason,
-                }
-                for each in self.affected
-            ],
-            "servers": [
-                {
-                    "name": server.server,
-                    "state": server.state,
-                    "error": server.error,
-                    "stderr_tail": server.stderr_tail,
-                    "tokens": server.tokens,
-                    "instructions": server.instructions,
-                    "tools": [
-                        {"name": each.tool.tool, "tokens": each.tokens} for each in server.tools
-                    ],
-                    "left_out": dict(server.left_out),
-                }
-                for server in self.servers
-            ],
+            "affected": [{**vars(each), "tools": list(each.tools)} for each in self.affected],
+            "servers": [server.as_dict() for server in self.servers],
         }
 
 

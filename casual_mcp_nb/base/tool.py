@@ -86,9 +86,8 @@ def _wire_part(text: str) -> str:
     # The hash covers the rest: a huge name costs no more than a short one.
     beginning = text[:_MAX_READ]
     if not beginning.isascii():
-        beginning = "".join(
-            c for c in unicodedata.normalize("NFKD", beginning) if not unicodedata.combining(c)
-        )
+        letters = unicodedata.normalize("NFKD", beginning)
+        beginning = "".join(each for each in letters if not unicodedata.combining(each))
     return plain_characters(beginning)
 
 
@@ -415,9 +414,8 @@ class Catalog(Sequence[ToolSpec]):
     @cached_property
     def version(self) -> str:
         """A content hash: the same tools always have the same version."""
-        return hashlib.sha256("".join(tool.digest for tool in self._tools).encode()).hexdigest()[
-            :16
-        ]
+        digests = "".join(tool.digest for tool in self._tools)
+        return hashlib.sha256(digests.encode()).hexdigest()[:16]
 
     @cached_property
     def by_server(self) -> Mapping[str, tuple[ToolSpec, ...]]:
@@ -498,12 +496,10 @@ class Catalog(Sequence[ToolSpec]):
         return next((server for server in self.absent() if _can_be_of(name, server)), None)
 
     def _suggestion(self, name: str) -> str:
-        spellings = {
-            alias: tool for tool in self._tools for alias in (tool.wire_name, *tool.aliases)
-        }
-        nearest = dict.fromkeys(
-            str(spellings[alias].tool_name) for alias in closest(name, spellings, n=12)
-        )
+        spellings: dict[str, str] = {}
+        for tool in self._tools:
+            spellings.update(dict.fromkeys((tool.wire_name, *tool.aliases), str(tool.tool_name)))
+        nearest = dict.fromkeys(spellings[alias] for alias in closest(name, spellings, n=12))
         return did_you_mean(list(nearest)[:3], [str(tool.tool_name) for tool in self._tools])
 
 

@@ -26,14 +26,13 @@ from casual_mcp_nb.base.mend import (
     is_plain,
     pattern_words,
 )
-from casual_mcp_nb.base.schema import lookup
+from casual_mcp_nb.base.schema import CHOICE_KEYWORDS, LIST_KEYWORDS, MAP_KEYWORDS, lookup
 
 _DEEPEST = 150
 _MAX_WORDS = 400
 _MAX_OPTIONS = 12
-_CHOICES = ("anyOf", "oneOf", "allOf")
 _RULES = ("not", "if", "then", "else", "enum", "const", "dependentSchemas")
-_AT_TOP = frozenset((*_CHOICES, *_RULES, "$ref"))
+_AT_TOP = frozenset((*CHOICE_KEYWORDS, *_RULES, "$ref"))
 _SCHEMAS = (
     "items",
     "contains",
@@ -45,7 +44,6 @@ _SCHEMAS = (
     "additionalProperties",
     "unevaluatedProperties",
 )
-_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _BOUNDS = {
     "minLength": "At least {} characters",
     "maxLength": "At most {} characters",
@@ -227,7 +225,7 @@ class _Reducer:
         return schema if same else new
 
     def _parts_of(self, new: dict[str, Any], path: str, depth: int) -> None:
-        for word in _MAPS:
+        for word in MAP_KEYWORDS:
             parts = new.get(word)
             if isinstance(parts, Mapping) and parts:
                 reduced = {}
@@ -238,16 +236,14 @@ class _Reducer:
                     reduced[name] = part
                 if any(reduced[name] is not parts[name] for name in parts):
                     new[word] = reduced
-        for word in (*_CHOICES, "prefixItems"):
+        for word in LIST_KEYWORDS:
             options = new.get(word)
             if isinstance(options, list) and options:
                 reduced_options = [self._part(option, path, depth + 1) for option in options]
                 if word in ("anyOf", "oneOf"):
-                    # Nothing fits it, so that it leaves no choice. Zod writes it for every optional
-                    # property.
-                    reduced_options = [
-                        option for option in reduced_options if not _is_never(option)
-                    ] or reduced_options
+                    # Zod writes one that nothing fits for every optional property.
+                    possible = [option for option in reduced_options if not _is_never(option)]
+                    reduced_options = possible or reduced_options
                 if len(reduced_options) != len(options) or any(
                     a is not b for a, b in zip(reduced_options, options, strict=True)
                 ):
@@ -265,13 +261,13 @@ class _Reducer:
         required = new.get("required")
         listed = required if isinstance(required, list) else []
         if isinstance(properties, Mapping):
-            impossible = [
-                name for name, part in properties.items() if _is_never(part) and name not in listed
-            ]
-            if impossible:
-                new["properties"] = properties = {
-                    name: part for name, part in properties.items() if name not in impossible
-                }
+            possible = {
+                name: part
+                for name, part in properties.items()
+                if name in listed or not _is_never(part)
+            }
+            if len(possible) < len(properties):
+                new["properties"] = properties = possible
         if listed and not self.dialect.unlisted_required:
             known = properties if isinstance(properties, Mapping) else {}
             missing = [name for name in listed if name not in known]
@@ -344,9 +340,8 @@ class _Reducer:
         if isinstance(named, Mapping):
             refused = [each for each in named if not takes_pattern(self.dialect.patterns, each)]
             if refused:
-                new["patternProperties"] = {
-                    name: part for name, part in named.items() if name not in refused
-                }
+                taken = {name: part for name, part in named.items() if name not in refused}
+                new["patternProperties"] = taken
                 if new.get("additionalProperties") is False:
                     new["additionalProperties"] = True
                 words += [f"Property names: {pattern_words(each)}" for each in refused[:3]]
@@ -421,8 +416,7 @@ def _json(value: Any) -> str:
 
 
 def _joined(texts: Iterable[str]) -> str:
-    text = ", ".join(texts)
-    return text if len(text) <= _MAX_WORDS else f"{text[:_MAX_WORDS]}…"
+    return _cut(", ".join(texts))
 
 
 def _types(schema: Mapping[str, Any]) -> tuple[str, ...]:
@@ -469,7 +463,7 @@ def _flattened(
         return _flattened({**target, **beside}, root, depth + 1)
     own = {word: value for word, value in schema.items() if word not in _AT_TOP}
     words: list[str] = []
-    for choice in _CHOICES:
+    for choice in CHOICE_KEYWORDS:
         options = schema.get(choice)
         if isinstance(options, list):
             _merge(own, choice, options, root, depth, words)
@@ -518,7 +512,8 @@ def _merge(
     required_by_each = [_required(flat) for flat in merged]
     common: list[str] = []
     if choice == "allOf":
-        common = [name for names in required_by_each for name in names]
+        for names in required_by_each:
+            common += names
     elif required_by_each:
         first, *others = required_by_each
         common = [name for name in first if all(name in names for names in others)]
@@ -572,12 +567,10 @@ def _fixed_values(schema: Mapping[str, Any]) -> dict[str, str]:
     for name, part in _properties(schema).items():
         if isinstance(part, Mapping) and "const" in part:
             fixed[name] = _json(part["const"])
-        elif (
-            isinstance(part, Mapping)
-            and isinstance(part.get("enum"), list)
-            and len(part["enum"]) == 1
-        ):
-            fixed[name] = _json(part["enum"][0])
+        elif isinstance(part, Mapping):
+            choices = part.get("enum")
+            if isinstance(choices, list) and len(choices) == 1:
+                fixed[name] = _json(choices[0])
     return fixed
 
 
