@@ -143,7 +143,9 @@ class DiscoveryOptions(BaseModel):
 def option_limits() -> Iterator[tuple[str, Limit]]:
     """Yield the name and the `Limit` of each option that has one."""
     for name, field in DiscoveryOptions.model_fields.items():
-        yield from ((name, item) for item in field.metadata if isinstance(item, Limit))
+        for item in field.metadata:
+            if isinstance(item, Limit):
+                yield name, item
 
 
 REGISTRY = "https://registry.modelcontextprotocol.io"
@@ -169,11 +171,8 @@ def checked_approval(value: Any) -> Any:
     if not isinstance(value, Mapping):
         raise ValueError(f"must be one of {words}, or an object that maps tool names to these")
     for tool, policy in value.items():
-        if (
-            not isinstance(tool, str)
-            or not isinstance(policy, str)
-            or policy not in get_args(Approval)
-        ):
+        is_policy = isinstance(policy, str) and policy in get_args(Approval)
+        if not isinstance(tool, str) or not is_policy:
             raise ValueError(f"the policy of tool {shown(str(tool))} must be one of {words}")
     return dict(value)
 
@@ -284,14 +283,15 @@ class SignInConfig(BaseConfig):
             missing.append("client_secret or private_key")
         if missing:
             raise ValueError(f"grant {self.grant} needs {', '.join(missing)}")
-        for name in ("client_metadata_url", "issuer", "idp_token_url"):
+        here = ("http://127.0.0.1", "http://localhost", "http://[::1]")
+        beginnings = {
+            "client_metadata_url": ("https://",),
+            "issuer": ("https://", *here),
+            "idp_token_url": ("https://", *here),
+        }
+        for name, allowed in beginnings.items():
             value = getattr(self, name)
-            local = bool(value) and value.startswith(
-                ("http://127.0.0.1", "http://localhost", "http://[::1]")
-            )
-            if value is not None and not (
-                value.startswith("https://") or (local and name != "client_metadata_url")
-            ):
+            if value is not None and not value.startswith(allowed):
                 raise ValueError(f"{name} must start with https://")
         return self
 
@@ -303,10 +303,11 @@ class SignInConfig(BaseConfig):
     @property
     def facts(self) -> dict[str, Any]:
         """The settings that decide access, without secrets."""
-        named = self.model_dump(mode="python", exclude_defaults=True)
-        return {
-            name: "set" if isinstance(value, SecretStr) else value for name, value in named.items()
-        }
+        facts = self.model_dump(mode="python", exclude_defaults=True)
+        for name, value in facts.items():
+            if isinstance(value, SecretStr):
+                facts[name] = "set"
+        return facts
 
 
 class ServerConfig(RemoteConfig):
@@ -433,8 +434,12 @@ class ServerConfig(RemoteConfig):
 
 
 def _certain_secrets(settings: Mapping[str, SecretStr]) -> set[str]:
-    values = {name: secret.get_secret_value() for name, secret in settings.items()}
-    return {value for name, value in values.items() if certain(name, value)}
+    secrets: set[str] = set()
+    for name, setting in settings.items():
+        value = setting.get_secret_value()
+        if certain(name, value):
+            secrets.add(value)
+    return secrets
 
 
 def _named(tool: str, patterns: tuple[str, ...]) -> bool:
@@ -466,10 +471,9 @@ def server_problem(fields: Mapping[str, Any]) -> str | None:
     if stray:
         return f"{' and '.join(stray)} cannot be used with {way}"
     auth = fields.get("auth")
-    if (
-        fields.get("sign_in")
-        and (auth.get_secret_value() if isinstance(auth, SecretStr) else auth) != "oauth"
-    ):
+    if isinstance(auth, SecretStr):
+        auth = auth.get_secret_value()
+    if fields.get("sign_in") and auth != "oauth":
         return 'sign_in needs "auth": "oauth"'
     if fields.get("transport") not in (None, *_TRANSPORTS[way]):
         return f"transport with {way} is one of {', '.join(_TRANSPORTS[way])}"
@@ -528,7 +532,9 @@ class ClientConfig(RemoteConfig):
     def cassette_path(self) -> Path:
         """The path to `cassette`."""
         path = Path(self.cassette or "").expanduser()
-        return self._origin.path.parent / path if self._origin.path else path
+        if self._origin.path is None:
+            return path
+        return self._origin.path.parent / path
 
     @property
     def key_state(self) -> Literal["set", "not set"]:
@@ -819,16 +825,14 @@ class Config(BaseConfig):
         variables inserted into commands, arguments and URLs. Values too short or too common to
         distinguish from other text are left out.
         """
-        return Secrets(value for thing in self._reached() for value in thing.secrets())
+        return Secrets().union(*(each.secrets() for each in self._reached()))
 
     def high_confidence_secrets(self) -> Secrets:
         """Collect only those `secrets` that are not just server settings.
 
         They are also masked in tool results.
         """
-        return Secrets(
-            value for thing in self._reached() for value in thing.high_confidence_secrets()
-        )
+        return Secrets().union(*(each.high_confidence_secrets() for each in self._reached()))
 
     def _reached(self) -> list[RemoteConfig]:
         return [*self.clients.values(), *self.models.values(), *self.servers.values()]
@@ -842,13 +846,13 @@ def unknown_clients(
     Models, and the `embedding` in `tool_discovery`, can be plain objects as in a file. Malformed
     ones are skipped. Servers in toolsets are checked on use, since some exist only in the process.
     """
-    entries = {("models", name): model for name, model in models.items()} | {
-        ("tool_discovery", "embedding"): embedding
-    }
+    entries = {("models", name): model for name, model in models.items()}
+    entries["tool_discovery", "embedding"] = embedding
     for path, entry in entries.items():
-        client = (
-            entry.get("client") if isinstance(entry, Mapping) else getattr(entry, "client", None)
-        )
+        if isinstance(entry, Mapping):
+            client = entry.get("client")
+        else:
+            client = getattr(entry, "client", None)
         if isinstance(client, str) and client not in clients:
             yield (
                 (*path, "client"),

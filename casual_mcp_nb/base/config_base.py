@@ -183,13 +183,10 @@ class BaseConfig(BaseModel):
                 changes[path] = now
         data = _changed(data, changes)
         if in_json and info.include is None:
-            # A path that the loader read, under a key that is not a field.
-            fields = type(self).model_fields
-            data |= {
-                str(path[0]): each.text
-                for path, each in origin.written.items()
-                if path[0] not in fields
-            }
+            for path, written in origin.written.items():
+                # A path that the loader read, under a key that is not a field.
+                if path[0] not in type(self).model_fields:
+                    data[str(path[0])] = written.text
         return data, [(*origin.at, *path) for path in lost]
 
     def _shown(self, path: FieldPath, value: Any) -> Any:
@@ -214,9 +211,12 @@ def _leaves(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, Any]]:
     """Yield the texts and secrets in a value. Other sections dump themselves."""
     if isinstance(value, str | SecretStr):
         yield path, value
-    elif isinstance(value, Mapping | list | tuple):
-        for step, item in value.items() if isinstance(value, Mapping) else enumerate(value):
-            yield from _leaves(item, (*path, step))
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _leaves(item, (*path, name))
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _leaves(item, (*path, index))
 
 
 def _changed(value: Any, changes: Mapping[FieldPath, Any], at: FieldPath = ()) -> Any:
@@ -224,10 +224,12 @@ def _changed(value: Any, changes: Mapping[FieldPath, Any], at: FieldPath = ()) -
     if at in changes:
         return changes[at]
     if isinstance(value, dict):
-        remaining = {
-            step: item for step, item in value.items() if changes.get((*at, step), ...) is not None
-        }
-        return {step: _changed(item, changes, (*at, step)) for step, item in remaining.items()}
+        changed: dict[Any, Any] = {}
+        for step, item in value.items():
+            path = (*at, step)
+            if changes.get(path, ...) is not None:
+                changed[step] = _changed(item, changes, path)
+        return changed
     if isinstance(value, list | tuple):
         return type(value)(_changed(item, changes, (*at, step)) for step, item in enumerate(value))
     return value
@@ -520,10 +522,10 @@ class RequestOptions(RemoteConfig):
             return {}
         given = self.given()
         given.pop("extra_headers", None)
-        return {
-            name: list(value) if isinstance(value, tuple) else self._hidden(value)
-            for name, value in given.items()
-        }
+        shown: dict[str, Any] = {}
+        for name, value in given.items():
+            shown[name] = list(value) if isinstance(value, tuple) else self._hidden(value)
+        return shown
 
     def overlaid(self, other: RequestOptions) -> RequestOptions:
         """Override these options with `other`. Bodies and headers are merged."""

@@ -20,7 +20,11 @@ Detail = Literal["text", "output", "all"]
 
 
 class Display(Protocol):
-    """Renders displayable values."""
+    """Renders displayable values.
+
+    The module `casual_mcp_nb.views` is the only one. Rooms have this in its place, because they may
+    not import what draws their values.
+    """
 
     def mimebundle(self, value: Any, /, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Render a value as `text/plain`, `text/markdown` and `text/html`, or only those that are

@@ -15,7 +15,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
-from casual_mcp_nb.base.service import is_public, is_this_computer
+from casual_mcp_nb.base.ip_addresses import is_public, is_this_computer
 
 _PORTS = {"http": 80, "https": 443}
 _PRIVATE_NAMES = (".home.arpa", ".internal", ".lan", ".local", ".localhost")

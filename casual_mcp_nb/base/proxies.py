@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from casual_mcp_nb.base.ip_addresses import is_public
 from casual_mcp_nb.base.patient_import import CERTIFICATES, PROXIES
-from casual_mcp_nb.base.service import is_public
 from casual_mcp_nb.errors import ConfigError, shown
 
 _KINDS = ("http", "https", "socks5", "socks5h")

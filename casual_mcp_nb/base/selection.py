@@ -86,7 +86,8 @@ Mode = Literal["loaded", "deferred", "off"]
 class SelectionNames(Protocol):
     """Checks the names in a selection.
 
-    Each method raises a `UsageError` for a name that does not exist.
+    The engine has the only one, which this room may not import. Each method raises a `UsageError`
+    for a name that does not exist.
     """
 
     def check_tool_set(self, tool_set: str | ToolSetConfig) -> None:

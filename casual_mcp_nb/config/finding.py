@@ -27,7 +27,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from casual_mcp_nb.base.config import REGISTRY, Config, ServerConfig
 from casual_mcp_nb.base.displayable import DisplayableList
-from casual_mcp_nb.base.service import is_this_computer
+from casual_mcp_nb.base.ip_addresses import is_this_computer
 from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.config.registry_entry import (
     FULL_NAME,

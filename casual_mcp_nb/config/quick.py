@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from casual_mcp_nb.base.config import ClientConfig, Config, ServerConfig
 from casual_mcp_nb.base.config_base import RequestOptions
-from casual_mcp_nb.base.service import is_this_computer
+from casual_mcp_nb.base.ip_addresses import is_this_computer
 from casual_mcp_nb.bundled import BUNDLED
 from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.config.loader import load_config

@@ -26,7 +26,7 @@ from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import REGISTRY, ClientConfig, Config, ModelConfig, ServerConfig
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList
 from casual_mcp_nb.base.files import part_file, read_private
-from casual_mcp_nb.base.service import is_this_computer
+from casual_mcp_nb.base.ip_addresses import is_this_computer
 from casual_mcp_nb.bundled import BUNDLED
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.providers.registry import spec_of

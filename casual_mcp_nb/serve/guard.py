@@ -12,8 +12,9 @@ from pydantic import SecretStr
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from casual_mcp_nb.base.ip_addresses import is_this_computer
 from casual_mcp_nb.base.limits import MAX_VALUES, ValueCount
-from casual_mcp_nb.base.service import TOKEN_VARIABLE, is_this_computer
+from casual_mcp_nb.base.service import TOKEN_VARIABLE
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.serve.turns import INTERNAL, ProblemError
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from casual_mcp_nb.base.service import is_public, is_this_computer
+from casual_mcp_nb.base.ip_addresses import is_public, is_this_computer
 
 ROOT = Path(__file__).resolve().parents[2] / "casual_mcp_nb"
 
@@ -84,4 +84,4 @@ def test_one_place_judges_addresses() -> None:
         for path in ROOT.rglob("*.py")
         if any(word in path.read_text("utf-8") for word in words)
     }
-    assert judging == {"service.py"}
+    assert judging == {"ip_addresses.py"}
