@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb.base.displayable import Displayable, count, display
+from casual_mcp_nb.base.files import write_text
 from casual_mcp_nb.display.words import one_line
-from casual_mcp_nb.errors import UnknownNameError
+from casual_mcp_nb.errors import UnknownNameError, UsageError, closest, did_you_mean, shown
 from casual_mcp_nb.experiments.arm_results import (
     MEASURES,
     ArmComparison,
@@ -23,7 +25,7 @@ from casual_mcp_nb.experiments.arm_results import (
 from casual_mcp_nb.experiments.arms import Arm
 from casual_mcp_nb.experiments.case_files import CaseSource, load_tool_cases
 from casual_mcp_nb.experiments.cases import ToolUseCase
-from casual_mcp_nb.experiments.export import export_results
+from casual_mcp_nb.experiments.csv_text import as_csv
 from casual_mcp_nb.experiments.graded import Agreement
 from casual_mcp_nb.experiments.judging import judged_again
 from casual_mcp_nb.experiments.matching import FAILURE_GROUPS, FailureGroup
@@ -448,7 +450,32 @@ class RunResults(Mapping[str, ArmResults], Displayable):
         Raises:
             UsageError: The extension is unknown, or the file exists or cannot be written.
         """
-        return export_results(self, path, _COLUMNS, overwrite=overwrite)
+        path = Path(path).expanduser()
+        match path.suffix.casefold():
+            case ".html":
+                text = display().page(self, "An experiment with casual_mcp_nb")
+            case ".csv":
+                text = as_csv(self.rows(), _COLUMNS)
+            case ".json":
+                text = self._as_json()
+            case _:
+                formats = (".html", ".csv", ".json")
+                raise UsageError(
+                    f"An experiment cannot be saved as {shown(path.suffix or path.name)}.",
+                    hint=did_you_mean(closest(path.suffix, formats), formats),
+                )
+        write_text(path, text, overwrite=overwrite, hint="To replace it: overwrite=True.")
+        return path
+
+    def _as_json(self) -> str:
+        document = {
+            "status": self.status,
+            "arms": list(self),
+            "cases": list(self.cases),
+            "repeats": self.repeats,
+            "runs": self.rows(),
+        }
+        return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
 
     def to_inspect(
         self, path: str | Path, *, arm: str | None = None, overwrite: bool = False
