@@ -214,6 +214,8 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     experiments_views.evaluation_view,
     experiments_views.lint_view,
     experiments_views.results_view,
+    experiments_views.comparisons_view,
+    experiments_views.comparison_view,
     experiments_views.run_record_view,
     experiments_views.tool_uses_view,
     experiments_views.worth_view,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Literal, get_args
 
+from casual_mcp_nb.base.displayable import Displayable, DisplayableList
 from casual_mcp_nb.base.tokens import Origin
 from casual_mcp_nb.experiments.arms import Arm
 from casual_mcp_nb.experiments.matching import FAILURE_GROUPS, FailureGroup
@@ -204,7 +205,7 @@ def by_case_of(records: Sequence[RunRecord]) -> dict[str, tuple[RunRecord, ...]]
 
 
 @dataclass(frozen=True)
-class ArmComparison:
+class ArmComparison(Displayable):
     """Two arms over the same cases. All differences are the second minus the first.
 
     Args:
@@ -222,6 +223,17 @@ class ArmComparison:
     def row(self) -> dict[str, Any]:
         """Collect its fields as plain values."""
         return {"first": self.first, "second": self.second, **dataclasses.asdict(self.right)}
+
+
+@dataclass(frozen=True)
+class ArmComparisons(DisplayableList[ArmComparison], items="comparisons"):
+    """Each other arm compared with the first one, by `RunResults.comparisons`.
+
+    Args:
+        comparisons: In the order of the arms.
+    """
+
+    comparisons: tuple[ArmComparison, ...]
 
 
 def compare_arms(

@@ -89,7 +89,7 @@ def of_difference(
         unseen = points(max(-difference.low, difference.high))
         not_ruled_out = f"{units.capitalize()} do not rule out a difference of {unseen}."
         return f"{second} is right as often as {first} in each case. {not_ruled_out}"
-    interval = f"{_level(difference.level)} interval {span(difference.low, difference.high)}"
+    interval = f"{level_words(difference.level)} interval {span(difference.low, difference.high)}"
     p = f"p = {difference.corrected_p:.2g}"
     if tests := _tests_in_words(candidates, looks):
         p = f"{p} corrected for {tests}"
@@ -182,7 +182,7 @@ def of_joint(off: Sequence[str], joint: PairedDifference | None) -> str:
             f"Without {words.listed(off, 5)} together nothing was measured, so none is to be turned"
             " off."
         )
-    interval = f"{_level(joint.level)} interval {span(-joint.high, -joint.low)}"
+    interval = f"{level_words(joint.level)} interval {span(-joint.high, -joint.low)}"
     change = f"the share of right runs changes by {points(-joint.mean)} ({interval})"
     return f"Without {words.listed(off, 5)} together, {change}, if {_represents(joint)}."
 
@@ -258,7 +258,8 @@ def _tests(difference: PairedDifference) -> int:
     return max(1, round(RISK / (1 - difference.level)))
 
 
-def _level(level: float) -> str:
+def level_words(level: float) -> str:
+    """Write an interval's level in percent, with digits only where a correction raised it."""
     return f"{LEVEL:.0%}" if math.isclose(level, LEVEL) else f"{level * 100:.3g}%"
 
 

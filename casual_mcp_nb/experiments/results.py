@@ -18,6 +18,7 @@ from casual_mcp_nb.errors import UnknownNameError, UsageError, closest, did_you_
 from casual_mcp_nb.experiments.arm_results import (
     MEASURES,
     ArmComparison,
+    ArmComparisons,
     ArmResults,
     compare_arms,
     difference_between,
@@ -316,7 +317,7 @@ class RunResults(Mapping[str, ArmResults], Displayable):
                 raise UnknownNameError("arm", name, self)
         return compare_arms(self[first], self[second], seed=seed, tests=tests)
 
-    def comparisons(self, *, seed: int = 0, looks: int | None = None) -> tuple[ArmComparison, ...]:
+    def comparisons(self, *, seed: int = 0, looks: int | None = None) -> ArmComparisons:
         """Compare each other arm with the first one.
 
         Holm's method corrects for several comparisons.
@@ -341,7 +342,7 @@ class RunResults(Mapping[str, ArmResults], Displayable):
                 right = dataclasses.replace(each.right, adjusted_p=p)
                 each = dataclasses.replace(each, right=right)
             corrected.append(each)
-        return tuple(corrected)
+        return ArmComparisons(tuple(corrected))
 
     def cases_frame(self) -> Any:
         """Build a DataFrame with a row per case: its cluster, and how often each arm was right."""

@@ -25,7 +25,13 @@ from casual_mcp_nb.display.view import (
     fraction,
 )
 from casual_mcp_nb.experiments import conclusions as sentences
-from casual_mcp_nb.experiments.arm_results import ArmComparison, ArmResults, MeasureName, Spread
+from casual_mcp_nb.experiments.arm_results import (
+    ArmComparison,
+    ArmComparisons,
+    ArmResults,
+    MeasureName,
+    Spread,
+)
 from casual_mcp_nb.experiments.findings import Lint, LintFinding
 from casual_mcp_nb.experiments.graded import Verdict
 from casual_mcp_nb.experiments.matching import FAILURE_GROUPS
@@ -271,7 +277,7 @@ def conclusions(results: RunResults) -> Iterator[str]:
     """
     if not results.judged and results.status != "running":
         return
-    comparisons: tuple[ArmComparison, ...] = ()
+    comparisons: Sequence[ArmComparison] = ()
     clusters = results.clusters or len({record.cluster for record in results.records})
     if results.status != "running":
         comparisons = results.comparisons()
@@ -292,6 +298,51 @@ def conclusions(results: RunResults) -> Iterator[str]:
     )
     if len(results) > 1 and results.looks > 1:
         yield sentences.of_looks(results.looks)
+
+
+def comparisons_view(comparisons: ArmComparisons, limits: DisplayLimits) -> View:
+    """Show how much more often each arm is right than the first one."""
+    if not comparisons:
+        return View("comparisons", "Arms compared", (TextBlock(_NO_ARMS_COMPARED),))
+    shown = comparisons[: limits.rows]
+    table = _differences_table(shown, len(comparisons) - len(shown))
+    return View("comparisons", "Arms compared", (table,))
+
+
+_NO_ARMS_COMPARED = "No two arms have a judged case in common."
+
+
+def comparison_view(comparison: ArmComparison, limits: DisplayLimits) -> View:
+    """Show how much more often one arm is right than another."""
+    return View("comparison", "Arms compared", (_differences_table([comparison], 0),))
+
+
+def _differences_table(comparisons: Sequence[ArmComparison], more: int) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for each in comparisons:
+        right = each.right
+        interval = sentences.span(right.low, right.high)
+        rows.append(
+            (
+                each.second,
+                each.first,
+                f"{right.mean * 100:+.0f} points",
+                f"{interval} ({sentences.level_words(right.level)})",
+                f"{right.corrected_p:.2g}",
+                *map(words.number, (right.better, right.worse, right.same)),
+            )
+        )
+    titles = columns(
+        "Arm",
+        "Compared with",
+        "Right more often by",
+        "Interval",
+        "p",
+        "Cases better #",
+        "Worse #",
+        "The same #",
+    )
+    return Table(titles, tuple(rows), more)
 
 
 def arms_table(results: RunResults, limits: DisplayLimits) -> Table:

@@ -34,6 +34,7 @@ from casual_mcp_nb.bundled import math_server, time_server, units_server  # noqa
 from casual_mcp_nb.conversation.event import Event, Request
 from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.display.view import DisplayLimits, Table
 from casual_mcp_nb.errors import CasualMcpError, ProviderError, UnknownNameError, UsageError
 from casual_mcp_nb.experiments import jobs
 from casual_mcp_nb.experiments.arms import Arm
@@ -44,6 +45,7 @@ from casual_mcp_nb.experiments.results_file import ResultsFile, load_runs
 from casual_mcp_nb.experiments.run_record import RunRecord
 from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.scripted import call, scripted_model
+from casual_mcp_nb.views import view_of
 
 CONFIG: dict[str, Any] = {
     **OFFLINE,
@@ -159,7 +161,13 @@ async def test_other_descriptions_change_what_a_model_calls_and_are_compared_by_
     assert listed.right is not None
     assert clearer.right is not None
     assert (listed.right.value, clearer.right.value) == (pytest.approx(2 / 9), pytest.approx(8 / 9))
-    (comparison,) = results.comparisons()
+    comparisons = results.comparisons()
+    (comparison,) = comparisons
+    table = view_of(comparisons, DisplayLimits()).blocks[0]
+    assert isinstance(table, Table)
+    assert table.rows[0][:2] == ("clearer", "as listed")
+    assert table.rows[0][-3:] == ("7", "1", "1")
+    assert view_of(comparison, DisplayLimits()).blocks == (table,)
     assert (
         comparison.right.better,
         comparison.right.worse,
@@ -967,7 +975,7 @@ def test_arms_without_a_case_in_common_are_not_compared(small: Session, answer: 
     ]
     models = [model_asking_only("even", 0), model_asking_only("odd", 1)]
     results = small.experiments.run(cases, models=models, progress=False)
-    assert (results.comparisons(), results.cheapest, results.prices) == ((), None, {})
+    assert (len(results.comparisons()), results.cheapest, results.prices) == (0, None, {})
     text = str(results)
     assert "in common" in text
     assert "find a difference" not in text
