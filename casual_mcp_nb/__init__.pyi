@@ -71,14 +71,14 @@ from casual_mcp_nb.conversation.event import ToolsSearched as ToolsSearched
 from casual_mcp_nb.conversation.event import ToolStarted as ToolStarted
 from casual_mcp_nb.conversation.event import TurnFinished as TurnFinished
 from casual_mcp_nb.conversation.event import TurnStarted as TurnStarted
+from casual_mcp_nb.conversation.planned import PlannedCall as PlannedCall
+from casual_mcp_nb.conversation.planned import PlannedCalls as PlannedCalls
 from casual_mcp_nb.conversation.stats import ChatStats as ChatStats
 from casual_mcp_nb.conversation.stats import DiscoveryStats as DiscoveryStats
 from casual_mcp_nb.conversation.stats import TokenUsageStats as TokenUsageStats
 from casual_mcp_nb.conversation.stats import ToolCallStats as ToolCallStats
 from casual_mcp_nb.conversation.step import Step as Step
 from casual_mcp_nb.conversation.step import ToolCall as ToolCall
-from casual_mcp_nb.conversation.turn import PlannedCall as PlannedCall
-from casual_mcp_nb.conversation.turn import PlannedCalls as PlannedCalls
 from casual_mcp_nb.conversation.turn import Trace as Trace
 from casual_mcp_nb.conversation.turn import Turn as Turn
 from casual_mcp_nb.discovery.synthetic import SyntheticTool as SyntheticTool

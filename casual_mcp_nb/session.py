@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     from casual_mcp_nb.config.quick import ServerLike
     from casual_mcp_nb.conversation.conversation import Prompt
     from casual_mcp_nb.conversation.event import Event
+    from casual_mcp_nb.conversation.planned import PlannedCalls
     from casual_mcp_nb.conversation.stats import ChatStats
-    from casual_mcp_nb.conversation.turn import PlannedCalls, Turn
+    from casual_mcp_nb.conversation.turn import Turn
     from casual_mcp_nb.engine.events import Observation
     from casual_mcp_nb.experiments.service import SessionExperiments
     from casual_mcp_nb.notebook.cassettes import SessionCassettes

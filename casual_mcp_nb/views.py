@@ -15,12 +15,13 @@ from typing import Any, Literal
 
 from casual_mcp_nb.base.displayable import Detail, Namespace
 from casual_mcp_nb.base.status import HostAudit
-from casual_mcp_nb.conversation import view_calls, view_steps
+from casual_mcp_nb.conversation import view_calls, view_requests, view_steps
 from casual_mcp_nb.conversation import views as conversation_views
 from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.event import Request
 from casual_mcp_nb.conversation.stats import ChatStats
-from casual_mcp_nb.conversation.turn import Turn, WrittenProgram
+from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.conversation.written_program import WrittenProgram
 from casual_mcp_nb.discovery import views as discovery_views
 from casual_mcp_nb.display.figures import figure_of_size
 from casual_mcp_nb.display.render import to_html, to_markdown, to_page, to_text
@@ -100,7 +101,7 @@ def figure_of(stats: ChatStats | RunResults) -> Any:
     axes = figure.subplots()
     places = [f"{step.turn + 1}.{step.step + 1}" for step in stats.steps]
     below = [0] * len(places)
-    for name, title in view_calls.PARTS.items():
+    for name, title in view_requests.PARTS.items():
         sizes = [step.parts.as_dict()[name] for step in stats.steps]
         axes.bar(places, sizes, bottom=below, label=title)
         below = [low + size for low, size in zip(below, sizes, strict=True)]
@@ -209,8 +210,8 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     conversation_views.stored_conversation_view,
     view_calls.call_view,
     view_steps.step_view,
-    view_calls.diff_view,
-    view_calls.request_view,
+    view_requests.diff_view,
+    view_requests.request_view,
     experiments_views.evaluation_view,
     experiments_views.lint_view,
     experiments_views.results_view,
@@ -283,7 +284,7 @@ def request_html(request: Request) -> str:
     """Format a model request, its parts folded, as HTML for a page that has the style sheet, see
     `style`.
     """
-    return _drawn(request, _BARE_HTML, view_calls.folded_request_view)["text/html"]
+    return _drawn(request, _BARE_HTML, view_requests.folded_request_view)["text/html"]
 
 
 def page(value: Any, title: str) -> str:

@@ -1,5 +1,4 @@
-"""A model's answer and its tool calls: as they come, and as views of a trace, without the time in
-which a turn waited.
+"""A model's answer and its tool calls, as they come and as views of a trace.
 
 A search result's marker is a line with only a tool's wire name, after an empty line. Text from a
 server is indented and has no empty lines, so it can never look like a marker, even if the answer is
@@ -10,10 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from casual_mcp_nb.base.arguments import parse_arguments
@@ -35,13 +33,9 @@ from casual_mcp_nb.conversation.event import (
     RUN_CODE,
     SYNTHETIC,
     AppCalled,
-    ApprovalAnswered,
-    ApprovalAsked,
     CallStatus,
     Event,
     HostedCall,
-    QuestionAnswered,
-    QuestionAsked,
     Request,
     SkillRead,
     StepFinished,
@@ -55,129 +49,11 @@ from casual_mcp_nb.conversation.event import (
     ToolProgress,
     ToolsSearched,
     ToolStarted,
-    TurnFinished,
 )
+from casual_mcp_nb.conversation.waits import PersonWaits
 
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantMessage, AssistantToolCall, ChatMessage
-
-
-@dataclass(frozen=True)
-class PersonWaits:
-    """When a turn waited for the person.
-
-    In `spans` neither the model nor a tool was running. The last one is endless if the turn still
-    waits. `calls` is how long each call waited, up to the last event.
-    """
-
-    spans: tuple[tuple[float, float], ...] = ()
-    calls: Mapping[str, float] = field(default_factory=dict)
-    waiting: frozenset[str] = frozenset()
-    open_questions: tuple[ApprovalAsked | QuestionAsked, ...] = ()
-
-    @property
-    def approvals(self) -> frozenset[str]:
-        """The calls that wait for an approval now, by id."""
-        return frozenset(
-            each.call_id for each in self.open_questions if isinstance(each, ApprovalAsked)
-        )
-
-    def within(self, start: float, end: float) -> float:
-        """Compute how long the turn waited between two times, in seconds since it began."""
-        return sum(max(0.0, min(end, until) - max(start, since)) for since, until in self.spans)
-
-    def taken(self, start: float, end: float) -> float:
-        """Compute how long something took from `start` to `end`: without the time in which it
-        waited for the person.
-        """
-        return max(0.0, end - start - self.within(start, end))
-
-
-def person_waits(events: Iterable[Event]) -> PersonWaits:
-    """Compute when a turn waited for the person."""
-    state = _State()
-    for event in events:
-        state.add(event)
-    return state.result()
-
-
-class _State:
-    """Running work and the open question, as the last event left them."""
-
-    def __init__(self) -> None:
-        self._at = 0.0
-        self._model = False
-        self._calls: dict[str, ToolStarted] = {}
-        self._open: dict[str, ApprovalAsked | QuestionAsked] = {}
-        self._spans: list[tuple[float, float]] = []
-        self._waited: dict[str, float] = {}
-
-    def add(self, event: Event) -> None:
-        if self._open and event.at > self._at:
-            for name in self._waiting():
-                self._waited[name] = self._waited.get(name, 0.0) + event.at - self._at
-            if self._waits():
-                self._spans.append((self._at, event.at))
-        self._at = max(self._at, event.at)
-        match event:
-            case StepStarted():
-                self._model = True
-            case StepFinished():
-                self._model = False
-            case ToolStarted():
-                self._calls[event.call_id] = event
-            case ToolFinished():
-                self._calls.pop(event.call_id, None)
-                self._open.pop(event.call_id, None)
-            case ApprovalAsked():
-                self._open[event.call_id] = event
-            case ApprovalAnswered():
-                self._open.pop(event.call_id, None)
-            case QuestionAsked():
-                self._open[event.id] = event
-            case QuestionAnswered():
-                self._open.pop(event.id, None)
-            case TurnFinished():
-                self._model = False
-                self._calls.clear()
-                self._open.clear()
-
-    def result(self) -> PersonWaits:
-        spans = list(self._spans)
-        if self._waits():
-            spans.append((self._at, math.inf))
-        waiting = frozenset(self._waiting())
-        return PersonWaits(tuple(spans), self._waited, waiting, tuple(self._open.values()))
-
-    def _waiting(self) -> list[str]:
-        # A server does not tell during which call it asks.
-        servers = {
-            question.server
-            for question in self._open.values()
-            if isinstance(question, QuestionAsked)
-        }
-        waiting: list[str] = []
-        # Backwards, because nested calls start after the one that makes them, which waits while all
-        # of them do.
-        nested: dict[str | None, list[bool]] = {}
-        for name, call in reversed(self._calls.items()):
-            waits = (
-                name in self._open
-                or call.tool.server in servers
-                or (name in nested and all(nested[name]))
-            )
-            nested.setdefault(call.parent, []).append(waits)
-            if waits:
-                waiting.append(name)
-        return waiting
-
-    def _waits(self) -> bool:
-        if not self._open or self._model:
-            return False
-        waiting = set(self._waiting())
-        return all(
-            name in waiting for name, call in self._calls.items() if call.parent not in self._calls
-        )
 
 
 UNANSWERED = "Error: this call was stopped before it had a result."
@@ -230,19 +106,21 @@ def tasks_in(trace: Iterable[Event]) -> dict[str, CallTask]:
                     event.number, "working", "", False, event.began, None, False
                 )
             case TaskChanged() if event.call_id in tasks:
-                changed = {"status": event.status, "text": event.text, "asking": event.asking}
-                tasks[event.call_id] = dataclasses.replace(tasks[event.call_id], **changed)  # type: ignore[arg-type]
+                tasks[event.call_id] = dataclasses.replace(
+                    tasks[event.call_id],
+                    status=event.status,
+                    text=event.text,
+                    asking=event.asking,
+                )
             case TaskEnded() if event.call_id in tasks:
-                task = tasks[event.call_id]
-                tasks[event.call_id] = CallTask(
-                    task.number,
-                    event.status,
-                    event.text,
-                    False,
-                    task.began,
-                    event.ended,
-                    event.in_call,
-                    event.result,
+                tasks[event.call_id] = dataclasses.replace(
+                    tasks[event.call_id],
+                    status=event.status,
+                    text=event.text,
+                    asking=False,
+                    ended=event.ended,
+                    in_call=event.in_call,
+                    result=event.result,
                 )
     return tasks
 
@@ -776,15 +654,14 @@ class NamedCall(NamedTuple):
 
 
 def read_call(name: str, text: str | None) -> NamedCall:
-    """Parse the call that a model meant, including one through `call_tool`.
-
-    That itself where it names no tool.
+    """Parse the call that a model meant, including one through `call_tool`, which stays itself if
+    it names no tool.
     """
     return named_call(name, parse_arguments(text))
 
 
 def named_call(name: str, arguments: dict[str, Any] | str) -> NamedCall:
-    """Parse the call that was meant, as `read_call` does."""
+    """Find the call that was meant, as `read_call` does, in arguments that are parsed."""
     if name != CALL_TOOL or not isinstance(arguments, dict):
         return NamedCall(name, arguments)
     inner, given = arguments.get("name"), arguments.get("arguments", {})

@@ -44,24 +44,27 @@ from casual_mcp_nb.conversation.event import (
     TurnFinished,
     TurnStarted,
 )
-from casual_mcp_nb.conversation.step import PersonWaits, Step, text_of, with_nested
+from casual_mcp_nb.conversation.step import Step, text_of, with_nested
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.conversation.view_calls import (
-    DELIVERIES,
     ImageBudget,
     call_section,
     call_spans,
-    change_blocks,
     hosted_section,
-    miss_words,
     outcome_of,
-    price_words,
-    request_blocks,
-    request_words,
     skill_words,
     status_of,
     tool_words,
 )
+from casual_mcp_nb.conversation.view_requests import (
+    DELIVERIES,
+    change_blocks,
+    miss_words,
+    price_words,
+    request_blocks,
+    request_words,
+)
+from casual_mcp_nb.conversation.waits import PersonWaits
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import (
     Block,

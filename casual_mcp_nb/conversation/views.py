@@ -26,31 +26,28 @@ from casual_mcp_nb.conversation.event import (
     TaskStarted,
     TurnStatus,
 )
+from casual_mcp_nb.conversation.planned import PlannedCall, PlannedCalls, ToolCalls
 from casual_mcp_nb.conversation.stats import ChatStats, DiscoveryStats, ToolCallStats
 from casual_mcp_nb.conversation.step import Step, text_of, with_nested
-from casual_mcp_nb.conversation.turn import (
-    PlannedCall,
-    PlannedCalls,
-    ToolCalls,
-    Turn,
-    WrittenCall,
-    WrittenProgram,
-)
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.conversation.view_calls import (
     ImageBudget,
     call_section,
     call_spans,
-    deferral_rows,
-    make_up_table,
-    message_blocks,
     payload_sections,
     picture_blocks,
     status_of,
-    step_table,
     task_status,
     tool_words,
 )
+from casual_mcp_nb.conversation.view_requests import (
+    deferral_rows,
+    make_up_table,
+    message_blocks,
+    step_table,
+)
 from casual_mcp_nb.conversation.view_steps import TurnDetail, step_sections
+from casual_mcp_nb.conversation.written_program import WrittenCall, WrittenProgram
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import (
     Bar,

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from casual_mcp_nb.base.wire_names import accepted_name, is_wire_name
-from casual_mcp_nb.conversation.conversation import with_unique_ids
 from casual_mcp_nb.conversation.event import OTHER_SEARCH_TOOLS
+from casual_mcp_nb.conversation.repair import with_unique_ids
 from casual_mcp_nb.engine.options import TurnLimits
 from casual_mcp_nb.engine.throttles import LoopThrottle
 from casual_mcp_nb.errors import AnswerLimitError

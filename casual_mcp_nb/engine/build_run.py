@@ -16,7 +16,6 @@ from casual_mcp_nb.base.limits import check_parts
 from casual_mcp_nb.base.mcp import TaskReport
 from casual_mcp_nb.cassettes.tape import Tape, TurnSettings
 from casual_mcp_nb.config.templates import TemplateLibrary
-from casual_mcp_nb.conversation.conversation import repaired
 from casual_mcp_nb.conversation.event import (
     CALL_TOOL,
     RUN_CODE,
@@ -26,6 +25,7 @@ from casual_mcp_nb.conversation.event import (
     TaskReported,
     TurnStarted,
 )
+from casual_mcp_nb.conversation.repair import repaired
 from casual_mcp_nb.engine.conversation_state import ConversationState
 from casual_mcp_nb.engine.deliveries import Deliveries
 from casual_mcp_nb.engine.dispatch import Dispatcher

@@ -24,8 +24,9 @@ from casual_mcp_nb.conversation.event import (
     ToolStarted,
     TurnFinished,
 )
+from casual_mcp_nb.conversation.planned import PlannedCall
 from casual_mcp_nb.conversation.step import ToolCall, read_call
-from casual_mcp_nb.conversation.turn import PlannedCall, Trace, Turn
+from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.discovery.synthetic import HARMLESS_TOOLS
 from casual_mcp_nb.engine.build_run import build_dispatcher
 from casual_mcp_nb.engine.calls import Calls

@@ -25,8 +25,9 @@ from casual_mcp_nb.cassettes.interaction import Interaction, conversation_messag
 from casual_mcp_nb.cassettes.output import CassetteOutput
 from casual_mcp_nb.cassettes.recorder import OPTIONS, Recorder, entry_from
 from casual_mcp_nb.cassettes.replayer import Replayer
-from casual_mcp_nb.conversation.conversation import Conversation, ConversationHead, repaired
+from casual_mcp_nb.conversation.conversation import Conversation, ConversationHead
 from casual_mcp_nb.conversation.event import Event, TurnFinished
+from casual_mcp_nb.conversation.repair import repaired
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.consent import checked_overrides

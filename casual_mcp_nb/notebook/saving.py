@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from casual_mcp_nb.base.config import Config, Policies
     from casual_mcp_nb.conversation.conversation import Conversation, ConversationHead
     from casual_mcp_nb.conversation.store import ConversationStore, SavedTurns
-    from casual_mcp_nb.conversation.turn import Turn, WrittenProgram
+    from casual_mcp_nb.conversation.turn import Turn
+    from casual_mcp_nb.conversation.written_program import WrittenProgram
     from casual_mcp_nb.engine.chat import McpToolChat
     from casual_mcp_nb.notebook.resuming import SessionMemory
 

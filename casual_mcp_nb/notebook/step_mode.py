@@ -124,7 +124,7 @@ class StepQuestion(Question):
     @property
     def summary(self) -> str:
         """The next request in one line."""
-        from casual_mcp_nb.conversation.view_calls import request_words
+        from casual_mcp_nb.conversation.view_requests import request_words
 
         return request_words(self.request)
 

@@ -26,8 +26,9 @@ from casual_mcp_nb.conversation.conversation import (
     recorded_steps,
 )
 from casual_mcp_nb.conversation.event import Event, TaskStarted, ToolStarted
+from casual_mcp_nb.conversation.planned import PlannedCall, PlannedCalls, ToolCalls
 from casual_mcp_nb.conversation.step import ToolCall
-from casual_mcp_nb.conversation.turn import PlannedCall, PlannedCalls, ToolCalls, Trace, Turn
+from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.follower import Follower

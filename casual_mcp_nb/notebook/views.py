@@ -32,7 +32,8 @@ from casual_mcp_nb.cassettes import CassetteOverview
 from casual_mcp_nb.config.finding import FoundServers
 from casual_mcp_nb.config.registry_entry import FoundServer
 from casual_mcp_nb.config.trust import Trust, TrustEntry, TrustState, exact, lines_of
-from casual_mcp_nb.conversation.view_calls import ImageBudget, call_section, saving_row
+from casual_mcp_nb.conversation.view_calls import ImageBudget, call_section
+from casual_mcp_nb.conversation.view_requests import saving_row
 from casual_mcp_nb.conversation.views import PLANNER, model_words, tool_set_words
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import (

@@ -24,7 +24,8 @@ from casual_mcp_nb.base.model_options import ModelOptions
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.event import CallStatus
-from casual_mcp_nb.conversation.turn import ProgramState, Turn, WrittenCall, WrittenProgram
+from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.conversation.written_program import ProgramState, WrittenCall, WrittenProgram
 from casual_mcp_nb.discovery.manifest import generate_manifest
 from casual_mcp_nb.discovery.signatures import TypeWriter, signature_of
 from casual_mcp_nb.engine.consent import Consent

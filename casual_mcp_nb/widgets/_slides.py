@@ -13,20 +13,19 @@ from casual_mcp_nb.conversation.codec import NumberedValues, read_message
 from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.event import Event, HostedCall, ServerLog, ToolsSearched
 from casual_mcp_nb.conversation.step import Step, ToolCall, text_of
-from casual_mcp_nb.conversation.turn import Turn, WrittenProgram
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.conversation.view_calls import (
-    PARTS,
     ImageBudget,
     kept_words,
     part_block,
     payload_words,
     picture_blocks,
-    request_words,
     search_words,
     status_of,
     tool_words,
     why_found,
 )
+from casual_mcp_nb.conversation.view_requests import PARTS, request_words
 from casual_mcp_nb.conversation.view_steps import events_by_step, model_figures, remark
 from casual_mcp_nb.conversation.views import (
     figures_line,
@@ -34,6 +33,7 @@ from casual_mcp_nb.conversation.views import (
     model_words,
     written_program_view,
 )
+from casual_mcp_nb.conversation.written_program import WrittenProgram
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.render import prose_tree
 from casual_mcp_nb.display.view import (

@@ -22,7 +22,7 @@ from casual_mcp_nb.conversation.conversation import Conversation, Prompt, Stored
 from casual_mcp_nb.conversation.event import Event, StepFinished, StepStarted, TurnStarted
 from casual_mcp_nb.conversation.stats import ChatStats, StepStats
 from casual_mcp_nb.conversation.turn import Turn
-from casual_mcp_nb.conversation.view_calls import PARTS
+from casual_mcp_nb.conversation.view_requests import PARTS
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.render import style
 from casual_mcp_nb.display.words import first

@@ -16,7 +16,7 @@ from markupsafe import escape
 from casual_mcp_nb.cassettes.format import Cassette, scrubbed
 from casual_mcp_nb.conversation.codec import PLAYER
 from casual_mcp_nb.conversation.conversation import Conversation
-from casual_mcp_nb.conversation.turn import WrittenProgram
+from casual_mcp_nb.conversation.written_program import WrittenProgram
 from casual_mcp_nb.display.words import first
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.widgets._slides import MAX_NAME, PageLimits, Row, slides_of

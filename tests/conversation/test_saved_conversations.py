@@ -25,7 +25,7 @@ from kit.history import assert_valid
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.tokens import TokenParts
 from casual_mcp_nb.base.tool import ToolName
-from casual_mcp_nb.conversation.conversation import Conversation, repaired
+from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.event import (
     Event,
     Request,
@@ -36,6 +36,7 @@ from casual_mcp_nb.conversation.event import (
     TurnFinished,
     TurnStarted,
 )
+from casual_mcp_nb.conversation.repair import repaired
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction
 
-from casual_mcp_nb.conversation.conversation import repaired, with_unique_ids
+from casual_mcp_nb.conversation.repair import repaired, with_unique_ids
 from casual_mcp_nb.engine.answers import CallNames
 
 

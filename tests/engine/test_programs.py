@@ -24,8 +24,9 @@ from kit.turns import ask
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.config import Config, ToolSetConfig
 from casual_mcp_nb.base.selection import Selection
-from casual_mcp_nb.conversation.conversation import Conversation, repaired
+from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.event import ApprovalAsked, ToolStarted
+from casual_mcp_nb.conversation.repair import repaired
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine import programs

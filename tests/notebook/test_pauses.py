@@ -15,7 +15,7 @@ from fastmcp import FastMCP
 from kit.weather import desk, weather
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.conversation.conversation import repaired
+from casual_mcp_nb.conversation.repair import repaired
 from casual_mcp_nb.errors import ProviderError, UnknownNameError, UsageError
 from casual_mcp_nb.providers.scripted import call, scripted_model
 

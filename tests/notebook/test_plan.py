@@ -13,7 +13,7 @@ from kit.history import assert_valid
 from kit.setups import MATH, OFFLINE
 
 from casual_mcp_nb import Conversation, PlannedCalls, Session, ToolContext
-from casual_mcp_nb.conversation.turn import ToolCalls
+from casual_mcp_nb.conversation.planned import ToolCalls
 from casual_mcp_nb.engine.plan import LEFT_OUT
 from casual_mcp_nb.errors import MaxIterationsError, UsageError
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model

@@ -29,9 +29,9 @@ from casual_mcp_nb.conversation.event import (
     StepStarted,
     ToolFinished,
 )
-from casual_mcp_nb.conversation.step import PersonWaits
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.conversation.views import turn_mark
+from casual_mcp_nb.conversation.waits import PersonWaits
 from casual_mcp_nb.notebook.questions import ApprovalQuestion, Question
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.views import document, live_bundle, mimebundle, transcript_html, turn_bundle
