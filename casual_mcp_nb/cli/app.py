@@ -9,14 +9,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from casual_mcp_nb import __version__, doors
 from casual_mcp_nb.cli import BROKEN_PIPE, FAILED, INTERRUPTED, SIGNALLED, WRONG_USAGE
 from casual_mcp_nb.cli.chat import chat, demo, evaluate
-from casual_mcp_nb.cli.config import check, doctor, migrate_config, sign_in, sign_out
+from casual_mcp_nb.cli.config import check, doctor
+from casual_mcp_nb.cli.migrate import migrate_config
 from casual_mcp_nb.cli.serve import end_process, serve
 from casual_mcp_nb.cli.servers import (
     accounts,
@@ -30,6 +31,7 @@ from casual_mcp_nb.cli.servers import (
     tool,
     tools,
 )
+from casual_mcp_nb.cli.sign_in import sign_in, sign_out
 from casual_mcp_nb.cli.terminal import tell, write_json
 from casual_mcp_nb.cli.toolsets import toolsets
 from casual_mcp_nb.errors import (
@@ -108,63 +110,89 @@ def _run(words: Sequence[str]) -> int:
         word == "--json" or word.startswith("--json=")
         for word in itertools.takewhile("--".__ne__, words)
     )
-
-    def failed(code: int, kind: str, text: str, *, hint: str = "", reported: bool = False) -> int:
-        """Report an error, with --json also as an object on stdout, where a program reads it."""
-        if as_json:
-            write_json({"event": "error", "error": text, "kind": kind})
-            sys.stdout.flush()
-        if not reported:
-            tell(f"{text}{hint}")
-        return code
-
     try:
         try:
             with doors.at("shell"), _signals_end_it():
                 result = app(words, exit_on_error=False)
                 sys.stdout.flush()
                 return result if isinstance(result, int) else 0
-        except CycloptsError as error:
-            unexpected = isinstance(error, UnusedCliTokensError) and error.unused_tokens
-            text = f"Unexpected: {' '.join(map(shown, unexpected))}." if unexpected else str(error)
-            chain = error.command_chain or ()
-            inner = app
-            for name in chain:
-                inner = inner[name]
-            if unexpected and (near := closest(unexpected[0], inner)):
-                text += f" {did_you_mean(near, near)}"
-            command = " ".join([app.name[0], *chain, "--help"])
-            return failed(WRONG_USAGE, "usage", text, hint=f" See: {command}")
-        except KeyboardInterrupt:
-            return failed(INTERRUPTED, "interrupted", "Interrupted.", reported=True)
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else FAILED
-            if code:
-                return failed(code, "interrupted", f"Ended with code {code}.", reported=True)
-            return code
-        except CasualMcpError as error:
-            wrong = isinstance(error, UsageError) and not isinstance(error, TrustRequiredError)
-            return failed(WRONG_USAGE if wrong else FAILED, error.kind, str(error))
         except BrokenPipeError:
             raise
-        except OSError as error:
-            return failed(
-                FAILED,
-                "os",
-                f"{error.strerror or type(error).__name__}: {error.filename or 'input or output'}",
-            )
-        except Exception as error:
-            text = (
-                f"{type(error).__name__} at {_place_of(error)}. This is a mistake in casual-mcp-nb."
-                " Please report it."
-            )
-            return failed(FAILED, "internal", text)
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
+            failure = _failure_of(error)
+            if failure.code:
+                _report(failure, as_json)
+            return failure.code
     except BrokenPipeError:
         # End silently when the reader of the output has left, as after `| head`.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
         return BROKEN_PIPE
+
+
+class _Failure(NamedTuple):
+    """How a command failed.
+
+    Args:
+        code: The exit code.
+        kind: The kind of error, for programs.
+        text: What went wrong.
+        hint: What to do next, for the person.
+        is_told: Whether the person knows it already.
+    """
+
+    code: int
+    kind: str
+    text: str
+    hint: str = ""
+    is_told: bool = False
+
+
+def _report(failure: _Failure, as_json: bool) -> None:
+    """Report a failure, with --json also as an object on stdout, where a program reads it."""
+    if as_json:
+        write_json({"event": "error", "error": failure.text, "kind": failure.kind})
+        sys.stdout.flush()
+    if not failure.is_told:
+        tell(f"{failure.text}{failure.hint}")
+
+
+def _failure_of(error: BaseException) -> _Failure:
+    match error:
+        case CycloptsError():
+            return _wrong_usage(error)
+        case KeyboardInterrupt():
+            return _Failure(INTERRUPTED, "interrupted", "Interrupted.", is_told=True)
+        case SystemExit():
+            code = error.code if isinstance(error.code, int) else FAILED
+            return _Failure(code, "interrupted", f"Ended with code {code}.", is_told=True)
+        case CasualMcpError():
+            wrong = isinstance(error, UsageError) and not isinstance(error, TrustRequiredError)
+            return _Failure(WRONG_USAGE if wrong else FAILED, error.kind, str(error))
+        case OSError():
+            reason = error.strerror or type(error).__name__
+            return _Failure(FAILED, "os", f"{reason}: {error.filename or 'input or output'}")
+    text = (
+        f"{type(error).__name__} at {_place_of(error)}. This is a mistake in casual-mcp-nb."
+        " Please report it."
+    )
+    return _Failure(FAILED, "internal", text)
+
+
+def _wrong_usage(error: CycloptsError) -> _Failure:
+    """Explain what is wrong with a command line, and name the command's help."""
+    chain = error.command_chain or ()
+    text = str(error)
+    if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+        text = f"Unexpected: {' '.join(map(shown, error.unused_tokens))}."
+        inner = app
+        for name in chain:
+            inner = inner[name]
+        if near := closest(error.unused_tokens[0], inner):
+            text += f" {did_you_mean(near, near)}"
+    command = " ".join([app.name[0], *chain, "--help"])
+    return _Failure(WRONG_USAGE, "usage", text, hint=f" See: {command}")
 
 
 @contextmanager
@@ -190,7 +218,7 @@ def _signals_end_it() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _place_of(error: Exception) -> str:
+def _place_of(error: BaseException) -> str:
     """Locate an unexpected error's source. Its message could contain anything and is not shown."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.base.content import ToolResult
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.cli.terminal import encodable, tell_quietly
 from casual_mcp_nb.conversation.codec import followed, plain
@@ -55,6 +56,7 @@ def plain_end(turn: Turn) -> dict[str, Any]:
     return {"event": TurnFinished.__name__, **plain(ended)}
 
 
+_MAX_NAME = 120
 _MAX_ARGUMENTS = 300
 _MAX_RESULT = 300
 
@@ -149,10 +151,10 @@ class TerminalTranscript(TurnWriter):
                 self._note(f"→ {_name(event.tool, event.name)} {_arguments(event.arguments)}")
             case ToolFinished() if event.tool.server != SYNTHETIC:
                 mark = "✓" if event.status == "ok" else f"✗ {event.status}"
-                parts, structured = (
-                    (event.result.content, event.result.structured) if event.result else ((), None)
+                came = event.result or ToolResult()
+                result = result_words(
+                    event.status, event.text, came.content, came.structured, event.large
                 )
-                result = result_words(event.status, event.text, parts, structured, event.large)
                 self._note(f"{mark} {_name(event.tool, '')} → {first(result, _MAX_RESULT)}")
             case ToolsSearched():
                 results = [*(row.tool for row in event.rows), *event.skills]
@@ -213,7 +215,9 @@ class TerminalTranscript(TurnWriter):
 
 
 def _name(tool: ToolName, written: str) -> str:
-    return first(written or tool.tool if tool.server == UNKNOWN else str(tool), 120)
+    if tool.server == UNKNOWN:
+        return first(written or tool.tool, _MAX_NAME)
+    return first(str(tool), _MAX_NAME)
 
 
 def _arguments(arguments: dict[str, object] | str) -> str:

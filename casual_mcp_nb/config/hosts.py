@@ -1,8 +1,8 @@
 """Convert other MCP hosts' config files to our own format without changing their meaning.
 
-The hosts are in `host_table`, what their entries have in `host_servers`. A registry's `server.json`
-is in `registry_entry`, a config of casual-mcp before 1.0 in `legacy`. To convert a file for good,
-see `migration`.
+The hosts are in `host_table`, what their entries have in `host_servers`, and what they disable
+outside the entries in `host_switches`. A registry's `server.json` is in `registry_entry`, a config
+of casual-mcp before 1.0 in `legacy`. To convert a file for good, see `migration`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,8 @@ from typing import Any
 from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.limits import is_too_deep
 from casual_mcp_nb.config.document import ConfigProblem, KeyPath, dotted, list_in, object_in
-from casual_mcp_nb.config.host_servers import (
-    SWITCH_KEYS,
-    AdaptedConfig,
-    Switches,
-    adapt_server,
-    servers_in,
-    switches_of,
-)
+from casual_mcp_nb.config.host_servers import AdaptedConfig, adapt_server, servers_in
+from casual_mcp_nb.config.host_switches import SWITCH_KEYS, Switches, switches_of
 from casual_mcp_nb.config.host_table import host_of
 from casual_mcp_nb.config.inputs import Input
 from casual_mcp_nb.config.legacy import is_legacy

@@ -21,7 +21,7 @@ from casual_mcp_nb.bundled import BUNDLED
 from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.errors import ConfigError, UnknownNameError, UsageError, closest, shown
-from casual_mcp_nb.providers import registry as local_servers
+from casual_mcp_nb.providers import registry
 from casual_mcp_nb.providers._clients import missing, no_key
 from casual_mcp_nb.providers.registry import client_variable, spec_of, specs
 
@@ -296,7 +296,7 @@ def model_sections(
     missing key's variable, or the command that installs a missing SDK.
     """
     variables = read_environment(environ=environ)
-    local = {server.name: server for server in local_servers.LOCAL_SERVERS}
+    local = {server.name: server for server in registry.LOCAL_SERVERS}
     provider, name, is_chat = _read(model or OFFLINE, local)
     client_name, settings = provider, {"provider": provider}
     if not spec_of(provider).name:

@@ -111,8 +111,8 @@ def servers_of(
         return
     for package in objects_of(card.get("packages")):
         kind = line_of(_field(package, "registryType"))
-        known = kind if kind in _IDENTIFIERS else "other"
-        yield _with_way(replace(base, way=known), package, _package, catalog, local)  # type: ignore[arg-type]
+        way = next((known for known in _IDENTIFIERS if known == kind), "other")
+        yield _with_way(replace(base, way=way), package, _package, catalog, local)
 
 
 def _with_way(
@@ -206,7 +206,7 @@ def _checked_host(url: str, local: bool) -> str:
     return (urlsplit(url).hostname or "").lower()
 
 
-_IDENTIFIERS = {
+_IDENTIFIERS: Mapping[Way, re.Pattern[str]] = {
     "npm": re.compile(r"(?:@[a-z0-9~][a-z0-9._~-]*/)?[a-z0-9~][a-z0-9._~-]*", re.IGNORECASE),
     "pypi": re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?", re.IGNORECASE),
     "nuget": re.compile(r"[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?", re.IGNORECASE),

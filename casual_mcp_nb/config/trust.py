@@ -15,11 +15,11 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from casual_mcp_nb.base.callbacks import ignore
@@ -166,7 +166,7 @@ class TrustStore:
         """
         key = listed_at or config.path
         record = self._read(key) if key else None
-        compared = [_compared(*entry, record) for entry in _facts(config)]
+        compared = [_compared(entry, record) for entry in _described(config)]
         return tuple(entry for entry in compared if entry.facts)
 
     def accept(self, config: Config, listed_at: str = "") -> None:
@@ -175,9 +175,7 @@ class TrustStore:
         if key is None:
             return
         salt = secrets.token_hex(32)
-        accepted = {
-            f"{kind} {name}": _hashes(facts, salt) for kind, name, facts, *_ in _facts(config)
-        }
+        accepted = {entry.key: _hashes(entry.facts, salt) for entry in _described(config)}
         described = {"found": listed_at} if listed_at else {"config": _text_of(key)}
         self._write(key, {**described, "salt": salt, "accepted": accepted})
 
@@ -233,32 +231,44 @@ def _text_of(key: Path | str) -> str:
     return f"found: {key}" if isinstance(key, str) else str(key.resolve())
 
 
-def _compared(
-    kind: Any,
-    name: str,
-    facts: Facts,
-    texts: Mapping[str, str],
-    harmless: bool,
-    record: Mapping[str, Any] | None,
-) -> TrustEntry:
+class _Described(NamedTuple):
+    """A server, a client, or the config's own settings, as they are now.
+
+    Args:
+        texts: What a person reads of the facts, by label.
+    """
+
+    kind: Literal["config", "server", "client"]
+    name: str
+    facts: Facts
+    texts: Mapping[str, str]
+    is_harmless: bool
+
+    @property
+    def key(self) -> str:
+        """Where its accepted version is in a record."""
+        return f"{self.kind} {self.name}"
+
+
+def _compared(entry: _Described, record: Mapping[str, Any] | None) -> TrustEntry:
     saved = record or {}
     accepted, salt = saved.get("accepted"), saved.get("salt")
-    before = accepted.get(f"{kind} {name}") if isinstance(accepted, dict) else None
+    before = accepted.get(entry.key) if isinstance(accepted, dict) else None
     changed: tuple[str, ...] = ()
     state: TrustState = "new"
     if isinstance(before, dict) and isinstance(salt, str) and salt:
-        now = _hashes(facts, salt)
+        now = _hashes(entry.facts, salt)
         labels = dict.fromkeys([*now, *before])
         changed = tuple(label for label in labels if now.get(label) != before.get(label))
         state = "changed" if changed else "trusted"
-    if harmless and state != "trusted" and not _PROTECTING.intersection(changed):
+    if entry.is_harmless and state != "trusted" and not _PROTECTING.intersection(changed):
         state, changed = "harmless", ()
-    shown_texts = dict(texts)
+    shown_texts = dict(entry.texts)
     for label in changed:
-        if not texts.get(label):
+        if not entry.texts.get(label):
             shown_texts[label] = "not set any more"
     rows = tuple((label, text) for label, text in shown_texts.items() if text)
-    return TrustEntry(kind, name, rows, state, changed)
+    return TrustEntry(entry.kind, entry.name, rows, state, changed)
 
 
 def _hashes(facts: Facts, salt: str) -> dict[str, str]:
@@ -271,30 +281,27 @@ def _hashes(facts: Facts, salt: str) -> dict[str, str]:
     return {label: hashed(label, value) for label, value in facts.items()}
 
 
-def _facts(config: Config) -> Iterable[tuple[str, str, Facts, Mapping[str, str], bool]]:
-    """Yield each entry's kind, name, values, texts, and whether it is harmless.
+def _described(config: Config) -> Iterator[_Described]:
+    """Describe the config's settings, its servers and its clients.
 
     What a config may change without a question is listed with the reasons in
     `tests/config/test_trust_coverage.py`.
     """
     harmless = not config.strict and config.registry == REGISTRY
     file = config.path.name if config.path else ""
-    yield "config", file, *_of_config(config), harmless
+    yield _Described("config", file, *_of_config(config), harmless)
     for name, server in config.servers.items():
         variables = config.variables_of("servers", name)
-        yield "server", name, *_of_server(server, variables), _is_harmless_server(server, variables)
+        harmless = _is_harmless_server(server, variables)
+        yield _Described("server", name, *_of_server(server, variables), harmless)
     for name, client in config.clients.items():
         models = {model: row for model, row in config.models.items() if row.client == name}
         used = list(config.variables_of("clients", name))
         for model in models:
             used += config.variables_of("models", model)
         variables = tuple(dict.fromkeys(used))
-        yield (
-            "client",
-            name,
-            *_of_client(client, variables, models),
-            _is_harmless_client(client, variables, models),
-        )
+        harmless = _is_harmless_client(client, variables, models)
+        yield _Described("client", name, *_of_client(client, variables, models), harmless)
 
 
 def _of_config(config: Config) -> tuple[Facts, Mapping[str, str]]:
