@@ -24,7 +24,7 @@ from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.conversation.written_program import WrittenProgram
 from casual_mcp_nb.discovery import views as discovery_views
 from casual_mcp_nb.display.figures import figure_of_size
-from casual_mcp_nb.display.render import to_html, to_markdown, to_page, to_text
+from casual_mcp_nb.display.render import Room, to_html, to_markdown, to_page, to_text
 from casual_mcp_nb.display.view import (
     SIZE_TIERS,
     DisplayLimits,
@@ -42,6 +42,7 @@ from casual_mcp_nb.experiments import workshop_views
 from casual_mcp_nb.experiments.plots import arms_plot
 from casual_mcp_nb.experiments.results import RunResults
 from casual_mcp_nb.notebook import views as notebook_views
+from casual_mcp_nb.notebook.caller import terminal_width
 from casual_mcp_nb.serve import views as serve_views
 from casual_mcp_nb.servers import views as servers_views
 from casual_mcp_nb.servers import wire_views
@@ -134,6 +135,7 @@ WHOLE = DisplayLimits(10_000, 1_000, 200_000, 1_000_000, 32_000_000)
 """For files, which need not be small."""
 
 _BARE_TEXT = 2_000
+_IN_FULL = "In full: %mcp step NUMBER, or print(session.turns[-1])."
 _log = logging.getLogger(__name__)
 _reported: set[str] = set()
 
@@ -247,12 +249,29 @@ def mimebundle(
 
     Never raises: a value that cannot be drawn is shown as its `repr`, and logged once.
     """
-    forms = {
-        kind: render
-        for kind, render in _FORMS.items()
-        if (not include or kind in include) and (not exclude or kind not in exclude)
-    }
+    forms: dict[str, Callable[[View], str]] = {}
+    for kind, render in _FORMS.items():
+        if (not include or kind in include) and (not exclude or kind not in exclude):
+            forms[kind] = render
+    width = terminal_width()
+    if width is not None and include is None and "text/plain" in forms:
+        # Whoever asks for forms by name, as `str` does, gets them whole.
+        forms["text/plain"] = _for_terminal(value, width)
     return _drawn(value, forms)
+
+
+def _for_terminal(value: Any, width: int) -> Callable[[View], str]:
+    """Choose how a value is written in a terminal: no word and no number breaks, and the steps of a
+    turn are only named.
+    """
+    room = Room(width, folded=isinstance(value, Turn))
+    if not room.folded:
+        return partial(to_text, room=room)
+
+    def turn_text(view: View) -> str:
+        return "\n".join([to_text(view, room), *room.wrapped(_IN_FULL)])
+
+    return turn_text
 
 
 def turn_bundle(turn: Turn, detail: Detail) -> dict[str, str]:

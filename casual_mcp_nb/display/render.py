@@ -13,9 +13,11 @@ import base64
 import html
 import keyword
 import re
+import textwrap
 from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -314,19 +316,62 @@ def _heading(part: View | Section) -> list[str]:
     return [" · ".join([f"**{escape(parts[0])}**", *map(escape, parts[1:])])]
 
 
-def to_text(view: View) -> str:
+@dataclass(frozen=True)
+class Room:
+    """How much room lines of text have.
+
+    Args:
+        width: The longest line, or None if lines may be of any length. Only a word that is longer
+            than a whole line is not kept within it.
+        folded: Whether sections that a page shows folded are only named.
+    """
+
+    width: int | None = None
+    folded: bool = False
+
+    def less(self, columns: int) -> Room:
+        """The room beside an indentation or a column."""
+        if self.width is None:
+            return self
+        return replace(self, width=max(_LEAST_WIDTH, self.width - columns))
+
+    def wrapped(self, text: str, indentation: str = "") -> list[str]:
+        """Break a line between words where it is too long. Lines after the first are indented."""
+        if self.width is None or len(text) <= self.width:
+            return [text]
+        # A line that begins with spaces is code or a list: what follows stays below it.
+        begins = text[: min(len(text) - len(text.lstrip()), self.width // 2)]
+        lines = textwrap.wrap(
+            text,
+            self.width,
+            subsequent_indent=begins + indentation,
+            drop_whitespace=True,
+            replace_whitespace=False,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        return lines or [""]
+
+
+_LEAST_WIDTH = 20
+_GAP = "  "
+
+
+def to_text(view: View, room: Room = Room()) -> str:
     """Convert a view to lines of text.
 
     Text blocks have a bar before each line, so that they cannot imitate the display.
     """
-    return "\n".join(_titled(" · ".join(heading(view)), _blocks(view.blocks)))
+    return "\n".join(_titled(view, view.blocks, room))
 
 
-def _titled(title: str, lines: list[str]) -> list[str]:
-    """Put a title above lines, which are indented then."""
+def _titled(part: View | Section, blocks: tuple[Block, ...], room: Room) -> list[str]:
+    """Put a part's title above its lines, which are indented then."""
+    title = " · ".join(heading(part))
     if not title:
-        return lines
-    return [title, *(f"  {line}".rstrip() for line in lines)]
+        return _blocks(blocks, room)
+    lines = _blocks(blocks, room.less(2))
+    return [*room.wrapped(title, _GAP), *(f"  {line}".rstrip() for line in lines)]
 
 
 def _words(line: Line) -> tuple[str, ...]:
@@ -335,41 +380,108 @@ def _words(line: Line) -> tuple[str, ...]:
     return (line.mark.text, *line.words)
 
 
-def _blocks(blocks: tuple[Block, ...]) -> list[str]:
-    return list(chain.from_iterable(map(_block, blocks)))
+def _blocks(blocks: tuple[Block, ...], room: Room) -> list[str]:
+    lines: list[str] = []
+    for block in blocks:
+        lines += _block(block, room)
+    return lines
 
 
-def _block(block: Block) -> list[str]:
+def _block(block: Block, room: Room) -> list[str]:
     match block:
         case Table():
-            return _table(block)
+            return _table(block, room)
         case KeyValues():
-            width = max((len(label) for label, _ in block.rows), default=0)
-            return [f"{label.ljust(width)}  {cell_text(cell)}" for label, cell in block.rows]
+            return _key_values([(label, cell_text(cell)) for label, cell in block.rows], room)
         case TextBlock():
-            lines = [f"│ {line}" for line in block.text.split("\n")]
-            if block.label:
-                lines.insert(0, f"{block.label}:")
-            return lines
+            return _text_block(block, room)
         case Line():
-            return [" · ".join(_words(block))]
+            return room.wrapped(" · ".join(_words(block)), _GAP)
         case ImageBlock():
-            return [f"[{block.note}]"]
+            return room.wrapped(f"[{block.note}]")
         case Section():
-            lines = [] if block.brief else _blocks(block.blocks)
-            return _titled(" · ".join(heading(block)), lines)
+            is_named_only = block.brief or (room.folded and block.fold == "closed")
+            return _titled(block, () if is_named_only else block.blocks, room)
 
 
-def _table(table: Table) -> list[str]:
+def _text_block(block: TextBlock, room: Room) -> list[str]:
+    lines = [f"{block.label}:"] if block.label else []
+    beside = room.less(2)
+    for line in block.text.split("\n"):
+        lines += [f"│ {part}" for part in beside.wrapped(line)]
+    return lines
+
+
+def _key_values(rows: Sequence[tuple[str, str]], room: Room) -> list[str]:
+    width = max((len(label) for label, _ in rows), default=0)
+    beside = room.less(width + len(_GAP))
+    lines: list[str] = []
+    for label, text in rows:
+        first, *others = beside.wrapped(text)
+        lines.append(f"{label.ljust(width)}{_GAP}{first}")
+        lines += [" " * (width + len(_GAP)) + other for other in others]
+    return lines
+
+
+def _table(table: Table, room: Room) -> list[str]:
     titles = [column.title for column in table.columns]
     rows = [[cell_text(cell) for cell in row] for row in table.rows]
-    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    columns = [list(column) for column in zip(titles, *rows, strict=True)]
+    widths = _widths(columns, [column.numeric for column in table.columns], room.width)
     lines: list[str] = []
-    for row in (titles, ["-" * width for width in widths], *rows):
-        cells: list[str] = []
-        for text, width, column in zip(row, widths, table.columns, strict=True):
-            cells.append(text.rjust(width) if column.numeric else text.ljust(width))
-        lines.append("  ".join(cells).rstrip())
+    if widths is None:
+        for row in rows:
+            lines += room.wrapped(row[0], _GAP)
+            filled = [(title, text) for title, text in zip(titles, row, strict=True) if text]
+            others = filled[1:] if row[0] else filled
+            lines += [f"{_GAP}{line}" for line in _key_values(others, room.less(2))]
+    else:
+        rules = ["-" * width for width in widths]
+        for row in (titles, rules, *rows):
+            lines += _table_row(row, widths, table)
     if table.more:
-        lines.append(table.more)
+        lines += room.wrapped(table.more)
     return lines
+
+
+def _table_row(row: Sequence[str], widths: Sequence[int], table: Table) -> list[str]:
+    """Lay out a row, in as many lines as its cells take."""
+    cells = [Room(width).wrapped(text) for text, width in zip(row, widths, strict=True)]
+    lines: list[str] = []
+    for parts in zip_longest(*cells, fillvalue=""):
+        padded: list[str] = []
+        for text, width, column in zip(parts, widths, table.columns, strict=True):
+            padded.append(text.rjust(width) if column.numeric else text.ljust(width))
+        lines.append(_GAP.join(padded).rstrip())
+    return lines
+
+
+def _widths(
+    columns: Sequence[Sequence[str]], numeric: Sequence[bool], room: int | None
+) -> list[int] | None:
+    """Share the room among columns, so that no word breaks and no number does.
+
+    None if it is too little: each row is then written as a list.
+    """
+    widths = [max(map(len, column)) for column in columns]
+    if room is None:
+        return widths
+    least: list[int] = []
+    for (title, *texts), width, is_number in zip(columns, widths, numeric, strict=True):
+        # A number stays on one line, with its unit. Its title may take several.
+        parts = texts if is_number else [word for text in texts for word in text.split()]
+        longest = max(map(len, (*title.split(), *parts)), default=0)
+        least.append(min(width, longest if is_number else max(longest, _LEAST_COLUMN)))
+    available = room - len(_GAP) * (len(columns) - 1)
+    if sum(least) > available:
+        return None
+    while sum(widths) > available:
+        # The widest that can be narrower gives a column.
+        shrinkable = [n for n, width in enumerate(widths) if width > least[n]]
+        widest = max(shrinkable, key=widths.__getitem__)
+        widths[widest] -= 1
+    return widths
+
+
+_LEAST_COLUMN = 12
+"""The narrowest that a column of text becomes, unless all of its texts are shorter."""

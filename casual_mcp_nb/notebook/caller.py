@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import shutil
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -37,6 +38,17 @@ def notebook_shell() -> Any | None:
     """Get IPython's shell if this process is a Jupyter kernel, else None."""
     running = shell()
     return running if hasattr(running, "kernel") else None
+
+
+def terminal_width() -> int | None:
+    """Measure the terminal's lines if IPython runs in one, else None."""
+    if shell() is None or notebook_shell() is not None:
+        return None
+    try:
+        is_terminal = sys.stdout.isatty()
+    except (AttributeError, ValueError):
+        return None
+    return shutil.get_terminal_size().columns if is_terminal else None
 
 
 @dataclass(frozen=True, eq=False)

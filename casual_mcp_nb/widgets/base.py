@@ -25,6 +25,7 @@ from casual_mcp_nb.base.secret import redacted
 from casual_mcp_nb.base.selection import Listeners
 from casual_mcp_nb.display.words import clean
 from casual_mcp_nb.errors import CasualMcpError, UsageError, shown
+from casual_mcp_nb.notebook.caller import notebook_shell
 from casual_mcp_nb.notebook.live import Throttle
 from casual_mcp_nb.notebook.parts import SessionParts
 
@@ -396,7 +397,13 @@ class SessionWidget(anywidget.AnyWidget):
 
     def _ipython_display_(self) -> None:
         from IPython.display import DisplayHandle
+        from IPython.display import display as show
 
+        if notebook_shell() is None:
+            # A terminal writes each update of a display below what it has written already.
+            text = self.static()._repr_mimebundle_()["text/plain"]
+            show({"text/plain": f"\n{text}"}, raw=True)  # type: ignore[no-untyped-call]
+            return
         if self._closed:
             DisplayHandle().display(self._static_bundle(), raw=True)  # type: ignore[no-untyped-call]
             return
