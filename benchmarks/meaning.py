@@ -29,9 +29,10 @@ from discovery import Data, grown, load, sample
 
 from casual_mcp_nb.base.config import EmbeddingConfig
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.discovery.meaning import Meaning, VectorFile, load_local
+from casual_mcp_nb.discovery.meaning import Meaning, load_local
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.discovery.text import embedded_text
+from casual_mcp_nb.discovery.vector_file import VectorFile
 
 LIMITS_MS = {5_000: 3.0, 50_000: 10.0}
 WIDTH, LARGE_WIDTH = 256, 1_536

@@ -1,9 +1,7 @@
-"""Compare tools and queries by meaning: embedding models, their vectors in a file, and the work in
-the background.
+"""Compare tools and queries by meaning: embedding models, and the work in the background.
 
-Each text's vector is computed once per model. One file in the user's cache folder has the vectors
-for all sessions, by text hash. The texts are names and tool descriptions, and search queries. Never
-arguments or call results.
+Each text's vector is computed once per model, and kept in a `VectorFile`. The texts are names and
+tool descriptions, and search queries. Never arguments or call results.
 """
 
 from __future__ import annotations
@@ -11,12 +9,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import os
-import sqlite3
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -30,6 +26,7 @@ from casual_mcp_nb.base.config import EmbeddingConfig
 from casual_mcp_nb.base.limits import LONGEST_WAIT
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.discovery.text import embedded_text
+from casual_mcp_nb.discovery.vector_file import Rows, VectorFile
 from casual_mcp_nb.doors import pip_install
 from casual_mcp_nb.errors import (
     CasualMcpError,
@@ -42,7 +39,6 @@ from casual_mcp_nb.errors import (
 
 logger = logging.getLogger(__name__)
 
-Rows = NDArray[np.int8]
 Embed = Callable[[list[str], bool], Awaitable[Any]]
 """Texts, and whether the first one is a query, to an array with one row for each.
 
@@ -64,10 +60,6 @@ config's `timeout`.
 _MAX_QUERIES = 500
 _SAME = 0.98
 """Minimum cosine between a text's two vectors for them to count as the same model's."""
-MAX_FILE_BYTES = 256_000_000
-_DAY_MS = 86_400_000
-_BUSY_SECONDS = 2.0
-_AT_A_TIME = 500
 _CHUNK = 262_144
 """How many of the table's numbers to convert at a time: they stay in the processor's cache."""
 
@@ -130,128 +122,6 @@ class VectorTable:
         )
 
 
-def cache_path() -> Path:
-    """Find the file for vectors, in the user's cache folder."""
-    from platformdirs import user_cache_path
-
-    return user_cache_path("casual_mcp_nb", appauthor=False) / "embeddings.db"
-
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS vectors (
-    key BLOB PRIMARY KEY, space BLOB NOT NULL, used INTEGER NOT NULL, vector BLOB NOT NULL
-) WITHOUT ROWID
-"""
-
-
-class VectorFile:
-    """Vectors in an SQLite file that programs can share.
-
-    The least recently used ones make room for others.
-
-    Replaces a damaged file. Works without one that it cannot read or write.
-    """
-
-    def __init__(self, path: Path, max_bytes: int = MAX_FILE_BYTES) -> None:
-        self.path = path
-        self._max_bytes = max_bytes
-
-    def read(self, keys: Mapping[bytes, bytes]) -> dict[bytes, Rows]:
-        """Read the stored vectors for some keys, each to be called by another key."""
-
-        def select(connection: sqlite3.Connection) -> dict[bytes, Rows]:
-            rows: dict[bytes, Rows] = {}
-            old: list[bytes] = []
-            damaged: list[bytes] = []
-            # Neighbours are on the same page.
-            ordered = sorted(keys)
-            for start in range(0, len(ordered), _AT_A_TIME):
-                some = ordered[start : start + _AT_A_TIME]
-                marks = ",".join("?" * len(some))
-                for key, used, vector in connection.execute(
-                    f"SELECT key, used, vector FROM vectors WHERE key IN ({marks})", some
-                ):
-                    if not isinstance(used, int) or not isinstance(vector, bytes) or not vector:
-                        damaged.append(key)
-                        continue
-                    rows[keys[key]] = np.frombuffer(vector, np.int8)
-                    if used < now - _DAY_MS:
-                        old.append(key)
-            connection.executemany(
-                "UPDATE vectors SET used = ? WHERE key = ?", [(now, key) for key in old]
-            )
-            # They are computed again.
-            connection.executemany("DELETE FROM vectors WHERE key = ?", [(key,) for key in damaged])
-            return rows
-
-        now = int(time.time() * 1_000)
-        if not keys or not self.path.exists():
-            return {}
-        return self._run(select) or {}
-
-    def write(self, space: bytes, rows: Mapping[bytes, Rows]) -> None:
-        """Add vectors."""
-
-        def add(connection: sqlite3.Connection) -> None:
-            now = int(time.time() * 1_000)
-            values = [(key, space, now, row.tobytes()) for key, row in rows.items()]
-            connection.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", values)
-            pages, free, size = (
-                connection.execute(f"PRAGMA {name}").fetchone()[0]
-                for name in ("page_count", "freelist_count", "page_size")
-            )
-            if (pages - free) * size > self._max_bytes:
-                count = connection.execute("SELECT count(*) FROM vectors").fetchone()[0]
-                oldest = (
-                    "DELETE FROM vectors WHERE key IN (SELECT key FROM vectors ORDER BY used"
-                    " LIMIT ?)"
-                )
-                connection.execute(oldest, (count // 4 + 1,))
-
-        self._run(add)
-
-    def forget(self, space: bytes) -> None:
-        """Delete a model's vectors."""
-
-        def delete(connection: sqlite3.Connection) -> None:
-            connection.execute("DELETE FROM vectors WHERE space = ?", (space,))
-
-        self._run(delete)
-
-    def _run(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
-        for attempt in range(2):
-            try:
-                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                # Created first, because SQLite would let others read it.
-                os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
-                with (
-                    closing(sqlite3.connect(self.path, timeout=_BUSY_SECONDS)) as connection,
-                    connection,
-                ):
-                    # Text that is not UTF-8 would make a whole query fail.
-                    connection.text_factory = partial(str, encoding="utf-8", errors="replace")
-                    connection.execute(_SCHEMA)
-                    return work(connection)
-            except sqlite3.DatabaseError as error:
-                if (
-                    isinstance(error, sqlite3.OperationalError)
-                    and error.sqlite_errorcode != sqlite3.SQLITE_ERROR
-                ):
-                    # Locked for long, or on a disk that is full. Otherwise, its table is another
-                    # one.
-                    logger.info("Embeddings cannot be cached in %s: %s", self.path, error)
-                    return None
-                if attempt:
-                    return None
-                logger.warning("%s is damaged, so it is created again.", self.path)
-                with suppress(OSError):
-                    self.path.unlink()
-            except OSError as error:
-                logger.info("Embeddings cannot be cached: %s", error)
-                return None
-        return None
-
-
 @dataclass(frozen=True)
 class EmbeddingModel:
     """A model that converts texts to vectors.
@@ -300,7 +170,8 @@ def local_folder(config: EmbeddingConfig, folder: Path | None = None) -> Path | 
     for each in places:
         if each.is_dir():
             return each.resolve()
-    if not path.is_absolute() and 0 < len(path.parts) <= 2 and not name.startswith((".", "~")):
+    may_be_a_hub_name = 0 < len(path.parts) <= 2 and not name.startswith((".", "~"))
+    if may_be_a_hub_name and not path.is_absolute():
         with suppress(ImportError, OSError, ValueError):
             from huggingface_hub import snapshot_download
 
@@ -365,10 +236,11 @@ def _encoder(path: Path) -> tuple[Callable[..., Any], bool]:
     Return a function of texts and whether they are a query, and whether the vectors are static.
     """
     modules = path / "modules.json"
+    listed = ""
+    if modules.is_file():
+        listed = modules.read_text(encoding="utf-8", errors="replace")
     # A static model has this file too.
-    if modules.is_file() and "StaticEmbedding" not in modules.read_text(
-        encoding="utf-8", errors="replace"
-    ):
+    if listed and "StaticEmbedding" not in listed:
         from sentence_transformers import SentenceTransformer
 
         model = SentenceTransformer(
@@ -385,10 +257,11 @@ def _encoder(path: Path) -> tuple[Callable[..., Any], bool]:
 
         # It is told the model's name, which its folder has.
         folder = str(path).replace("--", "/").casefold()
-        names = [str(each["model"]) for each in TextEmbedding.list_supported_models()]
-        name = next(
-            (name for name in names if name.rsplit("/", 1)[-1].casefold() in folder), path.name
-        )
+        name = path.name
+        for supported in TextEmbedding.list_supported_models():
+            if str(supported["model"]).rsplit("/", 1)[-1].casefold() in folder:
+                name = str(supported["model"])
+                break
         onnx = TextEmbedding(name, specific_model_path=str(path))
 
         def embed(texts: list[str], query: bool) -> Any:
@@ -478,20 +351,22 @@ class Meaning:
         """Get the problem to report to the person, or empty if there is none or it was reported
         before.
         """
-        new = self.problem if self.problem != self._told else ""
-        self._told = self.problem or self._told
-        return new
+        if self.problem in ("", self._told):
+            return ""
+        self._told = self.problem
+        return self.problem
 
     def start(self, texts: Mapping[bytes, str]) -> None:
         """Compute the missing vectors for these texts in the background."""
         places = self._table.places
         new = {key: text for key, text in texts.items() if key not in places}
         self._texts.update(texts)
-        if new:
-            self._wanted.update(new)
-            if not _unfinished(self._task) and time.monotonic() >= self._retry_at:
-                self._waited = False
-                self._task = asyncio.create_task(self._embed_wanted())
+        if not new:
+            return
+        self._wanted.update(new)
+        if not _unfinished(self._task) and time.monotonic() >= self._retry_at:
+            self._waited = False
+            self._task = asyncio.create_task(self._embed_wanted())
 
     def start_with(self, tools: Sequence[ToolSpec]) -> None:
         """Compute the missing vectors for these tools in the background."""
@@ -523,11 +398,9 @@ class Meaning:
                         await asyncio.wait(tasks)
                     finally:
                         self._waited = True
-                if (
-                    texts.places() is None
-                    or query in self._queries
-                    or time.monotonic() < self._retry_at
-                ):
+                if texts.places() is None or query in self._queries:
+                    return
+                if time.monotonic() < self._retry_at:
                     return
                 if query not in self._asking:
                     self._asking[query] = asyncio.create_task(self._embed_query(query))
@@ -658,12 +531,8 @@ class Meaning:
                 # One that cannot be reached, or asks for a long wait, is asked again by a later
                 # search.
                 wait = error.retry_after or 0.0
-                if (
-                    not error.retryable
-                    or error.status is None
-                    or pause is None
-                    or wait > LONGEST_WAIT
-                ):
+                is_brief = error.status is not None and wait <= LONGEST_WAIT
+                if pause is None or not error.retryable or not is_brief:
                     raise
                 await asyncio.sleep(max(pause, wait))
         raise AssertionError
@@ -702,7 +571,7 @@ class Meaning:
                 return
             sent, probe = [query], b""
             if model.remote:
-                probe = min(self._texts, key=lambda text: len(self._texts[text]))
+                probe = min(self._texts, key=lambda key: len(self._texts[key]))
                 sent.append(self._texts[probe][:_MAX_TEXT])
             rows = quantized(await model.embed(sent, True), len(sent))
             if table is not self._table:
@@ -760,8 +629,9 @@ def _asked_until(error: Exception) -> float | None:
     """When the provider wants to be asked again, by `time.monotonic()`, or None if it does not
     say.
     """
-    wait = error.retry_after if isinstance(error, ProviderError) else None
-    return time.monotonic() + wait if wait else None
+    if isinstance(error, ProviderError) and error.retry_after:
+        return time.monotonic() + error.retry_after
+    return None
 
 
 class TextVectors:
@@ -795,12 +665,8 @@ class TextVectors:
 
     def cosines(self, query: str) -> NDArray[np.float32] | None:
         """Compute how close each text is to a query, or None if the query was not prepared."""
-        row = self._meaning.vector(query)
-        if (
-            (places := self.places()) is None
-            or row is None
-            or len(row) != self._table.rows.shape[1]
-        ):
+        row, places = self._meaning.vector(query), self.places()
+        if row is None or places is None or len(row) != self._table.rows.shape[1]:
             return None
         return self._table.cosines(row)[places]
 
@@ -820,10 +686,18 @@ class _Batches:
     """The texts to embed, in batches of similar length."""
 
     def __init__(self, texts: Mapping[bytes, str]) -> None:
-        self._left = deque(sorted(texts.items(), key=lambda item: len(item[1])))
+        self._texts = texts
+        self._left = deque(sorted(texts, key=self._length))
 
     def next(self, size: int) -> dict[bytes, str]:
-        return dict(self._left.popleft() for _ in range(min(size, len(self._left))))
+        batch: dict[bytes, str] = {}
+        while self._left and len(batch) < size:
+            key = self._left.popleft()
+            batch[key] = self._texts[key]
+        return batch
+
+    def _length(self, key: bytes) -> int:
+        return len(self._texts[key])
 
 
 def _unfinished(*tasks: asyncio.Task[None] | None) -> set[asyncio.Task[None]]:

@@ -418,7 +418,8 @@ class ChatTools:
         self.embedding, meaning = model, None
         if model is not None:
             # It needs numpy, which takes a while to import.
-            from casual_mcp_nb.discovery.meaning import Meaning, VectorFile, cache_path, of_function
+            from casual_mcp_nb.discovery.meaning import Meaning, of_function
+            from casual_mcp_nb.discovery.vector_file import VectorFile, cache_path
 
             if isinstance(model, EmbeddingConfig):
                 file, load = VectorFile(cache_path()), partial(models.embedding_model, model)

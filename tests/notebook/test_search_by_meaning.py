@@ -21,8 +21,9 @@ from kit.waiting import wait_until
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.config import EmbeddingConfig
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
-from casual_mcp_nb.discovery.meaning import EmbeddingModel, Meaning, VectorFile, cache_path
+from casual_mcp_nb.discovery.meaning import EmbeddingModel, Meaning
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
+from casual_mcp_nb.discovery.vector_file import VectorFile, cache_path
 from casual_mcp_nb.errors import ConfigError, UnknownNameError, UsageError
 from casual_mcp_nb.experiments.cases import Case
 from casual_mcp_nb.views import mimebundle
@@ -566,7 +567,7 @@ def test_a_client_without_embeddings_says_so(service: Embeddings) -> None:
 def test_the_file_is_bounded_and_keeps_what_was_used_last(tmp_path: Path) -> None:
     import numpy as np
 
-    from casual_mcp_nb.discovery.meaning import VectorFile
+    from casual_mcp_nb.discovery.vector_file import VectorFile
 
     file = VectorFile(tmp_path / "vectors.db", max_bytes=200_000)
     for number in range(40):
