@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from casual_mcp_nb.bundled._server import ToolError, brought_by_bundled
-
 from casual_mcp_nb.bundled._hidden_text import remove_hidden
+from casual_mcp_nb.bundled._server import ToolError, brought_by_bundled
 
 if TYPE_CHECKING:
     from inscriptis.model.html_document_state import HtmlDocumentState
