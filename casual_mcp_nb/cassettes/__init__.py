@@ -57,7 +57,7 @@ class CassetteState:
     """A cassette's state: recording or replaying, and how many requests to models and servers it
     has.
 
-    In a replay, `unplayed` requests were not made yet. `problem` is why it cannot be saved.
+    In a replay, `unplayed` is how many were not made yet. `problem` is why it cannot be saved.
     """
 
     path: Path

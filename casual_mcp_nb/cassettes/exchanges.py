@@ -61,7 +61,8 @@ def _plain_offers(offers: Iterable[Any]) -> list[dict[str, Plain]]:
 
 def _list_of(kind: Kind, item: type[Any]) -> Exchange:
     def read(plain: Any, request: Request) -> tuple[Any, ...]:
-        return tuple(load_value(item, {**fields, "server": request["server"]}) for fields in plain)
+        server = request["server"]
+        return tuple(load_value(item, {**fields, "server": server}) for fields in plain)
 
     return Exchange(kind, _no_arguments, _plain_offers, read)
 
@@ -94,9 +95,9 @@ def _prompt_request(name: str, arguments: Mapping[str, str]) -> dict[str, Plain]
 
 
 def _plain_prompt(prompt: PromptMessages) -> dict[str, Plain]:
-    messages = [
-        {"role": each.role, "content": dump_value(each.content)} for each in prompt.messages
-    ]
+    messages = []
+    for message in prompt.messages:
+        messages.append({"role": message.role, "content": dump_value(message.content)})
     plain: dict[str, Plain] = {"messages": messages}
     if prompt.description:
         plain["description"] = prompt.description
@@ -104,15 +105,14 @@ def _plain_prompt(prompt: PromptMessages) -> dict[str, Plain]:
 
 
 def _read_prompt(plain: Any, request: Request) -> PromptMessages:
-    messages = tuple(
-        PromptMessage(str(each["role"]), load_value(ContentPart, each["content"]))
-        for each in plain["messages"]
-    )
+    messages = []
+    for each in plain["messages"]:
+        messages.append(PromptMessage(str(each["role"]), load_value(ContentPart, each["content"])))
     return PromptMessages(
         str(request.get("server", "")),
         str(request.get("name", "")),
         dict(request.get("arguments", {})),
-        messages,
+        tuple(messages),
         str(plain.get("description", "")),
     )
 
@@ -120,8 +120,10 @@ def _read_prompt(plain: Any, request: Request) -> PromptMessages:
 def _completion_request(
     offer: Resource | ServerPrompt, argument: str, text: str, others: Mapping[str, str]
 ) -> dict[str, Plain]:
-    of = {"uri": offer.uri} if isinstance(offer, Resource) else {"name": offer.name}
-    return {**of, "argument": argument, "text": text, "others": dict(others)}
+    request: dict[str, Plain] = {"argument": argument, "text": text, "others": dict(others)}
+    if isinstance(offer, Resource):
+        return {"uri": offer.uri, **request}
+    return {"name": offer.name, **request}
 
 
 def _plain_completions(completions: Completions) -> dict[str, Plain]:

@@ -59,6 +59,8 @@ from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.errors import CassetteError, ServerError, shown
 
 if TYPE_CHECKING:
+    from casual_llm.messages import ChatMessage
+
     from casual_mcp_nb.conversation.conversation import ConversationHead
     from casual_mcp_nb.conversation.turn import Turn
 
@@ -90,10 +92,10 @@ def pretty(value: Plain, indent: str = "") -> str:
             return text
         items = [f"{deeper}{pretty(item, deeper)}" for item in value]
         return "[\n" + ",\n".join(items) + f"\n{indent}]"
-    items = [
-        f"{deeper}{json.dumps(str(key), ensure_ascii=False)}: {pretty(item, deeper)}"
-        for key, item in value.items()
-    ]
+    items = []
+    for key, item in value.items():
+        name = json.dumps(str(key), ensure_ascii=False)
+        items.append(f"{deeper}{name}: {pretty(item, deeper)}")
     return "{\n" + ",\n".join(items) + f"\n{indent}}}"
 
 
@@ -217,26 +219,23 @@ class Cassette:
 
         Traces, and so the cassette, have large results only as far as the model read them.
         """
-        turns = list(conversation)
         models: dict[str, ModelEntry] = {}
         interactions: list[Interaction] = []
         system: str | None = None
         after = 0
-        for turn in turns:
+        for turn in conversation:
             started, before = turn.started, after
             after += len(turn.messages)
             if turn.added:
                 # What comes after it has its messages.
                 continue
-            name, provider = started.model, started.provider or "replay"
             interactions += _interactions_of(turn, before)
-            requests = [step.request for step in turn.trace.of(StepStarted)]
-            native = any(request.delivery == "native" for request in requests)
+            native = False
+            for step in turn.trace.of(StepStarted):
+                native = native or step.request.delivery == "native"
+                system = system or _system_prompt(step.request.messages)
+            name, provider = started.model, started.provider or "replay"
             models.setdefault(name, ModelEntry(name, provider, provider, defers_natively=native))
-            for request in requests:
-                for message in request.messages[:1]:
-                    if message.role == "system" and isinstance(message.content, str):
-                        system = system or message.content
         servers = {name: ServerEntry(tools=specs) for name, specs in by_server(tools).items()}
         session = SessionEntry(next(iter(models), None), system)
         if head is not None:
@@ -291,17 +290,15 @@ class Cassette:
             raise CassetteError(problem, hint=NEWER)
         try:
             rows, definitions = document["interactions"], document.get("definitions", {})
-            cassette = cls(list(_read_interactions(rows, definitions)))
-            cassette.servers = {
-                str(name): _server(str(name), fields)
-                for name, fields in document.get("servers", {}).items()
-            }
-            cassette.models = {
-                str(name): load_value(ModelEntry, fields)
-                for name, fields in document.get("models", {}).items()
-            }
-            cassette.session = load_value(SessionEntry, document.get("session", {}))
-            return cassette
+            interactions = list(_read_interactions(rows, definitions))
+            servers: dict[str, ServerEntry] = {}
+            for server, fields in document.get("servers", {}).items():
+                servers[server] = _server(server, fields)
+            models: dict[str, ModelEntry] = {}
+            for model, fields in document.get("models", {}).items():
+                models[model] = load_value(ModelEntry, fields)
+            session = load_value(SessionEntry, document.get("session", {}))
+            return cls(interactions, servers, models, session)
         except (
             KeyError,
             IndexError,
@@ -355,9 +352,8 @@ class Definitions:
             while key in self.by_key:
                 key = f"{name} ({next(numbers)})"
             self._keys[text] = key
-            self.by_key[key] = {
-                field: value for field, value in definition.items() if field != "name"
-            }
+            self.by_key[key] = dict(definition)
+            del self.by_key[key]["name"]
         return self._keys[text]
 
 
@@ -426,7 +422,8 @@ def _read_interactions(rows: Any, definitions: Mapping[str, Any]) -> Iterator[In
                 raise ValueError("Messages that are not there.")
             if not isinstance(request["messages"], list):
                 raise ValueError("Messages that are no list.")
-            messages = [*before[:keep], *map(checked_message, request["messages"])]
+            messages = before[:keep]
+            messages += [checked_message(message) for message in request["messages"]]
             expanded += len(messages)
             if expanded > MAX_MESSAGES:
                 raise ValueError("Too many messages.")
@@ -445,7 +442,7 @@ def _read_interactions(rows: Any, definitions: Mapping[str, Any]) -> Iterator[In
             nothing = []
         error = row.get("error") if row["kind"] != "turn" else None
         interaction = Interaction(row["kind"], request, row.get("response", nothing), error)
-        interaction.events = list(map(checked_event, row.get("events", ())))
+        interaction.events = [checked_event(event) for event in row.get("events", ())]
         interaction.pace = [int(ms) for ms in row.get("pace", ())]
         if interaction.error is None:
             interaction.answer()
@@ -475,6 +472,12 @@ def _without_ids(message: Mapping[str, Plain]) -> dict[str, Plain]:
     return answer
 
 
+def _system_prompt(messages: Sequence[ChatMessage]) -> str | None:
+    if messages and messages[0].role == "system" and isinstance(messages[0].content, str):
+        return messages[0].content
+    return None
+
+
 def _interactions_of(turn: Turn, after: int) -> list[Interaction]:
     """Build a turn's interactions, in order.
 
@@ -482,6 +485,7 @@ def _interactions_of(turn: Turn, after: int) -> list[Interaction]:
     """
     interactions = [Interaction("turn", {**turn_request(turn.started), "after": after})]
     model: Interaction | None = None
+    # Those that have not ended, by id, each with the time of its beginning.
     calls: dict[str, tuple[Interaction, float]] = {}
     began = 0.0
     for event in turn.trace:
@@ -491,8 +495,7 @@ def _interactions_of(turn: Turn, after: int) -> list[Interaction]:
                 plain = model_request(
                     turn.started.model, request.messages, request.tools, found_tools
                 )
-                model = Interaction("model", plain)
-                began = event.at
+                model, began = Interaction("model", plain), event.at
             case TextDelta() if model is not None:
                 model.events.append(len(event.text))
                 model.pace.append(_ms(event.at - began))
@@ -524,8 +527,9 @@ def _interactions_of(turn: Turn, after: int) -> list[Interaction]:
                     call.error = {"kind": kind, "message": event.text.removeprefix("Error: ")}
                 if event.status in ("denied", "stopped"):
                     interactions.remove(call)
-    left = {id(call) for call, _ in calls.values()}
-    return [each for each in interactions if id(each) not in left]
+    for call, _ in calls.values():
+        interactions.remove(call)
+    return interactions
 
 
 def _ms(seconds: float) -> int:

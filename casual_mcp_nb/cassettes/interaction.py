@@ -111,7 +111,9 @@ def arguments_text(call: Mapping[str, Plain]) -> str:
     """Format a recorded call's arguments as the model wrote them."""
     if "arguments" not in call:
         return str(call["text"])
-    return _compact(call["arguments"]) if call.get("compact") else _spaced(call["arguments"])
+    if call.get("compact"):
+        return _compact(call["arguments"])
+    return _spaced(call["arguments"])
 
 
 def model_request(
@@ -123,12 +125,11 @@ def model_request(
     """Convert a model request to plain values. The provider adds the `found_tools` itself."""
     request: dict[str, Plain] = {
         "model": model,
-        "messages": list(map(plain_message, messages)),
-        "tools": [*tools],
+        "messages": [plain_message(message) for message in messages],
+        "tools": list(tools),
     }
-    added = [*found_tools]
-    if added:
-        request["found"] = added
+    if found := list(found_tools):
+        request["found"] = found
     return request
 
 
@@ -139,9 +140,8 @@ def model_response(response: ModelResponse) -> dict[str, Plain]:
     plain: dict[str, Plain] = {"message": plain_message(response.message)}
     if response.message.content == "":
         plain["message"]["content"] = ""
-    for plain_call, call in zip(
-        plain["message"].get("calls", ()), response.message.tool_calls or (), strict=True
-    ):
+    plain_calls = plain["message"].get("calls", ())
+    for plain_call, call in zip(plain_calls, response.message.tool_calls or (), strict=True):
         plain_call["id"] = call.id
     if response.usage is not None:
         plain["usage"] = dump_value(response.usage)
@@ -177,11 +177,18 @@ def plain_error(error: CasualMcpError) -> dict[str, Plain]:
     return plain
 
 
-_ERROR_FIELDS = (
-    *("server", "tool", "retryable", "client", "model", "status", "reason", "retry_after"),
-    *("partial", "request_id", "headers"),
-)
 _SHARED_FIELDS = ("server", "tool", "retryable")
+_ERROR_FIELDS = (
+    *_SHARED_FIELDS,
+    "client",
+    "model",
+    "status",
+    "reason",
+    "retry_after",
+    "partial",
+    "request_id",
+    "headers",
+)
 
 
 def read_error(plain: Mapping[str, Plain], default: type[CasualMcpError]) -> CasualMcpError:
@@ -194,9 +201,8 @@ def read_error(plain: Mapping[str, Plain], default: type[CasualMcpError]) -> Cas
         if isinstance(one, type) and issubclass(one, ServerError | ProviderError | LimitError):
             kind = one
             break
-    names = _ERROR_FIELDS if issubclass(kind, ProviderError) else _SHARED_FIELDS
     error = kind(str(plain["message"]))
-    for name in names:
+    for name in _ERROR_FIELDS if issubclass(kind, ProviderError) else _SHARED_FIELDS:
         value = plain.get(name)
         allowed: Any = dict if name == "headers" else str | int | float
         if isinstance(value, allowed):
@@ -216,13 +222,13 @@ def plain_result(result: ToolResult, *, with_meta: bool = False) -> dict[str, Pl
 
 
 def _read_response(plain: Any, request: Mapping[str, Plain]) -> ModelResponse:
-    usage = plain.get("usage")
     if plain["message"]["role"] != "assistant":
         raise ValueError("Not the message of a model.")
+    usage, reason = plain.get("usage"), plain.get("finish_reason")
     return ModelResponse(
         _assistant(plain["message"]),
-        load_value(TokenUsage, usage) if usage is not None else None,
-        _text_or_none(plain.get("finish_reason")),
+        None if usage is None else load_value(TokenUsage, usage),
+        None if reason is None else str(reason),
         tuple(load_value(HostedCall, call) for call in plain.get("hosted_calls", ())),
     )
 
@@ -230,14 +236,11 @@ def _read_response(plain: Any, request: Mapping[str, Plain]) -> ModelResponse:
 def _assistant(plain: Mapping[str, Plain]) -> AssistantMessage:
     from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction
 
-    calls = [
+    calls = []
+    for call in plain.get("calls", ()):
+        function = AssistantToolCallFunction(name=call["tool"], arguments=arguments_text(call))
         # Where it has no id, the engine gives it one that is unique in the conversation.
-        AssistantToolCall(
-            id=str(call.get("id", "")),
-            function=AssistantToolCallFunction(name=call["tool"], arguments=arguments_text(call)),
-        )
-        for call in plain.get("calls", ())
-    ]
+        calls.append(AssistantToolCall(id=str(call.get("id", "")), function=function))
     return AssistantMessage(content=plain.get("content"), tool_calls=calls or None)
 
 
@@ -256,7 +259,7 @@ def _read_verdict(plain: Any, request: Mapping[str, Plain]) -> tuple[bool | str,
 
 
 def _read_turn(plain: Any, request: Mapping[str, Plain]) -> list[ChatMessage]:
-    return list(map(read_message, request["messages"]))
+    return [read_message(message) for message in request["messages"]]
 
 
 def _read_nearest(plain: Any, request: Mapping[str, Plain]) -> dict[str, float]:
@@ -296,20 +299,15 @@ _READERS: Mapping[Kind, Callable[[Any, Mapping[str, Plain]], Any]] = {
 }
 
 
-def _text_or_none(value: Any) -> str | None:
-    return None if value is None else str(value)
-
-
 def conversation_message(plain: Mapping[str, Plain]) -> ChatMessage:
     """Convert a message in a model request, without an id. An image becomes a note."""
     from casual_llm.messages import ToolResultMessage, UserMessage
 
     if plain["role"] == "assistant":
         return _assistant(plain)
-    parts = plain.get("content", "")
-    text = parts
-    if not isinstance(parts, str):
-        text = "\n".join(str(part.get("text", part.get("image", ""))) for part in parts)
+    text = plain.get("content", "")
+    if not isinstance(text, str):
+        text = "\n".join(str(part.get("text", part.get("image", ""))) for part in text)
     if plain["role"] == "tool":
         return ToolResultMessage(name=str(plain["tool"]), tool_call_id="", content=text)
     return UserMessage(content=text)
@@ -332,10 +330,13 @@ def checked_turn(request: dict[str, Plain]) -> dict[str, Plain]:
         "selection": Mapping,
         "options": Mapping,
         "servers": list,
+        "model": str,
+        "system": str,
+        "tool_set": str,
     }
-    kinds |= {"model": str, "system": str, "tool_set": str}
-    if not all(isinstance(request[name], kind) for name, kind in kinds.items() if name in request):
-        raise ValueError("Not a turn.")
+    for name, kind in kinds.items():
+        if name in request and not isinstance(request[name], kind):
+            raise ValueError("Not a turn.")
     return request
 
 

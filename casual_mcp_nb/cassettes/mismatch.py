@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from casual_mcp_nb.cassettes import Kind, Plain
 from casual_mcp_nb.cassettes.interaction import Interaction
@@ -55,21 +55,28 @@ def call_difference(
     """
     server, tool = request.get("server"), request.get("tool")
     if kind != "call":
-        named = str(request.get("uri") or request.get("name") or "")
-        of_server = f"{shown(named)} of server {shown(str(server))}"
+        name = str(_name(request) or "")
+        of_server = f"{shown(name)} of server {shown(str(server))}"
         same = [each for each in recorded if each.request.get("server") == server]
-        got = [each for each in same if each.request.get("name") == named]
+        got = [each for each in same if each.request.get("name") == name]
         if kind == "prompt" and got:
             difference = _arguments_difference(got, request)
             return f"prompt {of_server} was read with other arguments", difference
-        names = _names(str(each.request.get("uri") or each.request.get("name")) for each in same)
+        names = _names(str(_name(each.request)) for each in same)
         return f"{of_server} was not read, {names}", ""
     what = shown(f"{server}:{tool}")
-    called = [f"{each.request['server']}:{each.request['tool']}" for each in recorded]
-    same = [each for each, name in zip(recorded, called, strict=True) if name == f"{server}:{tool}"]
+    same, called = [], []
+    for each in recorded:
+        called.append(f"{each.request['server']}:{each.request['tool']}")
+        if called[-1] == f"{server}:{tool}":
+            same.append(each)
     if not same:
         return f"{what} was never called, {_names(called)}", ""
     return f"{what} was called with other arguments", _arguments_difference(same, request)
+
+
+def _name(request: Mapping[str, Plain]) -> Plain:
+    return request.get("uri") or request.get("name")
 
 
 def _arguments_difference(recorded: Sequence[Interaction], request: Mapping[str, Plain]) -> str:
@@ -89,25 +96,26 @@ def _closest(recorded: Sequence[Interaction], request: Mapping[str, Plain]) -> I
 
 
 def _names(recorded: Iterable[str]) -> str:
-    names = list(dict.fromkeys(recorded))
+    names = [shown(name) for name in dict.fromkeys(recorded)]
     if not names:
         return "nothing like it was recorded"
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return f"recorded: {', '.join(map(shown, names[:MAX_NAMES]))}{more}"
+    text = f"recorded: {', '.join(names[:MAX_NAMES])}"
+    if len(names) > MAX_NAMES:
+        text += f" and {len(names) - MAX_NAMES} more"
+    return text
 
 
 def _role(message: Mapping[str, Plain]) -> str:
-    tool = message.get("tool")
-    return f"result of {shown(str(tool))}" if tool else str(message.get("role"))
+    if tool := message.get("tool"):
+        return f"result of {shown(str(tool))}"
+    return str(message.get("role"))
 
 
 def _text(value: Plain) -> str:
     """Format a value as text to compare by lines."""
     if isinstance(value, str):
         return value
-    if isinstance(value, list) and all(
-        isinstance(item, Mapping) and set(item) == {"role", "content"} for item in value
-    ):
+    if isinstance(value, list) and all(_is_plain_message(item) for item in value):
         return "\n".join(_text(item["content"]) for item in value)
     if isinstance(value, Mapping) and not value.get("calls"):
         content = value.get("content")
@@ -116,14 +124,17 @@ def _text(value: Plain) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
+def _is_plain_message(item: Plain) -> bool:
+    return isinstance(item, Mapping) and set(item) == {"role", "content"}
+
+
 def _diff(recorded: str, live: str) -> str:
     """Format a diff's first lines, cut and without characters that a terminal would obey."""
     before, now = recorded.splitlines(), live.splitlines()
-    same = 0
-    while same < min(len(before), len(now)) and before[same] == now[same]:
-        same += 1
+    same = _first(before, now)
     # Comparing many lines takes long; those after the first difference are enough.
-    before, now = before[max(0, same - 1) : same + 50], now[max(0, same - 1) : same + 50]
+    near = slice(max(0, same - 1), same + 50)
+    before, now = before[near], now[near]
     lines = list(difflib.unified_diff(before, now, n=1, lineterm=""))[3:]
     cut = [_cut(line, before, now) for line in lines[:MAX_DIFF_LINES]]
     if len(lines) > MAX_DIFF_LINES:
@@ -134,15 +145,18 @@ def _diff(recorded: str, live: str) -> str:
 def _cut(line: str, before: Sequence[str], now: Sequence[str]) -> str:
     if len(line) > MAX_DIFF_LINE:
         # From long lines, only the part around the difference.
-        pairs: Iterator[tuple[str, str]] = zip(before, now, strict=False)
-        at = next((_first(one, other) for one, other in pairs if one != other), 0)
+        at = 0
+        different = _first(before, now)
+        if different < min(len(before), len(now)):
+            at = _first(before[different], now[different])
         start = max(0, min(at - MAX_DIFF_LINE // 3, len(line) - MAX_DIFF_LINE))
         before_it = "…" if start else ""
         line = f"{line[0]}{before_it}{line[start + 1 : start + MAX_DIFF_LINE]}…"
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
-def _first(one: str, other: str) -> int:
+def _first(one: Sequence[str], other: Sequence[str]) -> int:
+    """Find the first place at which two texts, or lists of lines, differ."""
     for number, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:
             return number

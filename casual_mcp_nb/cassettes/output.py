@@ -44,7 +44,10 @@ class CassetteOutput:
         if self._apart:
             self._write_apart(save)
             return
-        is_ours = self.is_there if self.written is not None else _reserved(self.path)
+        if self.written is None:
+            is_ours = _reserved(self.path)
+        else:
+            is_ours = self.is_there
         if not is_ours:
             self._apart, self.written = True, None
             self._write_apart(save)

@@ -93,12 +93,12 @@ class Recording:
         line.
         """
         events, pace, now = self.interaction.events, self.interaction.pace, self._ms
-        is_text = isinstance(event, str) and bool(events) and isinstance(events[-1], str)
-        if is_text and now - pace[-1] < MERGE_MS:
+        goes_on = isinstance(event, str) and bool(events) and isinstance(events[-1], str)
+        if goes_on and now - pace[-1] < MERGE_MS:
             events[-1] += event
-            return
-        events.append(event)
-        pace.append(now)
+        else:
+            events.append(event)
+            pace.append(now)
 
     def done(self, response: Plain) -> None:
         """Record the answer."""
@@ -107,10 +107,13 @@ class Recording:
 
     def answered(self, response: ModelResponse) -> None:
         """Record a model's answer."""
-        events, content = self.interaction.events, response.message.content
-        if "".join(event for event in events if isinstance(event, str)) == content:
+        events = self.interaction.events
+        chunks = [event for event in events if isinstance(event, str)]
+        if "".join(chunks) == response.message.content:
             # The text itself is in the answer.
-            events[:] = [len(event) if isinstance(event, str) else event for event in events]
+            for number, event in enumerate(events):
+                if isinstance(event, str):
+                    events[number] = len(event)
         self.done(model_response(response))
 
     def failed(self, error: BaseException) -> None:
@@ -168,16 +171,16 @@ class Recorder(Tape):
         if self._session.system is None:
             self._session.system = system
         request = turn_request(started, system if system != self._session.system else None)
+        request["after"] = after
         before = self._session.selection
         chosen = {name: value for name, value in selection.items() if value != before.get(name)}
-        request["after"] = after
         if chosen:
             request["selection"] = chosen
         if options:
             request["options"] = options
-        present = set(servers)
-        if present != {name for name, entry in self._servers.items() if not entry.added}:
-            request["servers"] = sorted(present)
+        at_first = {name for name, entry in self._servers.items() if not entry.added}
+        if set(servers) != at_first:
+            request["servers"] = sorted(servers)
         if started.recorded:
             request["recorded"] = started.recorded
         self._interactions.append(Interaction("turn", request))
@@ -236,36 +239,40 @@ class Recorder(Tape):
 
     def cassette(self) -> Cassette:
         """Build the cassette as it is now, without unanswered requests."""
-        return Cassette(
-            list(self._finished()),
-            dict(map(self._as_it_is, self._servers)),
-            dict(self.models),
-            self._session,
-        )
+        servers = {name: self._as_it_is(name) for name in self._servers}
+        return Cassette(self._finished(), servers, dict(self.models), self._session)
 
     def _entry(self, server: Any) -> ServerEntry:
         """Build a server's entry as it is now, marked if the server came only after the first model
         request.
         """
-        entry, before = entry_of(server), self._servers.get(server.name)
-        if before is not None:
-            entry.added = before.added
+        entry = entry_of(server)
+        if server.name in self._servers:
+            entry.added = self._servers[server.name].added
         else:
             entry.added = any(each.kind == "model" for each in self._interactions)
         return entry
 
-    def _as_it_is(self, name: str) -> tuple[str, ServerEntry]:
+    def _as_it_is(self, name: str) -> ServerEntry:
         """Update an entry from its server once that is connected, even without tools."""
-        entry, now = self._servers[name], entry_of(self._live[name])
-        if self._live[name].status.state not in ("ready", "failed"):
+        server = self._live[name]
+        if server.status.state not in ("ready", "failed"):
             # It has not been connected, or not any more.
-            return name, entry
-        fields = ("version", "protocol_version", "instructions", "capabilities", "error")
-        return name, replace(entry, **{field: getattr(now, field) for field in fields})
+            return self._servers[name]
+        # The way to it and its tools stay as they were when the recording began.
+        before, now = self._servers[name], entry_of(server)
+        return replace(
+            before,
+            version=now.version,
+            protocol_version=now.protocol_version,
+            instructions=now.instructions,
+            capabilities=now.capabilities,
+            error=now.error,
+        )
 
-    def _finished(self) -> Iterable[Interaction]:
-        return [
-            each
-            for each in self._interactions
-            if each.kind == "turn" or each.response is not None or each.error
-        ]
+    def _finished(self) -> list[Interaction]:
+        finished = []
+        for each in self._interactions:
+            if each.kind == "turn" or each.response is not None or each.error:
+                finished.append(each)
+        return finished

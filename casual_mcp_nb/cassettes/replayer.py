@@ -26,8 +26,17 @@ MAX_PAUSE = 10.0
 """The longest pause in a replay, in seconds."""
 MAX_MISMATCHES = 1_000
 _NOT_COUNTED = (
-    *("turn", "approval", "resources", "prompts", "completion", "subscription", "nearest"),
-    *("program", "tasks", "app", "listed"),
+    "turn",
+    "approval",
+    "resources",
+    "prompts",
+    "completion",
+    "subscription",
+    "nearest",
+    "program",
+    "tasks",
+    "app",
+    "listed",
 )
 """Kinds of request that a session makes without the person, or may leave out."""
 
@@ -103,10 +112,10 @@ class Replayer(Tape):
 
     def has(self, kind: Kind, **request: Plain) -> bool:
         """Check whether there is an interaction of this kind, whose request has these values."""
-        return any(
-            each.kind == kind and request.items() <= each.request.items()
-            for each in self.cassette.interactions
-        )
+        for each in self.cassette.interactions:
+            if each.kind == kind and request.items() <= each.request.items():
+                return True
+        return False
 
     def find(self, kind: Kind, request: Mapping[str, Plain]) -> Interaction | None:
         """Find the interaction that answers a request, which counts as played, or None if there is
@@ -197,18 +206,25 @@ class Replayer(Tape):
     def nearest(self, query: str) -> Mapping[str, float]:
         """Find the recorded tools that are nearest in meaning, or none."""
         recorded = self.find("nearest", {"query": query})
-        nearest: Mapping[str, float] = recorded.answer() if recorded is not None else {}
+        if recorded is None:
+            return {}
+        nearest: Mapping[str, float] = recorded.answer()
         return nearest
 
     def program_start(self, code: str) -> Mapping[str, Plain] | None:
         """Find a program's recorded clock and seed."""
         recorded = self.find("program", {"code": code})
-        return recorded.answer() if recorded is not None else None
+        if recorded is None:
+            return None
+        start: Mapping[str, Plain] = recorded.answer()
+        return start
 
     def task_reports(self, after: int) -> Sequence[TaskReport]:
         """List the recorded ends of tasks, or none."""
         recorded = self.find("tasks", {"after": after})
-        reports: Sequence[TaskReport] = recorded.answer() if recorded is not None else ()
+        if recorded is None:
+            return ()
+        reports: Sequence[TaskReport] = recorded.answer()
         return reports
 
     async def _pause(self, ms: int) -> None:
@@ -220,14 +236,18 @@ class Replayer(Tape):
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
     def _compared(self, request: Mapping[str, Plain]) -> Mapping[str, Plain]:
-        messages = request["messages"]
-        system = [message for message in messages if message.get("role") == "system"]
+        system, messages = [], []
+        for message in request["messages"]:
+            if message.get("role") == "system":
+                system.append(message)
+            else:
+                messages.append(message)
         parts: Mapping[MatchOn, Plain] = {
             "model": request["model"],
             "system": system,
-            "messages": [message for message in messages if message.get("role") != "system"],
+            "messages": messages,
             # In which order they are offered depends on which server was connected first.
-            "tools": sorted(_tools_of_others(request), key=lambda tool: str(tool["name"])),
+            "tools": sorted(_tools_of_others(request), key=_name_of),
         }
         return {part: value for part, value in parts.items() if part in self.match_on}
 
@@ -235,18 +255,15 @@ class Replayer(Tape):
         recorded = [each for each in self.cassette.interactions if each.kind == kind]
         if kind == "model":
             what, difference = self._model_difference(request, recorded)
-            hint = (
-                "To ignore this, leave it out of match_on. Otherwise record again:"
-                f" {self.how_to_record}."
-            )
+            hint = "To ignore this, leave it out of match_on. Otherwise record again"
         else:
             what, difference = call_difference(kind, request, recorded)
-            hint = f"Record again: {self.how_to_record}."
+            hint = "Record again"
         lines = f"\n{difference}\n" if difference else ""
         return CassetteMismatchError(
             f"{shown(self.name)} has no answer to this request: {what}.{lines}",
             difference=difference,
-            hint=hint,
+            hint=f"{hint}: {self.how_to_record}.",
             server=request.get("server"),
             tool=request.get("tool"),
         )
@@ -280,6 +297,10 @@ def _tools_of_others(request: Mapping[str, Plain]) -> Iterator[Mapping[str, Plai
             yield tool
 
 
+def _name_of(tool: Mapping[str, Plain]) -> str:
+    return str(tool["name"])
+
+
 def _results_in(interactions: Iterable[Interaction]) -> dict[str, list[str]]:
     """Collect the texts of all results, by the messages before them, and by the way to call tools
     and these messages.
@@ -300,15 +321,12 @@ def _results_in(interactions: Iterable[Interaction]) -> dict[str, list[str]]:
             calls = message.get("calls", ())
             answers = messages[number : number + len(calls)]
             texts = [each.get("content", "") for each in answers if each.get("role") == "tool"]
-            if calls and len(texts) == len(calls) and all(map(_is_text, texts)):
+            are_texts = all(isinstance(text, str) for text in texts)
+            if calls and len(texts) == len(calls) and are_texts:
                 # A later request may have edited ones.
                 results.setdefault(key, texts)
                 results.setdefault(way + key, texts)
     return results
-
-
-def _is_text(value: Plain) -> bool:
-    return isinstance(value, str)
 
 
 def _way_to_call(tools: Iterable[Mapping[str, Plain]]) -> str:
@@ -331,4 +349,6 @@ def _text_of(interaction: Interaction) -> str:
     if interaction.kind != "model" or not interaction.response:
         return ""
     content = interaction.response["message"].get("content", "")
-    return content if isinstance(content, str) else ""
+    if not isinstance(content, str):
+        return ""
+    return content

@@ -162,8 +162,7 @@ class ReplayedServer:
         replayer: Replayer,
         config: ServerConfig | None = None,
     ) -> None:
-        missing = f"it is not in {shown(replayer.name)}"
-        self._entry = entry or ServerEntry(error=missing)
+        self._entry = entry or ServerEntry(error=f"it is not in {shown(replayer.name)}")
         self._replayer = replayer
         self._log: deque[LogLine] = deque(maxlen=MAX_LOG_LINES)
         self.name = name
@@ -283,6 +282,8 @@ class ReplayedResources:
 
     # Whether it had any is known when they are played.
     has_skills = True
+    changed_skills: tuple[str, ...] = ()
+    """A recording always plays the same skills."""
 
     def __init__(self, server: str, replayer: Replayer) -> None:
         self.subscriptions = _Subscriptions()
@@ -325,9 +326,6 @@ class ReplayedResources:
         self.last_listed = self.last_listed[0], listed
         return listed
 
-    changed_skills: tuple[str, ...] = ()
-    """A recording always plays the same skills."""
-
     def accept_skill(self, name: str) -> bool:
         """Accept nothing: see `changed_skills`."""
         return False
@@ -341,7 +339,9 @@ class ReplayedResources:
         """Play the list of skills, once. None if they were not recorded."""
         self._skills_played = True
         interaction = self._replayer.find("skills", self._request("skills"))
-        self.known_skills = interaction.answer() if interaction else ()
+        self.known_skills = ()
+        if interaction is not None:
+            self.known_skills = interaction.answer()
 
     async def skills(self) -> tuple[Skill, ...]:
         """List its skills."""
@@ -352,7 +352,9 @@ class ReplayedResources:
     async def complete(self, *asked: Any) -> Completions:
         """Play the suggestions for an argument. None if they were not recorded."""
         interaction = self._replayer.find("completion", self._request("complete", *asked))
-        completions: Completions = interaction.answer() if interaction else Completions()
+        if interaction is None:
+            return Completions()
+        completions: Completions = interaction.answer()
         return completions
 
     async def subscribe(self, uri: str) -> None:
@@ -382,10 +384,9 @@ class ReplayedResources:
         """Expand a template to the URI for its parameters' values."""
         from mcp.shared.uri_template import UriTemplate
 
-        texts = {
-            name: value if isinstance(value, list | tuple) else str(value)
-            for name, value in values.items()
-        }
+        texts: dict[str, Any] = {}
+        for name, value in values.items():
+            texts[name] = value if isinstance(value, list | tuple) else str(value)
         return UriTemplate.parse(template.uri).expand(texts)
 
     def matches(self, template: Resource, uri: str) -> bool:
