@@ -32,7 +32,8 @@ def parse_arguments(text: str | None) -> dict[str, Any] | str:
     if value is None:
         return {}
     meant: dict[str, Any] | None = value if isinstance(value, dict) else one_object(text)
-    if meant is None or (text.count("{") + text.count("[") > MAX_DEPTH and is_too_deep(meant)):
+    may_be_deep = text.count("{") + text.count("[") > MAX_DEPTH
+    if meant is None or (may_be_deep and is_too_deep(meant)):
         return text
     return meant
 
@@ -81,8 +82,10 @@ def objects_in(text: str, encoded: int = _ENCODED) -> Sequence[dict[str, Any]] |
         return None
     objects: list[dict[str, Any]] = []
     for value in values:
-        inner: Sequence[dict[str, Any]] | None = [value] if isinstance(value, dict) else None
-        if isinstance(value, str) and encoded:
+        inner: Sequence[dict[str, Any]] | None = None
+        if isinstance(value, dict):
+            inner = [value]
+        elif isinstance(value, str) and encoded:
             inner = objects_in(value, encoded - 1)
         if not inner or len(objects) + len(inner) > MAX_OBJECTS:
             return None

@@ -92,17 +92,19 @@ class Affected:
 def affected(tools: Iterable[ToolSpec]) -> tuple[Affected, ...]:
     """Group what becomes of tools by provider or host."""
     tools = tuple(tools)
-    groups: dict[tuple[str, Effect], list[tuple[str, str]]] = {}
+    names: dict[tuple[str, Effect], list[str]] = {}
+    reasons: dict[tuple[str, Effect], str] = {}
     for tool in tools:
         for each in elsewhere(tool):
-            groups.setdefault((each.where, each.effect), []).append(
-                (str(tool.tool_name), each.reason)
-            )
-    found = [
-        Affected(where, effect, tuple(name for name, _ in members), members[0][1])
-        for (where, effect), members in groups.items()
-    ]
-    return (*found, *filter(None, (_too_many(host, tools) for host in HOSTS)))
+            place = each.where, each.effect
+            names.setdefault(place, []).append(str(tool.tool_name))
+            reasons.setdefault(place, each.reason)
+    found: list[Affected | None] = []
+    for where, effect in names:
+        group, reason = names[where, effect], reasons[where, effect]
+        found.append(Affected(where, effect, tuple(group), reason))
+    found += [_too_many(host, tools) for host in HOSTS]
+    return tuple(filter(None, found))
 
 
 def _too_many(host: Host, tools: tuple[ToolSpec, ...]) -> Affected | None:

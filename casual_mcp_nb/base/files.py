@@ -123,11 +123,8 @@ def why_not_private(
     if os.name != "posix":
         return None
     top = within or path.parent
-    folders = [
-        path.parent,
-        *(folder for folder in path.parent.parents if folder.is_relative_to(top)),
-    ]
-    for folder in folders:
+    above = [folder for folder in path.parent.parents if folder.is_relative_to(top)]
+    for folder in (path.parent, *above):
         if (problem := _problem(folder, folder.lstat(), stat.S_ISDIR, 0o022, "go-w")) is not None:
             return problem
     for folder in top.resolve().parents:

@@ -101,8 +101,12 @@ class ValueCount:
 
 def parts_in(message: ChatMessage) -> int:
     """Count a message's parts and tool calls."""
-    calls = (message.role == "assistant" and message.tool_calls) or ()
-    return len(calls) + (len(message.content) if isinstance(message.content, list) else 0)
+    parts = 0
+    if message.role == "assistant":
+        parts += len(message.tool_calls or ())
+    if isinstance(message.content, list):
+        parts += len(message.content)
+    return parts
 
 
 def check_parts(messages: Iterable[ChatMessage]) -> None:
@@ -121,7 +125,9 @@ def encodable(text: str, errors: str = "backslashreplace") -> str:
     """Escape lone surrogates, which UTF-8 cannot hold, as JSON does, or replace them by `?` with
     `replace`.
     """
-    return text if text.isascii() else text.encode("utf-8", errors).decode()
+    if text.isascii():
+        return text
+    return text.encode("utf-8", errors).decode()
 
 
 def strict_json(value: Any) -> tuple[Any, str]:
@@ -168,12 +174,9 @@ class AnswerLimits:
 
     def wait(self, seconds: float | None) -> None:
         """Set how long to wait for an answer: a positive number of seconds, or None."""
-        number = (
-            isinstance(seconds, int | float)
-            and not isinstance(seconds, bool)
-            and math.isfinite(seconds)
-        )
-        if seconds is not None and not (number and seconds > 0):
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        is_valid = seconds is None or (is_number and math.isfinite(seconds) and seconds > 0)
+        if not is_valid:
             raise UsageError(
                 "The time limit for answers must be a positive number of seconds.",
                 hint="None waits forever.",

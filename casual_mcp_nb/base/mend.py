@@ -161,9 +161,7 @@ class Mender:
             changed["required"] = list(dict.fromkeys([*given, *lifted]))
         if not changed and not dropped:
             return schema, required
-        kept = {
-            word: changed.pop(word, value) for word, value in schema.items() if word not in dropped
-        }
+        kept = {word: value for word, value in schema.items() if word not in dropped}
         return kept | changed, required
 
     def _not_a_schema(self, value: Any, path: str) -> Any:

@@ -75,15 +75,12 @@ class ModelOptions(TypedDict, total=False):
 
 def flags_of(options: type[Any]) -> dict[str, tuple[str, Flag]]:
     """Find a TypedDict's options that a line can contain: name and syntax, by flag."""
-    flags = {
-        option: annotation.__metadata__[0]
-        for option, annotation in in_order(options).items()
-        if hasattr(annotation, "__metadata__")
-    }
-    return {
-        flag.name or f"--{option.replace('_', '-')}": (option, flag)
-        for option, flag in flags.items()
-    }
+    flags: dict[str, tuple[str, Flag]] = {}
+    for option, annotation in in_order(options).items():
+        if hasattr(annotation, "__metadata__"):
+            flag: Flag = annotation.__metadata__[0]
+            flags[flag.name or f"--{option.replace('_', '-')}"] = option, flag
+    return flags
 
 
 def in_order(options: type[Any]) -> dict[str, Any]:

@@ -52,13 +52,13 @@ class PatientFinder(MetaPathFinder, Loader):
 
 @contextmanager
 def _without_variables() -> Iterator[None]:
-    names = {
-        name
-        for name in os.environ
-        if name.lower() in (*PROXIES, "no_proxy") or name in CERTIFICATES
-    }
     with _lock:
-        hidden = {name: os.environ.pop(name) for name in names}
+        hidden: dict[str, str] = {}
+        for name, value in os.environ.items():
+            if name.lower() in (*PROXIES, "no_proxy") or name in CERTIFICATES:
+                hidden[name] = value
+        for name in hidden:
+            del os.environ[name]
         try:
             yield
         finally:

@@ -63,9 +63,9 @@ def is_found(pattern: Pattern, text: str) -> bool:
 
 @lru_cache(maxsize=1_000)
 def _compiled(pattern: Pattern) -> regex.Pattern[str]:
-    text, given = (
-        (pattern.pattern, pattern.flags) if isinstance(pattern, re.Pattern) else (pattern, 0)
-    )
+    text, given = pattern, 0
+    if isinstance(pattern, re.Pattern):
+        text, given = pattern.pattern, pattern.flags
     if not isinstance(text, str):
         raise UsageError(
             f"The pattern {brief(text)} is not a text.", hint="Compile a text, not bytes."

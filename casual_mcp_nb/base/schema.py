@@ -156,19 +156,17 @@ class SchemaReader:
         """
         part = self.resolved()
         for _ in range(MAX_NESTED_CHOICES):
-            others = [
-                option for option in map(SchemaReader.resolved, part.options) if not option.is_null
-            ]
+            options = map(SchemaReader.resolved, part.options)
+            others = [option for option in options if not option.is_null]
             if len(others) != 1:
                 break
-            beside = {
-                key: value for key, value in part.schema.items() if key not in ("anyOf", "oneOf")
-            }
+            beside = dict(part.schema)
+            beside.pop("anyOf", None)
+            beside.pop("oneOf", None)
             part = SchemaReader({**others[0].schema, **beside}, self.root)
         if len(part.types) > 1 and "null" in part.types:
-            return SchemaReader(
-                {**part.schema, "type": [kind for kind in part.types if kind != "null"]}, self.root
-            )
+            types = [kind for kind in part.types if kind != "null"]
+            return SchemaReader({**part.schema, "type": types}, self.root)
         return part
 
     def alternatives(self) -> Iterator[SchemaReader]:

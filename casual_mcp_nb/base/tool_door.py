@@ -280,10 +280,13 @@ class _Reducer:
         if not refused:
             return
         sent = {name: self._sent_name(name) for name in refused}
-        new["properties"] = {
-            sent.get(name, name): _saying(part, name) if name in sent else part
-            for name, part in properties.items()
-        }
+        renamed: dict[str, Any] = {}
+        for name, part in properties.items():
+            if name in sent:
+                renamed[sent[name]] = _saying(part, name)
+            else:
+                renamed[name] = part
+        new["properties"] = renamed
         if listed:
             new["required"] = [sent.get(name, name) for name in listed]
         dependent = new.get("dependentRequired")
@@ -404,11 +407,10 @@ def _order_words(places: Sequence[Any]) -> str:
 
 
 def _short(part: Any) -> str:
-    if not isinstance(part, Mapping):
-        return "anything"
-    return str(
-        part.get("title") or part.get("description") or " or ".join(_types(part)) or "anything"
-    )[:60]
+    text = ""
+    if isinstance(part, Mapping):
+        text = part.get("title") or part.get("description") or " or ".join(_types(part))
+    return str(text or "anything")[:60]
 
 
 def _json(value: Any) -> str:
@@ -423,7 +425,9 @@ def _types(schema: Mapping[str, Any]) -> tuple[str, ...]:
     kind = schema.get("type")
     if isinstance(kind, str):
         return (kind,)
-    return tuple(each for each in kind if isinstance(each, str)) if isinstance(kind, list) else ()
+    if not isinstance(kind, list):
+        return ()
+    return tuple(each for each in kind if isinstance(each, str))
 
 
 def _property_names(schema: Mapping[str, Any]) -> list[str]:
@@ -604,6 +608,9 @@ def takes_pattern(patterns: Patterns, pattern: str) -> bool:
 
 
 _OUTSIDE, _INSIDE = frozenset("^$.[]()|{}*+?"), frozenset("\\[]tnr")
+"""What may follow a backslash, outside of brackets and in them."""
+_MOST_IN_GRAMMAR = 1_000
+"""The largest number of repeats."""
 
 
 def _fits_a_grammar(pattern: str) -> bool:
@@ -627,10 +634,5 @@ def _fits_a_grammar(pattern: str) -> bool:
         elif letter in "^$" or (letter == "?" and before in "*+?}" and before):
             return False
         before = letter
-    return all(
-        int(count) <= _MOST_IN_GRAMMAR
-        for count in re.findall(r"\d+", "".join(re.findall(r"\{[\d,]*\}", pattern)))
-    )
-
-
-_MOST_IN_GRAMMAR = 1_000
+    repeats = "".join(re.findall(r"\{[\d,]*\}", pattern))
+    return all(int(count) <= _MOST_IN_GRAMMAR for count in re.findall(r"\d+", repeats))
