@@ -329,7 +329,7 @@ class RemoteConfig(BaseConfig):
         return Secrets(filter(can_be_masked, self._high_confidence_secrets()))
 
     def _secrets(self) -> set[str]:
-        """Yield every value that is, or can contain, a secret, whatever its length."""
+        """Collect every value that is, or can contain, a secret, whatever its length."""
         return set(self._origin.sensitive)
 
     def _high_confidence_secrets(self) -> set[str]:

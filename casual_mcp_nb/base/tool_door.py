@@ -182,7 +182,7 @@ class _Reducer:
         self._taken: set[str] = set()
 
     def whole(self, schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
-        """Reduce a tool's whole schema. The words belong into the tool's description."""
+        """Reduce a tool's whole schema. The words belong in the tool's description."""
         self._root = schema
         words: list[str] = []
         if not self.dialect.choice_at_top and not _AT_TOP.isdisjoint(schema):

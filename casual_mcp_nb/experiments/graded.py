@@ -165,7 +165,7 @@ class Judge:
 
 
 def task_of(graded: Graded, case: ToolUseCase, turns: Sequence[Turn]) -> str:
-    """Build what is graded, with the answer as a value in JSON, which cannot end where it wants."""
+    """Build what is graded: JSON, so that nothing in the answer can be taken for the rest."""
     task = {
         "rubric": graded.rubric,
         "labels": list(graded.labels),

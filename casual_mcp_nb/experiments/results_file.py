@@ -160,7 +160,7 @@ class ResultsFile:
             raise self.of_another_version(hint)
 
     def of_another_version(self, hint: str) -> UsageError:
-        """Build the error that says so."""
+        """Build the error for a file of another version."""
         return UsageError(
             f"{shown(self.path)} has the format of another version of casual_mcp_nb.", hint=hint
         )

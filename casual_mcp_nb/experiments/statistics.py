@@ -67,7 +67,7 @@ def t_quantile(p: float, df: float) -> float:
 
 
 def _bisected(is_below: Callable[[float], bool], low: float, high: float, steps: int) -> float:
-    """Find where a condition stops to hold, by halving the interval so many times."""
+    """Find where a condition stops holding, by halving the interval so many times."""
     for _ in range(steps):
         middle = (low + high) / 2
         if is_below(middle):
@@ -322,8 +322,8 @@ class SignFlips:
         return float(np.mean(self.high >= 0))
 
     def interval(self, risk: float) -> tuple[float, float]:
-        """List which differences lie between both groups' means for more than this share of
-        choices.
+        """Compute the lowest and the highest difference that lie between both groups' means for
+        more than this share of choices.
         """
         index = math.floor(risk * len(self.low))
         return float(self.low[index]), float(self.high[-1 - index])
