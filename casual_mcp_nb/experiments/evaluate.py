@@ -103,6 +103,8 @@ class Searcher(Protocol):
         ...
 
 
+Advance = Callable[[int], Any]
+"""Called with how many more cases were searched for."""
 Strategy = Callable[[Sequence[ToolSpec]], Searcher | Callable[[str, int], Hits]]
 
 
@@ -124,7 +126,7 @@ def judge(
     tools: Sequence[ToolSpec],
     cases: Iterable[ToolUseCase],
     k: int,
-    advance: Callable[[int], Any] = ignore,
+    advance: Advance = ignore,
 ) -> list[CaseResult]:
     """Search for each case.
 
@@ -224,7 +226,6 @@ def _name(result: SearchHit | ToolSpec | ToolName | tuple[str, str]) -> ToolName
 _CASES_A_JOB = 100
 PROGRESS_DELAY = 1.0
 """Seconds before the progress bar appears. Shorter work needs none."""
-_Advance = Callable[[int], Any]
 
 
 def evaluate(
@@ -315,7 +316,7 @@ def _elsewhere(
     cases: Sequence[ToolUseCase],
     k: int,
     executor: Executor,
-    advance: _Advance,
+    advance: Advance,
 ) -> dict[str, list[CaseResult]]:
     """Collect the outcomes by strategy, in the case order, whichever job is done first."""
     futures: dict[str, list[Future[list[CaseResult]]]] = {}
@@ -341,7 +342,7 @@ def _elsewhere(
 
 
 @contextmanager
-def _bar(total: int, shown: bool) -> Iterator[_Advance]:
+def _bar(total: int, shown: bool) -> Iterator[Advance]:
     """Show a progress bar: text on stderr, which needs no widget and leaves nothing behind in a
     notebook.
     """

@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -70,52 +70,55 @@ def judged(
     return replace(record, **vars(judgement), grades=tuple(verdicts.values()))
 
 
-async def judged_and_graded(
-    record: RunRecord,
-    case: ToolUseCase,
-    turns: Sequence[Turn],
-    setup: Setup,
-    worker: Worker,
-    judge: Judge | None,
-    threads: ThreadPoolExecutor,
-    budget: Budget | None = None,
-) -> RunRecord:
-    """Judge a run in one of these threads.
+@dataclass(frozen=True)
+class Judging:
+    """Judges runs by rules, and where an answer is to be graded, by a judge.
 
-    If nothing is wrong, and its answer is to be graded, ask the judge. See `judged`.
-
-    Verdicts that the run has from this judge are kept, so that it is not asked again.
-
-    Raises:
-        BudgetReachedError: The judge's request could pass the budget.
+    Args:
+        worker: Checks arguments against schemas.
+        threads: Where rules are applied. They are not the loop's own, which look up names for
+            requests, since a check may hang.
+        judge: Grades answers, or None.
+        budget: What that counts against.
     """
-    if judge is not None:
+
+    worker: Worker
+    threads: ThreadPoolExecutor
+    judge: Judge | None = None
+    budget: Budget | None = None
+
+    async def judged(
+        self, record: RunRecord, case: ToolUseCase, turns: Sequence[Turn], setup: Setup
+    ) -> RunRecord:
+        """Judge a run by rules. If nothing is wrong, and its answer is to be graded, ask the judge.
+
+        Verdicts that the run has from this judge are kept, so that it is not asked again. For the
+        arguments, see the function `judged`.
+
+        Raises:
+            BudgetReachedError: The judge's request could pass the budget.
+        """
+        judge = self.judge
+        if judge is None:
+            return await self.by_rules(record, case, turns, setup)
         record = replace(record, grades=tuple(filter(judge.gave, record.grades)))
-    by_rules = await judged_in_thread(threads, record, case, turns, setup, worker)
-    if judge is None or by_rules.right is not None or not (by_rules.made and case.judged):
-        return by_rules
-    verdicts = {each.task: each for each in record.grades}
-    for check, task in task_hashes(case, turns).items():
-        if task not in verdicts:
-            verdicts[task] = await judge.grade(check, case, turns, budget)
-    record = replace(record, grades=tuple(verdicts.values()))
-    return await judged_in_thread(threads, record, case, turns, setup, worker)
+        by_rules = await self.by_rules(record, case, turns, setup)
+        if by_rules.right is not None or not by_rules.made or not case.judged:
+            return by_rules
+        verdicts = {each.task: each for each in record.grades}
+        for check, task in task_hashes(case, turns).items():
+            if task not in verdicts:
+                verdicts[task] = await judge.grade(check, case, turns, self.budget)
+        record = replace(record, grades=tuple(verdicts.values()))
+        return await self.by_rules(record, case, turns, setup)
 
-
-async def judged_in_thread(
-    threads: ThreadPoolExecutor,
-    record: RunRecord,
-    case: ToolUseCase,
-    turns: Sequence[Turn],
-    setup: Setup,
-    worker: Worker,
-) -> RunRecord:
-    """Judge a run in one of these threads.
-
-    They are not the loop's own, which look up names for requests, since a check may hang.
-    """
-    work = partial(contextvars.copy_context().run, judged, record, case, turns, setup, worker)
-    return await asyncio.get_running_loop().run_in_executor(threads, work)
+    async def by_rules(
+        self, record: RunRecord, case: ToolUseCase, turns: Sequence[Turn], setup: Setup
+    ) -> RunRecord:
+        """Judge a run, and ask no judge."""
+        context = contextvars.copy_context()
+        work = partial(context.run, judged, record, case, turns, setup, self.worker)
+        return await asyncio.get_running_loop().run_in_executor(self.threads, work)
 
 
 def _needed(case: ToolUseCase, setup: Setup) -> list[ToolName]:
@@ -199,11 +202,12 @@ async def graded_again(
     worker = Worker()
     few = asyncio.Semaphore(AT_ONCE)
     threads = ThreadPoolExecutor(AT_ONCE, "casual-mcp-judging")
+    judging = Judging(worker, threads, judge)
 
     async def again(record: RunRecord, case: ToolUseCase, setup: Setup) -> RunRecord:
         async with few:
             turns = await asyncio.to_thread(lambda: record.turns)
-            new = await judged_and_graded(record, case, turns, setup, worker, judge, threads)
+            new = await judging.judged(record, case, turns, setup)
             keep(new)
             return new
 

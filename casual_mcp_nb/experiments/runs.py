@@ -32,12 +32,7 @@ from casual_mcp_nb.experiments.budget import Budget, BudgetReachedError, is_refu
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.graded import Judge
 from casual_mcp_nb.experiments.jobs import JOBS, RUNS_A_JOB, JobResult, Submits, Wanted
-from casual_mcp_nb.experiments.judging import (
-    judged_and_graded,
-    judged_in_thread,
-    may_change,
-    places_of,
-)
+from casual_mcp_nb.experiments.judging import Judging, may_change, places_of
 from casual_mcp_nb.experiments.matching import LIMITS
 from casual_mcp_nb.experiments.measuring import measured
 from casual_mcp_nb.experiments.results import ResultsStatus, RunResults
@@ -352,27 +347,17 @@ class CaseRuns:
         If its answer cannot be graded within the budget, the runs end, and it is not judged.
         """
         worker = prepared.chat.server_manager.worker
+        judging = Judging(worker, self._threads, self._judge, self.budget)
         stored = self._without_secrets(record)
         if stored.transcript != record.transcript:
             # As they are judged again later; and a judge must not read what a tool or a model told.
             turns = await asyncio.to_thread(_turns_of, stored)
         try:
-            return await judged_and_graded(
-                record,
-                case,
-                turns,
-                prepared.setup,
-                worker,
-                self._judge,
-                self._threads,
-                self.budget,
-            )
+            return await judging.judged(record, case, turns, prepared.setup)
         except BudgetReachedError as error:
             self._stop("over budget", str(error))
             record = replace(record, grades=())
-            return await judged_in_thread(
-                self._threads, record, case, turns, prepared.setup, worker
-            )
+            return await judging.by_rules(record, case, turns, prepared.setup)
 
     async def run(self, seconds: float = math.inf) -> None:
         """Make all pending runs, or those that can start within some seconds.
