@@ -26,7 +26,7 @@ GROUPS = (
     ("Turns, steps and conversations", ("conversation", "base.content")),
     (
         "Tools, servers and selection",
-        ("base.tool", "base.status", "base.mcp", "base.selection", "servers"),
+        ("base.tool", "base.status", "base.mcp", "base.wire", "base.selection", "servers"),
     ),
     ("Tools of the notebook", ("own_tools",)),
     ("Discovery", ("discovery", "base.search")),

@@ -14,19 +14,10 @@ from typing import TYPE_CHECKING, Any
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.content import OnProgress, ToolResult
-from casual_mcp_nb.base.mcp import (
-    Completions,
-    LogLine,
-    Messages,
-    Resource,
-    ServerLog,
-    ServerPrompt,
-    Skill,
-    Subscription,
-    Wire,
-)
+from casual_mcp_nb.base.mcp import Completions, Resource, ServerPrompt, Skill, Subscription
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
+from casual_mcp_nb.base.wire import LogLine, Messages, ServerLog, Wire
 from casual_mcp_nb.cassettes import Plain
 from casual_mcp_nb.cassettes.exchanges import EXCHANGES, Exchange, call_request
 from casual_mcp_nb.cassettes.format import ServerEntry

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Never, cast, overload
 
 from casual_mcp_nb.base.config import REGISTRY, Config, EmbeddingConfig, ServerConfig
 from casual_mcp_nb.base.displayable import NamespaceList, NamespaceMapping
-from casual_mcp_nb.base.mcp import Account, Accounts, Messages, ServerLog, Wire
+from casual_mcp_nb.base.mcp import Account, Accounts
 from casual_mcp_nb.base.selection import Mode
 from casual_mcp_nb.base.status import (
     Diagnosis,
@@ -20,6 +20,7 @@ from casual_mcp_nb.base.status import (
     ServerStatus,
     ToolDiagnosis,
 )
+from casual_mcp_nb.base.wire import Messages, ServerLog, Wire
 from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.config.finding import FoundServers, FoundTrust, is_findable, look_up
 from casual_mcp_nb.config.quick import (

@@ -19,10 +19,10 @@ from casual_mcp_nb.base.arguments_by_schema import problems
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import Approval
 from casual_mcp_nb.base.content import ContentPart, OnProgress, ToolResult
-from casual_mcp_nb.base.mcp import LogLine, Messages, ServerLog, Wire
 from casual_mcp_nb.base.schema import SchemaReader, fits_plainly, unusable_part
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import ToolAnnotations, ToolSpec
+from casual_mcp_nb.base.wire import LogLine, Messages, ServerLog, Wire
 from casual_mcp_nb.base.wire_names import is_wire_name
 from casual_mcp_nb.errors import ToolCallError, UnknownNameError, UsageError, shown
 from casual_mcp_nb.isolation.worker import Worker

@@ -14,10 +14,11 @@ from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.content import OnProgress, ToolResult
 from casual_mcp_nb.base.limits import MAX_DEPTH, is_too_deep
-from casual_mcp_nb.base.mcp import METHOD, TASKS_EXTENSION, Messages, ServerLog, Wire
+from casual_mcp_nb.base.mcp import METHOD, TASKS_EXTENSION
 from casual_mcp_nb.base.secret import Secrets
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Risk, ToolSpec
+from casual_mcp_nb.base.wire import Messages, ServerLog, Wire
 from casual_mcp_nb.errors import ToolCallError, UsageError, shown
 from casual_mcp_nb.isolation.worker import Worker
 from casual_mcp_nb.servers._errors import Redactor, no_answer, root_cause, secrets_of, shown_address

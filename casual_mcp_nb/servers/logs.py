@@ -10,8 +10,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from casual_mcp_nb.base.mcp import LogLine, ServerLog
 from casual_mcp_nb.base.secret import redacted
+from casual_mcp_nb.base.wire import LogLine, ServerLog
 from casual_mcp_nb.servers._errors import Redactor, clean
 
 logger = logging.getLogger("casual_mcp_nb.servers")

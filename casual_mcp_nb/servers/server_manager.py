@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.content import OnProgress, ToolResult
-from casual_mcp_nb.base.mcp import Messages, Prompts, Resources, ServerLog, Skill, Skills, Wire
+from casual_mcp_nb.base.mcp import Prompts, Resources, Skill, Skills
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolName, ToolSpec
+from casual_mcp_nb.base.wire import Messages, ServerLog, Wire
 from casual_mcp_nb.errors import (
     ClosedError,
     ConnectError,

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
 
-from casual_mcp_nb.base.mcp import (
+from casual_mcp_nb.base.secret import MASK, Mask, Suspects
+from casual_mcp_nb.base.wire import (
     Direction,
     HttpExchange,
     Kind,
@@ -29,7 +30,6 @@ from casual_mcp_nb.base.mcp import (
     Wire,
     WireRecord,
 )
-from casual_mcp_nb.base.secret import MASK, Mask, Suspects
 from casual_mcp_nb.servers._errors import Redactor, clean
 
 MAX_MESSAGES = 500

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from casual_mcp_nb.base.mcp import Direction, Headers, ServerTask, Tasks, Wire, WireRecord
+from casual_mcp_nb.base.mcp import ServerTask, Tasks
+from casual_mcp_nb.base.wire import Direction, Headers, Wire, WireRecord
 from casual_mcp_nb.conversation.view_calls import task_status
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import (

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
-from casual_mcp_nb.base.mcp import Wire, WireRecord
 from casual_mcp_nb.base.selection import Mode, Selection
 from casual_mcp_nb.base.status import ExplorerSnapshot, Manifest, Servers, ServerStatus, ToolSets
 from casual_mcp_nb.base.tool import Catalog, ToolChange, ToolName, ToolSpec
+from casual_mcp_nb.base.wire import Wire, WireRecord
 from casual_mcp_nb.conversation.audit import Audit, DirectCall
 from casual_mcp_nb.conversation.view_calls import outcome_of
 from casual_mcp_nb.display import words

@@ -16,8 +16,8 @@ from kit.raw_server import raw_config, text_result
 from mcp_types import JSONRPCResponse
 
 from casual_mcp_nb.base.config import ServerConfig
-from casual_mcp_nb.base.mcp import Messages
 from casual_mcp_nb.base.secret import MASK
+from casual_mcp_nb.base.wire import Messages
 from casual_mcp_nb.errors import ToolCallError, UnknownNameError, UsageError
 from casual_mcp_nb.servers._errors import Redactor
 from casual_mcp_nb.servers.connection import Connection

@@ -30,8 +30,9 @@ from mcp_types import (
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.config import ServerConfig
-from casual_mcp_nb.base.mcp import QuestionAnswer, ServerQuestion, Wire, WireRecord
+from casual_mcp_nb.base.mcp import QuestionAnswer, ServerQuestion
 from casual_mcp_nb.base.secret import MASK, Suspects, names_secret
+from casual_mcp_nb.base.wire import Wire, WireRecord
 from casual_mcp_nb.errors import ServerError, UnknownNameError, UsageError
 from casual_mcp_nb.servers.connection import Connection
 from casual_mcp_nb.servers.handlers import Handlers
