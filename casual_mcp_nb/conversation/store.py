@@ -329,21 +329,31 @@ class ConversationStore:
 
     def flush(self, seconds: float = FLUSH_SECONDS) -> bool:
         """Wait until everything requested so far is written. Return whether it is."""
-        if self._thread is None or self._pid != os.getpid():
-            return True
         done = threading.Event()
-        self._requests.put(done.set)
+        if not self._after_writing(done.set):
+            return True
         return done.wait(seconds) and not self.problem
 
     async def written(self) -> None:
         """Wait until everything requested so far is written, or cannot be for a second."""
-        if self._thread is None or self._pid != os.getpid():
-            return
-        loop = asyncio.get_running_loop()
         done = asyncio.Event()
-        self._requests.put(partial(loop.call_soon_threadsafe, done.set))
-        with suppress(TimeoutError):
-            await asyncio.wait_for(done.wait(), AHEAD_SECONDS)
+        loop = asyncio.get_running_loop()
+        if self._after_writing(partial(loop.call_soon_threadsafe, done.set)):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(done.wait(), AHEAD_SECONDS)
+
+    def _after_writing(self, then: Callable[[], object]) -> bool:
+        """Have a function called once everything requested so far is written. Return whether
+        anything is: without a thread, nobody would call it.
+        """
+        if self._thread is None or self._pid != os.getpid():
+            return False
+        with self._starting:
+            # It may have ended meanwhile.
+            if self._thread is None:
+                return False
+            self._requests.put(then)
+        return True
 
     def find(
         self, words: str = "", *, status: StoredStatus | None = "active", limit: int = MAX_LISTED

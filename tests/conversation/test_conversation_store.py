@@ -24,7 +24,8 @@ from kit.waiting import wait_until
 
 from casual_mcp_nb import Conversation, Session
 from casual_mcp_nb.base.prices import Price
-from casual_mcp_nb.conversation.store import ConversationStore
+from casual_mcp_nb.conversation.conversation import ConversationHead
+from casual_mcp_nb.conversation.store import ConversationStore, SavedTurns
 from casual_mcp_nb.errors import ConfigError, UnknownNameError, UsageError
 from casual_mcp_nb.providers.scripted import call, scripted_model
 
@@ -556,3 +557,23 @@ def test_what_has_not_changed_is_not_written_with_each_step(opened: Callable[...
     assert sum(text.startswith("INSERT OR REPLACE INTO turns") for text in statements) == 2
     (listed,) = session.conversations
     assert (listed.turns, listed.tokens) == (1, turn.stats.sent_tokens)
+
+
+def test_a_flush_while_the_writing_thread_ends_waits_for_nobody(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ConversationStore(file)
+    before = set(threading.enumerate())
+    SavedTurns(store, ConversationHead).save(())
+    (writer,) = set(threading.enumerate()) - before
+    event = threading.Event
+
+    def event_after_the_end() -> threading.Event:
+        monkeypatch.setattr(threading, "Event", event)
+        store.close()
+        writer.join(30)
+        assert not writer.is_alive()
+        return event()
+
+    monkeypatch.setattr(threading, "Event", event_after_the_end)
+    assert store.flush(5)
