@@ -1,4 +1,4 @@
-"""Call records: a session's audit list, and the user's own calls."""
+"""A session's audit, with a record of each call, and the calls of apps on their turn's trace."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,7 +31,7 @@ from casual_mcp_nb.conversation.event import (
     TurnFinished,
 )
 from casual_mcp_nb.conversation.step import ToolCall
-from casual_mcp_nb.errors import UnknownNameError, shown
+from casual_mcp_nb.errors import shown
 
 Caller = Literal["model", "person", "tool", "server", "host", "app"]
 """Who made a call.
@@ -280,77 +279,3 @@ def _short(text: str) -> str:
 def _size_of_app_call(event: AppCalled) -> int:
     content = event.result.content if event.result else ()
     return size_of_arguments(event.arguments) + len(event.text) + size_of_result(content, "")
-
-
-@dataclass(frozen=True)
-class DirectCall(Displayable):
-    """One call made by the user, with a number from 1 as its id.
-
-    If the server failed, the result shows how.
-
-    Attributes:
-        caller: Who made it: the `person`, or an `app` in which the person clicked.
-        result: The result as it came, for an app. Not kept in lists.
-    """
-
-    id: str
-    at: float
-    call: ToolCall
-    caller: Caller = "person"
-    result: ToolResult | None = field(default=None, repr=False, compare=False)
-
-
-@dataclass(frozen=True)
-class DirectCalls(DisplayableList[DirectCall], items="calls"):
-    """The most recent calls, newest first."""
-
-    calls: tuple[DirectCall, ...] = field(default=(), repr=False)
-
-
-MAX_CALLS = 200
-MAX_SIZE = 32 * 1024 * 1024
-"""Maximum size for all recorded results together, in characters and bytes.
-
-The last one is always kept.
-"""
-
-
-class RecordedCalls:
-    """The last calls. For any thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._numbers = count(1)
-        self._calls: tuple[tuple[DirectCall, int], ...] = ()
-
-    def add(self, at: float, call: ToolCall, caller: Caller = "person") -> DirectCall:
-        """Record a call that began at `at`, in seconds since 1970."""
-        with self._lock:
-            added = DirectCall(str(next(self._numbers)), at, call, caller)
-            calls = [*self._calls, (added, _size(call))][-MAX_CALLS:]
-            size = sum(each for _, each in calls)
-            while len(calls) > 1 and size > MAX_SIZE:
-                size -= calls.pop(0)[1]
-            self._calls = tuple(calls)
-        return added
-
-    def list(self, tool: ToolName | None = None) -> DirectCalls:
-        """List the calls, the newest first."""
-        calls = [each for each, _ in reversed(self._calls)]
-        if tool is not None:
-            calls = [each for each in calls if each.call.tool == tool]
-        return DirectCalls(tuple(calls))
-
-    def by_id(self, id: str) -> DirectCall:
-        """Find the call with this id."""
-        calls = {each.id: each for each, _ in self._calls}
-        if id not in calls:
-            raise UnknownNameError("call", id, calls)
-        return calls[id]
-
-
-def _size(call: ToolCall) -> int:
-    # Structured content is in the text too, in some form.
-    parts = sum(len(part.text) + len(part.data or b"") for part in call.content)
-    copies = 1 if call.structured is None else 2
-    return copies * len(call.result) + parts

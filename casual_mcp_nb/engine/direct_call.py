@@ -15,11 +15,10 @@ from casual_mcp_nb.conversation.audit import (
     AuditRecord,
     AuditTrail,
     Caller,
-    DirectCall,
-    RecordedCalls,
     size_of_arguments,
     size_of_result,
 )
+from casual_mcp_nb.conversation.direct_calls import DirectCall, RecordedCalls
 from casual_mcp_nb.conversation.event import CallStatus
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.engine.results import with_result

@@ -18,7 +18,8 @@ from casual_mcp_nb.base.content import ToolResult
 from casual_mcp_nb.base.displayable import DisplayableList
 from casual_mcp_nb.base.mcp import ResourceContents, SamplingRefused
 from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
-from casual_mcp_nb.conversation.audit import RecordedCalls, app_call_event
+from casual_mcp_nb.conversation.audit import app_call_event
+from casual_mcp_nb.conversation.direct_calls import RecordedCalls
 from casual_mcp_nb.conversation.event import Event, ToolFinished, ToolStarted
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.turn import Turn

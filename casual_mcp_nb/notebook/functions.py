@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.status import Tools
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.conversation.audit import RecordedCalls
+from casual_mcp_nb.conversation.direct_calls import RecordedCalls
 from casual_mcp_nb.conversation.step import ToolCall, calls_of_model
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.discovery.signatures import (

@@ -30,7 +30,7 @@ from casual_mcp_nb.base.mcp import (
     Skills,
     Subscriptions,
 )
-from casual_mcp_nb.conversation.audit import RecordedCalls
+from casual_mcp_nb.conversation.direct_calls import RecordedCalls
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.attachments import attached

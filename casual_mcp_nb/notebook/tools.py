@@ -21,7 +21,8 @@ from casual_mcp_nb.base.search import Explanation, SearchResults
 from casual_mcp_nb.base.status import Manifest, Tools, ToolSets
 from casual_mcp_nb.base.tokens import Budget
 from casual_mcp_nb.base.tool import Permission, ToolChange, ToolName, ToolSpec
-from casual_mcp_nb.conversation.audit import Caller, DirectCall, DirectCalls, RecordedCalls
+from casual_mcp_nb.conversation.audit import Caller
+from casual_mcp_nb.conversation.direct_calls import DirectCall, DirectCalls, RecordedCalls
 from casual_mcp_nb.conversation.event import SYNTHETIC, CallStatus, TextEdited
 from casual_mcp_nb.conversation.step import ToolCall, unloaded
 from casual_mcp_nb.discovery.synthetic import SyntheticTool

@@ -41,7 +41,8 @@ from casual_mcp_nb.base.status import (
 from casual_mcp_nb.base.tokens import SEARCHING_TURNS, Budget
 from casual_mcp_nb.base.tool import Permission, ToolSpec
 from casual_mcp_nb.base.wire import Message, Messages, ServerLog
-from casual_mcp_nb.conversation.audit import Audit, AuditRecord, DirectCall, DirectCalls
+from casual_mcp_nb.conversation.audit import Audit, AuditRecord
+from casual_mcp_nb.conversation.direct_calls import DirectCall, DirectCalls
 from casual_mcp_nb.conversation.event import SYNTHETIC, UNKNOWN
 from casual_mcp_nb.conversation.view_calls import (
     ImageBudget,

@@ -11,7 +11,8 @@ from casual_mcp_nb.base.selection import Mode, Selection
 from casual_mcp_nb.base.status import ExplorerSnapshot, Manifest, Servers, ServerStatus, ToolSets
 from casual_mcp_nb.base.tool import Catalog, ToolChange, ToolName, ToolSpec
 from casual_mcp_nb.base.wire import Wire, WireRecord
-from casual_mcp_nb.conversation.audit import Audit, DirectCall
+from casual_mcp_nb.conversation.audit import Audit
+from casual_mcp_nb.conversation.direct_calls import DirectCall
 from casual_mcp_nb.conversation.view_calls import outcome_of
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import pretty

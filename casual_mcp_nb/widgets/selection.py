@@ -22,7 +22,7 @@ from casual_mcp_nb.base.tokens import TurnCosts
 from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
 from casual_mcp_nb.bundled import BUNDLED
 from casual_mcp_nb.config.saving import plain_tool_set, saved_names
-from casual_mcp_nb.conversation.audit import DirectCall
+from casual_mcp_nb.conversation.direct_calls import DirectCall
 from casual_mcp_nb.discovery.toolsets import filter_tools, resolve_tool_set
 from casual_mcp_nb.display.words import call_code, clean
 from casual_mcp_nb.engine.tool_view import ToolView

@@ -22,7 +22,7 @@ from casual_mcp_nb import Session
 from casual_mcp_nb.base.config import ToolSetConfig
 from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.tool import ToolName
-from casual_mcp_nb.conversation.audit import MAX_CALLS, MAX_SIZE, RecordedCalls
+from casual_mcp_nb.conversation.direct_calls import MAX_CALLS, MAX_SIZE, RecordedCalls
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.errors import ConfigError, ToolCallError, UnknownNameError, UsageError
