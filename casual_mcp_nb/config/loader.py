@@ -288,7 +288,7 @@ def _attempt(
     except ValidationError as error:
         config, problems = Config(), problems_of(error)
     problems += cross_problems(data, problems)
-    return config, _as_written(adapted.problems, substitution.problems, problems, adapted), failure
+    return config, _as_written(adapted, substitution.problems, problems), failure
 
 
 def _own_variables(data: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -333,24 +333,22 @@ def _notes_on_options(config: Config) -> Iterator[str]:
 
 
 def _as_written(
-    early: Iterable[ConfigProblem],
-    missing: Iterable[ConfigProblem],
-    problems: Iterable[ConfigProblem],
-    adapted: AdaptedConfig,
+    adapted: AdaptedConfig, unset: Iterable[ConfigProblem], problems: Iterable[ConfigProblem]
 ) -> list[ConfigProblem]:
-    """Convert all problems to their original keys, without those that only follow from a missing
+    """List all problems at their original keys, without those that only follow from an unset
     variable.
     """
-    unset = list(missing)
-    above = {problem.path[:size] for problem in unset for size in range(len(problem.path) + 1)}
-    later = [*unset, *(problem for problem in problems if problem.path not in above)]
-    return [
-        *early,
-        *(
-            replace(problem, path=adapted.as_written(problem.path), text=_in_full(problem, adapted))
-            for problem in later
-        ),
-    ]
+    found: list[ConfigProblem] = []
+    above: set[KeyPath] = set()
+    for problem in unset:
+        found.append(problem)
+        above.update(problem.path[:size] for size in range(len(problem.path) + 1))
+    found += [problem for problem in problems if problem.path not in above]
+    written = list(adapted.problems)
+    for problem in found:
+        path, text = adapted.as_written(problem.path), _in_full(problem, adapted)
+        written.append(replace(problem, path=path, text=text))
+    return written
 
 
 def _in_full(problem: ConfigProblem, adapted: AdaptedConfig) -> str:

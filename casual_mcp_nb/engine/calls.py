@@ -348,7 +348,7 @@ class Calls:
         # The function needs the result, so no task goes on.
         call = RunningCall(
             ToolStarted(step, nested.id, name, tool.tool_name, arguments, at, name, nested.parent),
-            partial(self.dispatcher.dispatch, tool, arguments),
+            partial(self.dispatcher.dispatch_nested, tool, arguments),
             self.emit,
             self.now,
             depth=nested.depth,

@@ -151,47 +151,54 @@ class Dispatcher:
 
     async def dispatch(
         self,
-        wanted: str | ToolSpec,
+        name: str,
         arguments: dict[str, Any] | str,
         listener: CallListener,
         bridged: bool = False,
         late: bool = False,
     ) -> CallOutcome:
-        """Run one call. Every failure becomes an outcome with a text for the model.
+        """Run one call of a model or a host. Every failure becomes an outcome with a text for the model.
 
         Only a cancellation raises, and what ends the turn too: a cassette in which the call is
         missing.
 
         Args:
-            wanted: The tool's name as the model wrote it, or the tool itself for a call by a
-                notebook function, which can call tools that the model does not have.
+            name: The tool's name as it was written.
             arguments: The arguments, or the model's text where that is not a JSON object.
             listener: Gets the call's events.
             bridged: Whether it came through `call_tool`.
             late: Whether the tool did not exist when the answer's other calls began.
         """
-        name = wanted if isinstance(wanted, str) else wanted.wire_name
         if isinstance(arguments, str):
             return CallOutcome(
                 "error",
                 f"Error: the arguments of {shown(name)} {problem_of(arguments)}:"
                 f" {shown(arguments)}.",
             )
-        if isinstance(wanted, str):
-            arguments = self._put_right(name, arguments)
-            checked = await self._checked(name, arguments, listener, bridged, late)
-            if isinstance(checked, CallOutcome):
-                return checked
-            reduced = await self._reduced(checked.tool, arguments)
-            if reduced is not None:
-                arguments = reduced.arguments
-            outcome = await self._call(checked.tool, arguments, listener, reduced)
-            return outcome._replace(note=outcome.note + checked.instructions)
-        if wanted.tool_name in self.offered.view.blocked or wanted.restriction == "task only":
-            return CallOutcome(
-                "error", await why_unavailable(name, self.offered, self._calls_directly)
-            )
-        return await self._call(wanted, arguments, listener)
+        arguments = self._put_right(name, arguments)
+        checked = await self._checked(name, arguments, listener, bridged, late)
+        if isinstance(checked, CallOutcome):
+            return checked
+        reduced = await self._reduced(checked.tool, arguments)
+        if reduced is not None:
+            arguments = reduced.arguments
+        outcome = await self._call(checked.tool, arguments, listener, reduced)
+        return outcome._replace(note=outcome.note + checked.instructions)
+
+    async def dispatch_nested(
+        self, tool: ToolSpec, arguments: dict[str, Any], listener: CallListener
+    ) -> CallOutcome:
+        """Run one call of a notebook function or a program, as `dispatch` does.
+
+        It can call tools that the model does not have.
+        """
+        if tool.tool_name in self.offered.view.blocked or tool.restriction == "task only":
+            return await self._unavailable(tool.wire_name)
+        return await self._call(tool, arguments, listener)
+
+    async def _unavailable(self, name: str) -> CallOutcome:
+        text = await why_unavailable(name, self.offered, self._calls_directly)
+        return CallOutcome("error", text)
 
     async def _call(
         self,
@@ -323,9 +330,7 @@ class Dispatcher:
         if tool is None and (direct := self._direct(name)) is not None:
             return await self._loaded_by_its_call(direct, arguments)
         if tool is None:
-            return CallOutcome(
-                "error", await why_unavailable(name, self.offered, self._calls_directly)
-            )
+            return await self._unavailable(name)
         if late:
             return CallOutcome("error", added_meanwhile(tool.wire_name))
         if bridged or self.offered.is_bridged(tool):

@@ -206,7 +206,7 @@ class ToolClient:
             nested.id,
             tool.tool_name,
             nested.arguments,
-            partial(dispatcher.dispatch, tool, nested.arguments),
+            partial(dispatcher.dispatch_nested, tool, nested.arguments),
             ignore,
             "tool",
             nested.depth,

@@ -46,6 +46,8 @@ MAX_CHANGES = 1_000
 """How often one request is changed because it was refused. More than that is a provider that refuses
 everything, one thing after the other.
 """
+_PROBE, _PROBE_TOKENS = "Say yes.", 16
+"""A request that costs little. OpenAI's least limit for an answer is 16 tokens."""
 MAX_STREAM_BYTES = 256_000_000
 """Maximum size of a streamed answer on the wire, where each letter can be an event with hundreds of
 bytes.
@@ -376,10 +378,6 @@ class ModelRequest:
         failure = _failure(state)
         if self._on_event is not None and isinstance(failure, ProviderError):
             self._on_event(RetryScheduled(self.attempts, state.upcoming_sleep, failure.reason))
-
-
-_PROBE, _PROBE_TOKENS = "Say yes.", 16
-"""A request that costs little. OpenAI's least limit for an answer is 16 tokens."""
 
 
 def _failure(state: RetryCallState) -> BaseException | None:
