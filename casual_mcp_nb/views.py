@@ -15,7 +15,13 @@ from typing import Any, Literal
 
 from casual_mcp_nb.base.displayable import Detail, Namespace
 from casual_mcp_nb.base.status import HostAudit
-from casual_mcp_nb.conversation import view_calls, view_requests, view_steps
+from casual_mcp_nb.conversation import (
+    view_calls,
+    view_planned,
+    view_requests,
+    view_stats,
+    view_steps,
+)
 from casual_mcp_nb.conversation import views as conversation_views
 from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.event import Request
@@ -179,12 +185,12 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     servers_views.subscription_view,
     servers_views.subscriptions_view,
     notebook_views.session_view,
-    conversation_views.written_program_view,
+    view_planned.written_program_view,
     notebook_views.models_view,
     notebook_views.exploration_view,
-    conversation_views.calls_view,
-    conversation_views.planned_call_view,
-    conversation_views.plan_view,
+    view_planned.calls_view,
+    view_planned.planned_call_view,
+    view_planned.plan_view,
     notebook_views.clients_view,
     notebook_views.consent_view,
     notebook_views.selection_view,
@@ -207,7 +213,7 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     discovery_views.explanation_view,
     conversation_views.turn_view,
     conversation_views.conversation_view,
-    conversation_views.stats_view,
+    view_stats.stats_view,
     conversation_views.stored_view,
     conversation_views.stored_conversation_view,
     view_calls.call_view,
@@ -325,7 +331,7 @@ def document(
     """
     view = conversation_views.document_view(conversation.as_in_a_file(), WHOLE)
     if programs:
-        cells = (conversation_views.written_program_view(program, WHOLE) for program in programs)
+        cells = (view_planned.written_program_view(program, WHOLE) for program in programs)
         sections = (
             Section(f"Written cell {number}", cell.blocks, note=cell.note)
             for number, cell in enumerate(cells, 1)

@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from casual_mcp_nb.cli import exit_code
-from casual_mcp_nb.cli.terminal import (
-    DEFAULT_CONFIG,
-    AsJson,
-    Flag,
-    show_diff,
-    tell,
-    write_json,
-)
+from casual_mcp_nb.cli.terminal import DEFAULT_CONFIG, AsJson, Flag, show_diff, tell, write_json
 from casual_mcp_nb.errors import ConfigError, shown
 
 if TYPE_CHECKING:

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from casual_mcp_nb.cli.terminal import (
-    tell,
-)
+from casual_mcp_nb.cli.terminal import tell
 
 if TYPE_CHECKING:
     import asyncio

@@ -11,13 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from casual_mcp_nb.base.config import ServerConfig
-from casual_mcp_nb.config.document import (
-    ConfigProblem,
-    KeyPath,
-    before_move,
-    dotted,
-    object_in,
-)
+from casual_mcp_nb.config.document import ConfigProblem, KeyPath, before_move, dotted, object_in
 from casual_mcp_nb.config.host_switches import exclude
 from casual_mcp_nb.config.inputs import Input
 from casual_mcp_nb.errors import closest, did_you_mean

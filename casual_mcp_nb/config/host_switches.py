@@ -16,10 +16,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from casual_mcp_nb.base.wire_names import plain_characters
-from casual_mcp_nb.config.document import (
-    list_in,
-    object_in,
-)
+from casual_mcp_nb.config.document import list_in, object_in
 
 
 @dataclass

@@ -15,12 +15,7 @@ from typing import Any, NamedTuple
 from casual_mcp_nb.base.config import ExcludeSpec, ToolSetConfig
 from casual_mcp_nb.base.files import part_file
 from casual_mcp_nb.base.status import ServerStatus
-from casual_mcp_nb.config.document import (
-    OTHER_FORMATS,
-    parse_document,
-    plain_json,
-    read_text,
-)
+from casual_mcp_nb.config.document import OTHER_FORMATS, parse_document, plain_json, read_text
 from casual_mcp_nb.config.loader import check_config
 from casual_mcp_nb.discovery.toolsets import check_tool_set
 from casual_mcp_nb.errors import ConfigError, UnknownNameError, UsageError, shown

@@ -10,12 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.conversation.event import (
-    Event,
-)
-from casual_mcp_nb.conversation.step import (
-    ToolCall,
-)
+from casual_mcp_nb.conversation.event import Event
+from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.errors import UsageError
 
 if TYPE_CHECKING:

@@ -8,12 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.base.content import (
-    ContentPart,
-    LargeResult,
-    PayloadPreview,
-    Picture,
-)
+from casual_mcp_nb.base.content import ContentPart, LargeResult, PayloadPreview, Picture
 from casual_mcp_nb.base.mcp import ServerTask, TaskStatus
 from casual_mcp_nb.conversation import event
 from casual_mcp_nb.conversation.event import (

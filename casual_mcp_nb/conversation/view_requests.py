@@ -8,13 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.base.content import (
-    pictures_of,
-)
+from casual_mcp_nb.base.content import pictures_of
 from casual_mcp_nb.base.tokens import CacheMiss, TokenParts, definition_tokens, estimate_tokens
-from casual_mcp_nb.conversation.event import (
-    Request,
-)
+from casual_mcp_nb.conversation.event import Request
 from casual_mcp_nb.conversation.stats import ChatStats, StepStats
 from casual_mcp_nb.conversation.step import StepDiff, text_of
 from casual_mcp_nb.display import words

@@ -1,38 +1,29 @@
-"""Views for turns, conversations and plans: the answer, one line of figures, and everything else
-folded below.
+"""Views for turns and conversations: the answer, one line of figures, and everything else folded
+below.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 
 from casual_mcp_nb.base.content import pictures_of
-from casual_mcp_nb.base.prices import Cost
-from casual_mcp_nb.base.tool import Risk, ToolName, wire_name
 from casual_mcp_nb.conversation.conversation import (
     Conversation,
     StoredConversation,
     StoredConversations,
 )
 from casual_mcp_nb.conversation.event import (
-    SYNTHETIC,
-    UNKNOWN,
     ApprovalAsked,
-    CallStatus,
     QuestionAsked,
     StepStarted,
     TaskStarted,
     TurnStatus,
 )
-from casual_mcp_nb.conversation.planned import PlannedCall, PlannedCalls, ToolCalls
-from casual_mcp_nb.conversation.stats import ChatStats, DiscoveryStats, ToolCallStats
+from casual_mcp_nb.conversation.stats import ChatStats
 from casual_mcp_nb.conversation.step import Step, text_of, with_nested
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.conversation.view_calls import (
     ImageBudget,
-    call_section,
     call_spans,
     payload_sections,
     picture_blocks,
@@ -46,28 +37,22 @@ from casual_mcp_nb.conversation.view_requests import (
     message_blocks,
     step_table,
 )
+from casual_mcp_nb.conversation.view_stats import stats_view
 from casual_mcp_nb.conversation.view_steps import TurnDetail, step_sections
-from casual_mcp_nb.conversation.written_program import WrittenCall, WrittenProgram
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import (
-    Bar,
     Block,
     Cell,
     DisplayLimits,
     KeyValues,
     Line,
     Name,
-    Phrase,
     Section,
-    Span,
     Status,
     Table,
     TextBlock,
-    Tone,
     View,
     columns,
-    fraction,
-    readable,
     unfolded,
 )
 from casual_mcp_nb.display.words import SUMMARY, first
@@ -86,7 +71,6 @@ _NOT_STARTED = Status("… not started", "quiet")
 _CUT = Status("✂ The answer was cut at the token limit. Raise max_tokens to get all of it.", "bad")
 _MAX_PAYLOADS = 10
 _NAME = 60
-_SKILLS = 8
 _APP_CALLS = 3
 _QUESTIONS = {
     "form": "asks something",
@@ -393,176 +377,6 @@ def tool_set_words(name: str | None) -> str:
     return "all tools" if name is None else name
 
 
-_MAX_REASONS = 8
-
-
-def stats_view(stats: ChatStats, limits: DisplayLimits) -> View:
-    """Show the tokens used and saved, with their breakdown.
-
-    Folded, tokens by step, searches, calls by tool and server.
-    """
-    by_server = {_server(name): count for name, count in stats.tool_calls.by_server.items()}
-    blocks: list[Block] = [
-        KeyValues((*_token_facts(stats), *_discovery_facts(stats), *_skill_facts(stats))),
-        *_make_up(stats, limits),
-        *_search_outcomes(stats.discovery, limits),
-        _calls("Calls by tool", "Tool", _by_tool(stats.tool_calls)),
-        _calls("Calls by server", "Server", by_server),
-    ]
-    if stats.tool_calls.hosted:
-        blocks.append(_calls("Calls that the provider ran", "Hosted tool", stats.tool_calls.hosted))
-    if stats.tool_calls.from_apps:
-        blocks.append(_calls("Calls from apps", "Tool", stats.tool_calls.from_apps))
-    note = words.count(stats.tool_calls.total, "tool call")
-    if stats.sent_tokens:
-        note = f"{words.tokens(stats.sent_tokens, stats.parts.origin)} in, {note}"
-    return View("stats", "Stats", tuple(blocks), note=note)
-
-
-def _token_facts(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
-    tokens = stats.tokens
-    facts: list[tuple[str, Cell]] = [("Model calls", words.number(stats.llm_calls))]
-    counts = {
-        "Input": tokens.prompt_tokens,
-        "Read from the cache": tokens.cached_tokens,
-        "Written to the cache": tokens.cache_write_tokens or None,
-        "Output": tokens.completion_tokens,
-        "Total": tokens.total_tokens,
-    }
-    for label, value in counts.items():
-        if value is not None:
-            facts.append((label, words.tokens(value, tokens.origin)))
-    if stats.reused_tokens:
-        share = words.percent(stats.reused_tokens / max(stats.sent_tokens, 1))
-        text = f"{words.tokens(stats.reused_tokens, 'estimated')} ({share} of the input)"
-        facts.append(("Repeated from the previous request", text))
-    facts += [("Not read from the cache", miss) for miss in _misses(stats)]
-    # Where no call reported any, as with the offline planner, every figure is an estimate and
-    # marked as such.
-    if tokens.unknown_calls and tokens.prompt_tokens is not None:
-        without = f"{words.count(tokens.unknown_calls, 'model call')} reported no token count"
-        facts.append(("Note", without))
-    return (*facts, *_cost(stats.cost))
-
-
-def _misses(stats: ChatStats) -> tuple[str, ...]:
-    """Show why providers did not read their caches, in their own words, and how often each reason
-    was given.
-    """
-    reasons = Counter(step.cache_miss.reason for step in stats.steps if step.cache_miss)
-    return tuple(
-        f"{reason} ({words.count(times, 'model call')})"
-        for reason, times in reasons.most_common(_MAX_REASONS)
-    )
-
-
-def _cost(cost: Cost | None) -> tuple[tuple[str, Cell], ...]:
-    if cost is None:
-        return ()
-    facts: list[tuple[str, Cell]] = [("Cost", str(cost))]
-    if cost.hosted:
-        facts.append(("Hosted tools, included", str(Cost(cost.hosted, cost.currency))))
-    if cost.unknown_calls:
-        missing = (
-            f"{words.count(cost.unknown_calls, 'model call')} without a price or a token count"
-        )
-        facts.append(("Not in the cost", missing))
-    if cost.unknown_hosted:
-        missing = f"{words.count(cost.unknown_hosted, 'call')} of hosted tools without a price"
-        facts.append(("Not in the cost", missing))
-    return tuple(facts)
-
-
-def _make_up(stats: ChatStats, limits: DisplayLimits) -> tuple[Section, ...]:
-    if not stats.steps:
-        return ()
-    note = words.tokens(stats.sent_tokens, stats.parts.origin)
-    return (
-        Section("Tokens by part", (make_up_table(stats.parts),), note=note),
-        Section(
-            "Tokens by step",
-            (step_table(stats.steps, limits),),
-            note=words.count(len(stats.steps), "step"),
-            fold="closed",
-        ),
-    )
-
-
-def _discovery_facts(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
-    discovery = stats.discovery
-    if discovery is None:
-        return (("Searches", "discovery was off" if stats.llm_calls else "no turns yet"),)
-    searches = words.number(discovery.search_calls)
-    if discovery.search_calls:
-        searches = f"{searches}, {words.count(discovery.tools_discovered, 'tool')} found"
-    facts: list[tuple[str, Cell]] = [("Searches", searches)]
-    if stats.steps:
-        facts += deferral_rows(stats)[1:]
-    return tuple(facts)
-
-
-def _skill_facts(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
-    if not stats.skills:
-        return ()
-    return (("Skills read", words.listed(stats.skills, _SKILLS)),)
-
-
-def _search_outcomes(
-    discovery: DiscoveryStats | None, limits: DisplayLimits
-) -> tuple[Section, ...]:
-    """Show how often each tool that searches returned was found and called.
-
-    Those that were never called come last.
-    """
-    if discovery is None or not discovery.found:
-        return ()
-    called = discovery.called
-    ranked = sorted(
-        discovery.found.items(), key=lambda item: (-called.get(item[0], 0), -item[1], item[0])
-    )
-    rows = tuple(
-        (Name(name), words.number(times), words.number(called.get(name, 0)))
-        for name, times in ranked[: limits.rows]
-    )
-    unused = sum(name not in called for name in discovery.found)
-    note = f"{unused:,} never called" if unused else ""
-    table = Table(columns("Tool", "Found #", "Calls #"), rows, len(ranked) - len(rows))
-    return (Section("Tools found", (table,), note=note, fold="closed"),)
-
-
-def _by_tool(calls: ToolCallStats) -> dict[str, int]:
-    """Replace the wire names in counts by `server:tool`."""
-    prefixes = {
-        wire_name(ToolName(server, "")): server for server in sorted(calls.by_server, key=len)
-    }
-    names: dict[str, int] = {}
-    for name, count in calls.by_tool.items():
-        prefix = next((prefix for prefix in prefixes if name.startswith(prefix)), None)
-        shown = _server(name)
-        if prefix is not None:
-            shown = f"{prefixes[prefix]}:{name.removeprefix(prefix)}"
-        names[shown] = count
-    return names
-
-
-def _server(name: str) -> str:
-    return {SYNTHETIC: "built-in", UNKNOWN: "no such tool"}.get(name, name)
-
-
-def _calls(title: str, heading: str, counts: Mapping[str, int]) -> Section:
-    most = max(counts.values(), default=0)
-    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    # Bars with the same length compare nothing.
-    differ = len(set(counts.values())) > 1
-    rows = tuple(
-        (Name(name), Bar(words.number(number), fraction(number, most) if differ else None))
-        for name, number in ranked
-    )
-    table = Table(columns(heading, "Calls", shares=(40, 60)), rows)
-    note = words.count(sum(counts.values()), "call")
-    return Section(title, (table if rows else TextBlock("None."),), note=note, fold="closed")
-
-
 _EMPTY = "No turns yet."
 
 
@@ -693,162 +507,3 @@ def stored_conversation_view(stored: StoredConversation, limits: DisplayLimits) 
     if origin.step is not None:
         position = f"step {origin.step + 1:,} of {position}"
     return replace(view, blocks=(*view.blocks, TextBlock(f"Forked from {origin.id}, {position}.")))
-
-
-_PLANNED = Status("○ planned", "quiet")
-_SKIPPED = Status("⊘ skipped", "quiet")
-_HINT = (
-    "Edit .arguments or .skip() calls. .run() runs the remaining ones, .run(0, 2) only these. "
-    ".resume() passes the results to the model."
-)
-
-
-def plan_view(plan: PlannedCalls, limits: DisplayLimits) -> View:
-    """Show the planned calls with their arguments and problems, and results once they were run."""
-    turn, images = plan.turn, ImageBudget(limits.images)
-    waiting = [each for each in plan if each.call is None]
-    figures = [f"{words.count(len(plan), 'call')} planned"]
-    if len(waiting) < len(plan):
-        figures.append(f"{len(plan) - len(waiting):,} run")
-    if turn.searches:
-        figures.append(words.count(len(turn.searches), "search"))
-    figures.append(words.tokens(turn.stats.sent_tokens, turn.stats.parts.origin))
-    figures.append(words.seconds(turn.seconds))
-    blocks: list[Block] = [Line(None, tuple(figures))]
-    if plan.answer:
-        blocks.append(TextBlock(plan.answer, limit=limits.text, prose=True))
-    for number, call in enumerate(plan[: limits.rows]):
-        blocks.append(_planned_section(call, str(number), limits, images))
-    if len(plan) > limits.rows:
-        blocks.append(TextBlock(f"{words.count(len(plan) - limits.rows, 'call')} more"))
-    if not plan:
-        blocks.append(TextBlock("The model would call no tool."))
-    elif waiting:
-        blocks.append(TextBlock(_HINT))
-    return View("plan", "Plan", tuple(blocks))
-
-
-def planned_call_view(call: PlannedCall, limits: DisplayLimits) -> View:
-    """Show a single planned call."""
-    section = _planned_section(call, "", limits, ImageBudget(limits.images))
-    return View("planned-call", _name(call), section.blocks, mark=section.mark, note=section.note)
-
-
-def calls_view(calls: ToolCalls, limits: DisplayLimits) -> View:
-    """Show calls that were run from a plan."""
-    images = ImageBudget(limits.images)
-    blocks: list[Block] = [
-        call_section(call, False, limits.text, images, key=f"call-{number}", fold=len(calls) > 1)
-        for number, call in enumerate(calls[: limits.rows])
-    ]
-    note = words.count(len(calls), "call")
-    if len(calls) > limits.rows:
-        blocks.append(TextBlock(f"{words.count(len(calls) - limits.rows, 'call')} more"))
-    if not blocks:
-        blocks.append(TextBlock("None."))
-    return View("calls", "Calls", tuple(blocks), note=note)
-
-
-def _name(call: PlannedCall) -> str:
-    return str(call.tool.tool_name) if call.tool is not None else call.name
-
-
-def _planned_section(
-    call: PlannedCall, number: str, limits: DisplayLimits, images: ImageBudget
-) -> Section:
-    title = Phrase((Span(_name(call), "code"),))
-    if number:
-        title = Phrase((Span(number, "number"), *title.spans))
-    data = (("key", f"planned-{number}"),)
-    if call.call is not None:
-        ran = call_section(call.call, False, limits.text, images)
-        return Section(
-            title, ran.blocks, status_of(call.call), ran.note, ran.fold, look="call", data=data
-        )
-    blocks: list[Block] = [
-        TextBlock(readable(call.arguments), label="Arguments", code=True, limit=limits.text)
-    ]
-    blocks += [Line(Status(f"✗ {problem}", "bad")) for problem in call.problems]
-    mark = _SKIPPED if call.skipped else _PLANNED
-    return Section(title, tuple(blocks), mark, fold="open", look="call", data=data)
-
-
-def written_program_view(cell: WrittenProgram, limits: DisplayLimits) -> View:
-    """Show a program with the tools that it calls, what a correction changed, what writing cost,
-    and whether it has run.
-    """
-    marks: dict[int, Tone] = {}
-    rows = []
-    for call in cell.calls:
-        tone: Tone = "busy" if call.reason else "quiet"
-        if call.tool.risk is Risk.DESTRUCTIVE or not call.included:
-            tone = "bad"
-        if tone != "quiet" and marks.get(call.line) != "bad":
-            marks[call.line] = tone
-        name, tokens = Name(str(call.tool.tool_name)), f"≈ {call.tool.tokens:,}"
-        rows.append((name, str(call.line), tokens, call.policy, Status(_asks(call), tone)))
-    for line, _ in cell.remarks:
-        marks.setdefault(line, "busy")
-    blocks: list[Block] = [
-        TextBlock(
-            cell.code.rstrip("\n"), code=True, limit=limits.document, language="python", marks=marks
-        )
-    ]
-    if rows:
-        asking = sum(bool(call.reason) for call in cell.calls)
-        note = f"{asking} will ask" if asking else "none will ask"
-        calls = Table(columns("Tool", "Line #", "Tokens #", "Policy", "In run()"), tuple(rows))
-        blocks.append(
-            Section(words.count(len(rows), "tool call"), (calls,), note=note, fold="open")
-        )
-    if cell.may_call_any_tool:
-        blocks.append(
-            Line(
-                Status("⚠ This cell may call any tool.", "busy"), ("Its text does not show which.",)
-            )
-        )
-    if cell.remarks:
-        remarks = tuple((str(line), text) for line, text in cell.remarks)
-        table = Table(columns("Line #", "What the program does"), remarks)
-        blocks.append(Section("Before you run it", (table,), fold="open"))
-    if cell.difference:
-        title = f"Correction {cell.round} of up to {cell.rounds}"
-        blocks.append(Section(title, (TextBlock(cell.difference, code=True),), fold="open"))
-    stats = cell.stats
-    requests = words.count(stats.llm_calls, "request")
-    written = f"written with {requests}, ≈ {stats.sent_tokens:,} tokens in"
-    if stats.cost:
-        written = f"{written}, {stats.cost}"
-    blocks.append(Line(_ending(cell), (*_calls_words(cell.call_counts), written)))
-    if cell.state == "not run":
-        hint = "insert() puts it into a new cell, where nothing is asked. run() asks as the table says."
-        blocks.append(Line(None, (hint,)))
-    return View("written", "Written cell", tuple(blocks), note=cell.task)
-
-
-def _asks(call: WrittenCall) -> str:
-    if not call.included:
-        return "off: will be refused"
-    words_for = f"asks first: {call.reason}" if call.reason else "runs without asking"
-    if call.tool.risk is Risk.DESTRUCTIVE and call.reason != "destructive":
-        words_for = f"destructive, {words_for}"
-    return words_for
-
-
-def _ending(cell: WrittenProgram) -> Status:
-    match cell.state:
-        case "not run":
-            return Status("Nothing has run.", "quiet")
-        case "failed":
-            return Status(f"✗ {cell.error}", "bad")
-        case "stopped":
-            return Status("stopped", "busy")
-    return Status("✓ ran", "good")
-
-
-def _calls_words(counts: Mapping[CallStatus, int]) -> tuple[str, ...]:
-    if not counts:
-        return ()
-    total = words.count(sum(counts.values()), "call")
-    others = ", ".join(f"{count:,} {status}" for status, count in counts.items() if status != "ok")
-    return (f"{total}: {others}",) if others else (total,)

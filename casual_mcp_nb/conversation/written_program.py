@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb.base.displayable import Displayable
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.conversation.event import (
-    CallStatus,
-)
+from casual_mcp_nb.conversation.event import CallStatus
 from casual_mcp_nb.conversation.stats import ChatStats
 
 if TYPE_CHECKING:

@@ -39,13 +39,7 @@ from casual_mcp_nb.config.settings import Settings
 from casual_mcp_nb.config.templates import TemplateLibrary
 from casual_mcp_nb.conversation.audit import FOLLOWED, AuditTrail
 from casual_mcp_nb.conversation.conversation import Prompt
-from casual_mcp_nb.conversation.event import (
-    Event,
-    Notice,
-    QuestionKind,
-    TurnFinished,
-    TurnStarted,
-)
+from casual_mcp_nb.conversation.event import Event, Notice, QuestionKind, TurnFinished, TurnStarted
 from casual_mcp_nb.conversation.stats import ChatStats
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.discovery.synthetic import SyntheticTool

@@ -41,13 +41,7 @@ from casual_mcp_nb.engine.small_models import SmallModelAid
 from casual_mcp_nb.engine.tool_view import GuardedTool, mismatch
 from casual_mcp_nb.engine.tools import changed_skill_notice
 from casual_mcp_nb.engine.unavailable import why_unavailable
-from casual_mcp_nb.errors import (
-    ClosedError,
-    ServerError,
-    ToolTimeoutError,
-    UsageError,
-    shown,
-)
+from casual_mcp_nb.errors import ClosedError, ServerError, ToolTimeoutError, UsageError, shown
 from casual_mcp_nb.isolation.worker import Worker
 from casual_mcp_nb.own_tools.context import SCOPE
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK

@@ -121,11 +121,7 @@ class ResponseMessages:
 
 def _as_calls(before: str, written: Sequence[WrittenCall]) -> AssistantMessage:
     """Make a message of calls, and of the text before them."""
-    from casual_llm.messages import (
-        AssistantMessage,
-        AssistantToolCall,
-        AssistantToolCallFunction,
-    )
+    from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction
 
     # Some models write the same call until they are cut.
     arguments = dict.fromkeys((each.name, json.dumps(each.arguments)) for each in written)

@@ -24,12 +24,7 @@ from fastmcp.skills.models import (
 from mcp import ClientSession, MCPError
 from mcp.client.session import ClientRequestContext
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-from mcp_types import (
-    INTERNAL_ERROR,
-    INVALID_REQUEST,
-    ErrorData,
-    InputRequiredResult,
-)
+from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, ErrorData, InputRequiredResult
 from mcp_types.methods import INPUT_REQUIRED_METHODS, validate_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic_core import to_json

@@ -25,14 +25,10 @@ from casual_mcp_nb.conversation.view_calls import (
     tool_words,
     why_found,
 )
+from casual_mcp_nb.conversation.view_planned import written_program_view
 from casual_mcp_nb.conversation.view_requests import PARTS, request_words
 from casual_mcp_nb.conversation.view_steps import events_by_step, model_figures, remark
-from casual_mcp_nb.conversation.views import (
-    figures_line,
-    instead_of_answer,
-    model_words,
-    written_program_view,
-)
+from casual_mcp_nb.conversation.views import figures_line, instead_of_answer, model_words
 from casual_mcp_nb.conversation.written_program import WrittenProgram
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.render import prose_tree
