@@ -79,7 +79,7 @@ def _tree(tokens: Iterator[Token]) -> list[Any]:
         elif token.type in ("fence", "code_block"):
             nodes.append(["pre", token.content])
         elif token.type == "softbreak":
-            nodes.append("\n")
+            nodes.append(["br"])
         elif not token.tag:
             nodes.append(token.content)
         elif token.content:
@@ -109,6 +109,12 @@ class _Renderer(RendererHTML):
         self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]
     ) -> str:
         return "</strong></div>\n"
+
+    def softbreak(
+        self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]
+    ) -> str:
+        """Keep the lines of an answer apart, as of a table that a tool gave as text."""
+        return "<br>\n"
 
     def fence(
         self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]

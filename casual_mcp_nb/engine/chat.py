@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import logging
 from collections.abc import (
     AsyncIterator,
     Callable,
@@ -89,7 +90,20 @@ if TYPE_CHECKING:
     from fastmcp import FastMCP
 
     from casual_mcp_nb.engine.edits import BeforeModelCall
+    from casual_mcp_nb.engine.run import Run
     from casual_mcp_nb.providers.chat_model import ChatModel
+
+logger = logging.getLogger(__name__)
+
+_STOPPED = "Stopped. Completed steps are kept."
+
+
+def _tell_end(emit: Callable[[Event], None], end: TurnFinished) -> None:
+    """Emit a turn's end. The turn has it before an observer can fail, which changes nothing then."""
+    try:
+        emit(end)
+    except Exception:
+        logger.exception("An observer failed at the end of a turn.")
 
 
 class McpToolChat:
@@ -645,18 +659,25 @@ class McpToolChat:
             self.state.last_turn = turn
             self.state.running.add(run)
             try:
-                await run.run_steps()
-                emit(TurnFinished("done", at=run.now()))
-            except asyncio.CancelledError:
-                emit(TurnFinished("stopped", "Stopped. Completed steps are kept.", run.now()))
-                raise
-            except Exception as error:
-                emit(self._failed(turn, error, run.now()))
+                end = await self._run_to_end(run, turn, emit)
+                _tell_end(emit, end)
             finally:
                 self.state.running.discard(run)
         if context:
             await self.tools.update_known()
         return turn
+
+    async def _run_to_end(
+        self, run: Run, turn: Turn, emit: Callable[[Event], None]
+    ) -> TurnFinished:
+        try:
+            await run.run_steps()
+        except asyncio.CancelledError:
+            _tell_end(emit, TurnFinished("stopped", _STOPPED, run.now()))
+            raise
+        except Exception as error:
+            return self._failed(turn, error, run.now())
+        return TurnFinished("done", at=run.now())
 
     def _failed(self, turn: Turn, error: Exception, at: float) -> TurnFinished:
         """Give a turn its exception, without secrets, and make its end."""
@@ -672,10 +693,8 @@ class McpToolChat:
         if isinstance(error, Exception):
             end = self._failed(turn, error, at)
         else:
-            end = TurnFinished("stopped", "Stopped. Completed steps are kept.", at)
-        # The observer that failed may fail again.
-        with suppress(Exception):
-            emit(end)
+            end = TurnFinished("stopped", _STOPPED, at)
+        _tell_end(emit, end)
 
     @spelled_out(TurnFields)
     async def chat(

@@ -70,6 +70,7 @@ class SessionApps:
     recorded: RecordedCalls = field(default_factory=RecordedCalls, init=False)
     _apps: dict[str, App] = field(default_factory=dict, init=False)
     _by_call: dict[str, App] = field(default_factory=dict, init=False)
+    _changing: threading.Lock = field(default_factory=threading.Lock, init=False)
     _showing: threading.Lock = field(default_factory=threading.Lock, init=False)
     _by_turn: WeakKeyDictionary[Turn, list[App]] = field(
         default_factory=WeakKeyDictionary, init=False
@@ -110,10 +111,21 @@ class SessionApps:
         app = App(self, tool, call)
         if result is not None:
             app.send(result=result)
-        self._apps = dict([*self._apps.items(), (app.id, app)][-MAX_APPS:])
-        if call.id:
-            self._by_call = dict([*self._by_call.items(), (call.id, app)][-MAX_APPS:])
+        self._keep(app)
         return app
+
+    def _keep(self, app: App) -> None:
+        """Remember an app, and forget the oldest. A turn's events and its drawing do so at the same
+        time, on two threads.
+        """
+        with self._changing:
+            if app.reopened:
+                # Those of this session stay longer.
+                self._apps = dict([(app.id, app), *self._apps.items()][-MAX_APPS:])
+                return
+            self._apps = dict([*self._apps.items(), (app.id, app)][-MAX_APPS:])
+            if app.call.id:
+                self._by_call = dict([*self._by_call.items(), (app.call.id, app)][-MAX_APPS:])
 
     def of_turn(self, turn: Turn) -> list[App]:
         """List the apps of a turn's calls, in order."""
@@ -150,8 +162,7 @@ class SessionApps:
                 app.send(result=call)
             else:
                 app.send(cancelled=call.status)
-        # Those of this session stay longer.
-        self._apps = dict([(app.id, app), *self._apps.items()][-MAX_APPS:])
+        self._keep(app)
         return app
 
     def spec_of(self, name: ToolName) -> ToolSpec | None:

@@ -240,3 +240,22 @@ async def test_an_observer_that_fails_as_a_turn_starts_leaves_no_turn_without_an
         await chat.run([UserMessage(content="Do it")], options, turn=turn, on_event=fail)
     assert turn.status == "failed"
     assert isinstance(turn.exception, ValueError)
+
+
+@pytest.mark.parametrize("status", ["done", "failed"])
+async def test_an_observer_that_fails_at_the_end_does_not_change_how_a_turn_ended(
+    chat: McpToolChat, status: str
+) -> None:
+    def fail(event: Any) -> None:
+        if isinstance(event, TurnFinished):
+            raise ValueError("no")
+
+    turn = Turn(Trace())
+    # Without an answer left, the model fails.
+    answers = ["3"] if status == "done" else [call("desk__add", a=1, b=2)]
+    options = TurnOptions(model=scripted_model(*answers))
+    await chat.run([UserMessage(content="Do it")], options, turn=turn, on_event=fail)
+    assert turn.status == status
+    assert not isinstance(turn.exception, ValueError)
+    assert (turn.exception is None) == (status == "done")
+    assert [type(event) for event in turn.trace][-1] is TurnFinished
