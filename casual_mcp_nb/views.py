@@ -218,6 +218,7 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     conversation_views.stored_conversation_view,
     view_calls.call_view,
     view_steps.step_view,
+    view_steps.searches_view,
     view_requests.diff_view,
     view_requests.request_view,
     experiments_views.evaluation_view,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb.base.content import LargeResult, ToolResult, in_a_file
-from casual_mcp_nb.base.displayable import Displayable
+from casual_mcp_nb.base.displayable import Displayable, DisplayableList
 from casual_mcp_nb.base.mcp import TaskStatus
 from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.prices import Price
@@ -629,6 +629,13 @@ class ToolsSearched(Displayable):
     unloaded: tuple[ToolName, ...] = ()
     ranked_by: RankedBy = "words"
     skills: tuple[ToolName, ...] = ()
+
+
+@dataclass(frozen=True)
+class Searches(DisplayableList[ToolsSearched], items="searches"):
+    """Searches of the model, in order."""
+
+    searches: tuple[ToolsSearched, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from casual_mcp_nb.conversation.event import (
     QuestionAsked,
     Request,
     RequestEdited,
+    Searches,
     SearchRow,
     ServerLog,
     SkillRead,
@@ -557,6 +558,14 @@ def _event_blocks(event: Event, limits: DisplayLimits) -> list[Block]:
             return end
         case _:
             return [Line(remark(event))]
+
+
+def searches_view(searches: Searches, limits: DisplayLimits) -> View:
+    """Show the last searches, each with what it found."""
+    shown = searches[max(0, len(searches) - limits.rows) :]
+    sections = tuple(Section("", tuple(_search(search, limits))) for search in shown)
+    note = words.count(len(searches), "search")
+    return View("searches", "The model's searches", sections, note=note)
 
 
 def _search(event: ToolsSearched, limits: DisplayLimits) -> list[Block]:

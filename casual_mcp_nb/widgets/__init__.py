@@ -10,10 +10,12 @@ from casual_mcp_nb.widgets.explorer import (
     ServerToggles,
     ToolsetPicker,
 )
+from casual_mcp_nb.widgets.searches import ModelSearches
 
 __all__ = [
     "Explorer",
     "ManifestView",
+    "ModelSearches",
     "Panel",
     "SearchBox",
     "ServerToggles",

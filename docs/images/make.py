@@ -1,7 +1,7 @@
-"""Make the pictures of the README and the site: `.venv/bin/python docs/images/make.py [drawings]`.
+"""Make the pictures of the README and the site: `.venv/bin/python docs/images/make.py [drawings | dashboard]`.
 
 All of them show real sessions. The screenshots, light and dark, need chromium; `drawings` makes
-only what does not.
+only what does not, and `dashboard` only the dashboard.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import io
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -116,6 +118,22 @@ session.connect(quiet=True)
 model = scripted_model(call("harbours__tides", day="Friday"), "These are the high tides on Friday. Choose a harbour.")
 '''
 SHOWN = ["session.chat('Show the tides on Friday.', model=model)", "session.tools.apps[-1].value"]
+DASHBOARD = """\
+from casual_mcp_nb.widgets import (
+    ManifestView, ModelSearches, SearchBox, ServerToggles, TokenMeter, ToolsetPicker
+)
+from ipywidgets import HBox, VBox
+
+half = {"flex": "1 1 0"}
+controls = [ToolsetPicker(session), ServerToggles(session), TokenMeter(session)]
+searches = [ModelSearches(session), SearchBox(session)]
+VBox([
+    HBox(
+        [VBox(controls, layout=half), VBox(searches, layout=half)],
+        layout={"align_items": "flex-start"},
+    ),
+    ManifestView(session),
+])"""
 COLORS = 64
 WIDTH = 780
 
@@ -133,7 +151,11 @@ text { fill: #e6edf3 } .quiet { fill: #9198a1 } .tools { fill: #4493f8 } .more {
 
 
 def main() -> None:
-    """Write the drawings and the screenshots beside this file; with `drawings` only the first."""
+    """Write the drawings and the screenshots beside this file, or only some of them."""
+    if "dashboard" in sys.argv:
+        with tempfile.TemporaryDirectory() as home, lab_page(Path(home)) as (lab, page, _browser):
+            dashboard(page, lab)
+        return
     with Session.demo() as session:
         session.connect()
         (HERE / "tokens.svg").write_text(tokens(session), encoding="utf-8")
@@ -268,10 +290,9 @@ def _step(number: int, y: int, tokens: int, text: str) -> str:
     )
 
 
-def screenshots(home: Path, player: Path) -> None:
-    """Show a turn, a comparison, the explorer, the panel, a written cell, an app, and a player, in
-    both themes.
-    """
+@contextmanager
+def lab_page(home: Path) -> Iterator[tuple[Lab, Any, Any]]:
+    """Serve JupyterLab from a folder, and open a page in a browser."""
     from playwright.sync_api import sync_playwright
 
     with started_lab(home) as lab, sync_playwright() as playwright:
@@ -283,6 +304,15 @@ def screenshots(home: Path, player: Path) -> None:
             viewport={"width": 1000, "height": 1500}, device_scale_factor=1.5, color_scheme="null"
         )
         page.set_default_timeout(120_000)
+        yield lab, page, browser
+        browser.close()
+
+
+def screenshots(home: Path, player: Path) -> None:
+    """Show a turn, a comparison, the explorer, the panel, a dashboard of the small widgets, a
+    written cell, an app, and a player, in both themes.
+    """
+    with lab_page(home) as (lab, page, browser):
         written(lab, "pictures.ipynb", CELLS)
         opened(page, lab, "pictures.ipynb")
         page.evaluate("window.jupyterapp.commands.execute('application:toggle-left-area')")
@@ -314,6 +344,7 @@ def screenshots(home: Path, player: Path) -> None:
         page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 0")
         cells.nth(3).get_by_role("table").first.wait_for()
         shots(page, {"comparison": (cells.nth(3), 1150)})
+        dashboard(page, lab)
         written_cell(page, lab)
         app(page, lab)
         for scheme, light in (("light", "true"), ("dark", "false")):
@@ -324,7 +355,23 @@ def screenshots(home: Path, player: Path) -> None:
             for _ in range(3):
                 alone.keyboard.press("ArrowRight")
             shot(alone, "player", light)
-        browser.close()
+
+
+def dashboard(page: Any, lab: Lab) -> None:
+    """Show the small widgets as one arranges them, after a turn in another cell."""
+    written(lab, "dashboard.ipynb", [DASHBOARD, f"%%mcp\n{QUESTION}"])
+    opened(page, lab, "dashboard.ipynb")
+    execute(page, SETUP)
+    cells = page.locator(".jp-CodeCell")
+    run_cell(page, 0)
+    cells.nth(0).get_by_test_id("search-box").wait_for()
+    cells.nth(0).get_by_test_id("query").fill("how long until a date")
+    cells.nth(0).get_by_test_id("hits").get_by_text("date_difference").first.wait_for()
+    run_cell(page, 1)
+    cells.nth(1).get_by_text("✓ done").wait_for()
+    cells.nth(0).get_by_test_id("model-searches").get_by_text("turn 1, step 1").wait_for()
+    page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 1")
+    shots(page, {"dashboard": (cells.nth(0).locator(".jp-OutputArea").first, 1200)})
 
 
 def written_cell(page: Any, lab: Lab) -> None:

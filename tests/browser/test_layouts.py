@@ -33,7 +33,7 @@ from kit.shops import shop
 from casual_mcp_nb import Session
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.providers.scripted import call, scripted_model
-from casual_mcp_nb.widgets import Explorer, ManifestView, Panel, SearchBox, ServerToggles, TokenMeter, ToolsetPicker
+from casual_mcp_nb.widgets import Explorer, ManifestView, ModelSearches, Panel, SearchBox, ServerToggles, TokenMeter, ToolsetPicker
 from casual_mcp_nb.widgets.app import AppWidget
 from casual_mcp_nb.widgets.base import SessionWidget
 from casual_mcp_nb.widgets.runs import RunsExplorer
@@ -48,6 +48,7 @@ app = session.tools.app("places:show", city="Bergen")
 kinds = {{
     "Explorer": Explorer,
     "ManifestView": ManifestView,
+    "ModelSearches": ModelSearches,
     "Panel": Panel,
     "SearchBox": SearchBox,
     "ServerToggles": ServerToggles,

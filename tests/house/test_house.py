@@ -122,12 +122,17 @@ def test_a_star_import_brings_every_public_name_and_what_it_brings_is_pickled() 
 
 
 CELLS = """
-import json, sys
+import contextlib, io, json, sys
 from IPython.core.interactiveshell import InteractiveShell
 shell = InteractiveShell.instance()
-for place, cell in json.load(sys.stdin):
+for place, cell, shown in json.load(sys.stdin):
     print("#", place)
-    shell.run_cell(cell).raise_error()
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed if shown else sys.stdout):
+        shell.run_cell(cell).raise_error()
+    if shown:
+        found = [line.rstrip() for line in printed.getvalue().strip().splitlines()]
+        assert found == shown.strip().splitlines(), chr(10).join(found)
 """
 
 
@@ -136,17 +141,53 @@ def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
 
 
-def cells(page: Path) -> list[tuple[str, str]]:
-    """The examples of a page that are Python, or cells of a notebook, each with its place."""
+def cells(page: Path) -> list[tuple[str, str, str]]:
+    """The examples of a page that are Python, or cells of a notebook, each with its place and with
+    the output that the page shows for it, if any.
+    """
     text = page.read_text(encoding="utf-8")
-    blocks = re.finditer(r"^```(?:python|ipython)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    cell = r"^```(?:python|ipython)\n(.*?)^```\n(?:\n```text\n(.*?)^```)?"
     return [
-        (f"{page.name}, line {text.count(chr(10), 0, block.start()) + 1}", block[1])
-        for block in blocks
+        (
+            f"{page.name}, line {text.count(chr(10), 0, block.start()) + 1}",
+            block[1],
+            block[2] or "",
+        )
+        for block in re.finditer(cell, text, re.DOTALL | re.MULTILINE)
     ]
 
 
-NEEDED = {"programs.md": "pydantic_monty"}
+MOST_GUIDES = 24
+
+
+def test_each_guide_opens_with_a_sentence_and_a_cell_with_its_output_or_a_picture() -> None:
+    guides = pages()[1:]
+    assert len(guides) <= MOST_GUIDES
+    for guide in guides:
+        title, sentence, rest = guide.read_text(encoding="utf-8").split("\n\n", 2)
+        assert title.startswith("# "), guide.name
+        assert re.fullmatch(r"[^#|!].*[.:]", sentence, re.DOTALL), guide.name
+        assert len(re.findall(r"[.?!:](?=\s|$)", sentence)) == 1, (guide.name, sentence)
+        shown = (
+            r"!\[",
+            r"```console\n\$ [^\n]*\n[^$]",
+            r"```i?python\n.*?^```\n\n(?:```text|!\[)",
+        )
+        assert any(re.match(each, rest, re.DOTALL | re.MULTILINE) for each in shown), guide.name
+
+
+def test_the_saving_in_the_readme_is_the_first_lessons() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    lesson = (ROOT / "notebooks" / "01_quickstart.ipynb").read_text(encoding="utf-8")
+    told = re.findall(r"(\d+)% in the first lesson", readme)
+    ((sent, undeferred),) = re.findall(
+        r"≈ ([\d,]+) tokens in; with every tool loaded: ≈ ([\d,]+)", lesson
+    )
+    saved = 1 - int(sent.replace(",", "")) / int(undeferred.replace(",", ""))
+    assert told == [f"{saved:.0%}".removesuffix("%")]
+
+
+NEEDED = {"tool-functions.md": "pydantic_monty"}
 """The optional module that the examples of a page need."""
 
 

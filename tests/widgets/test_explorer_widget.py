@@ -16,6 +16,7 @@ from casual_mcp_nb.views import MAX_BYTES
 from casual_mcp_nb.widgets import (
     Explorer,
     ManifestView,
+    ModelSearches,
     Panel,
     SearchBox,
     ServerToggles,
@@ -27,6 +28,7 @@ from casual_mcp_nb.widgets.base import bundle_of
 KINDS: list[Callable[[Session], Any]] = [
     Explorer,
     ManifestView,
+    ModelSearches,
     SearchBox,
     ServerToggles,
     ToolsetPicker,
