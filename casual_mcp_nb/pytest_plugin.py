@@ -22,6 +22,7 @@ import hashlib
 import re
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -173,19 +174,43 @@ _PASSED = pytest.StashKey[bool]()
 
 
 @pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, Any, None]:
     """Remember whether a test with a cassette passed.
 
-    Add to a failure what failed in its turns and servers.
+    Add to a failure what failed in its turns and servers. Where a request was not recorded, the
+    traceback ends at the test's own line, unless `--full-trace` asks for all of it.
     """
+    cassette = item.stash.get(_IN_USE, None)
+    if cassette is not None and call.excinfo is not None and not item.config.option.fulltrace:
+        _leave_out_package(call.excinfo.value)
     outcome = yield
     report: pytest.TestReport = outcome.get_result()
-    cassette = item.stash.get(_IN_USE, None)
     if cassette is None or report.when != "call":
         return
     item.stash[_PASSED] = report.passed
     if report.failed:
         report.sections.append(("cassette", _explained(cassette)))
+
+
+def _leave_out_package(error: BaseException) -> None:
+    """Have a traceback end before this package, if the cassette does not have what was asked."""
+    from casual_mcp_nb.errors import CassetteError
+
+    last = error.__traceback__
+    if not isinstance(error, CassetteError) or last is None:
+        return
+    while last.tb_next is not None and not _is_of_package(last.tb_next):
+        last = last.tb_next
+    last.tb_next = None
+
+
+def _is_of_package(frame: TracebackType) -> bool:
+    return Path(frame.tb_frame.f_code.co_filename).is_relative_to(_PACKAGE)
+
+
+_PACKAGE = Path(__file__).parent
 
 
 def _explained(cassette: CassetteInUse) -> str:

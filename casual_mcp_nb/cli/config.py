@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from casual_mcp_nb.cli import FAILED, exit_code
 from casual_mcp_nb.cli.terminal import (
     DEFAULT_CONFIG,
+    NAME_ONE,
     AsJson,
     Flag,
     Source,
@@ -90,7 +91,7 @@ def doctor(
 ) -> int:
     """Check everything that a session needs: packages, keys, programs, servers.
 
-    Exits with 1 if a required check fails.
+    Exits with 1 if a required check fails. Without a config, checks what needs none.
 
     With --tool: how far a tool gets, listed by its server, selected, searchable, sent to the model.
     Fails if it is stopped.
@@ -108,10 +109,24 @@ def doctor(
             "Which tool should the query find?",
             hint="For example: casual-mcp-nb doctor --tool math:add -q sum",
         )
-    with Source(config, demo=demo, trust=trust).open(starts=connect or tool is not None) as session:
+    source, starts = Source(config, demo=demo, trust=trust), connect or tool is not None
+    if source.is_missing and not starts:
+        return _report(_checks_without_config(), json)
+    with source.open(starts=starts) as session:
         if tool is not None:
             return _report_on_tool(session, tool, query, json)
         return _report(list(_checks(session, connect)), json)
+
+
+def _checks_without_config() -> list[Check]:
+    """Check what needs no config, and say that there is none."""
+    from casual_mcp_nb.base.status import Check
+    from casual_mcp_nb.config.loader import load_config
+
+    missing = Check("Config", str(DEFAULT_CONFIG), "fail", "there is none in this folder", NAME_ONE)
+    with Source().open(load_config({}), starts=False) as session:
+        checks = [each for each in session.servers.doctor() if each.part != "Config"]
+    return [*checks, missing]
 
 
 def _report_on_tool(session: Session, name: str, query: str | None, json: bool) -> int:

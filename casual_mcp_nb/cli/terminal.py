@@ -311,6 +311,7 @@ def _cell(cell: Cell) -> Line:
 
 
 DEFAULT_CONFIG = Path("casual_mcp_config.json")
+NAME_ONE = "Name a config with --config FILE, or use the bundled servers with --demo."
 
 
 @Parameter(name="*")
@@ -331,17 +332,19 @@ class Source:
         if self.demo and self.config != DEFAULT_CONFIG:
             raise UsageError("--demo and --config cannot be combined.")
 
+    @property
+    def is_missing(self) -> bool:
+        """Whether nobody named a config, and this folder has none."""
+        return not self.demo and self.config == DEFAULT_CONFIG and not self.config.exists()
+
     def load(self) -> Config:
         """Load the config. Nothing is started."""
         from casual_mcp_nb.config.loader import load_config
 
         if self.demo:
             return demo_config_of(None)
-        if self.config == DEFAULT_CONFIG and not self.config.exists():
-            raise ConfigError(
-                f"There is no {shown(DEFAULT_CONFIG)} in this folder.",
-                hint="Name a config with --config FILE, or use the bundled servers with --demo.",
-            )
+        if self.is_missing:
+            raise ConfigError(f"There is no {shown(DEFAULT_CONFIG)} in this folder.", hint=NAME_ONE)
         return load_config(self.config)
 
     @contextmanager

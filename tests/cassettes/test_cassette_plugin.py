@@ -150,6 +150,7 @@ def test_a_request_that_differs_fails_the_test_with_the_difference(tmp_path: Pat
     }, output
     assert code == 1
     assert "IndexError" not in output
+    assert "replayer.py" not in output
     assert output.count("+Where is MAUD?") >= len(differ) - 2
 
 

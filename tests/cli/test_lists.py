@@ -97,6 +97,20 @@ def test_no_key_is_shown(words: list[str], config: Path, run: Run) -> None:
     assert "openai" in out
 
 
+def test_the_doctor_without_a_config_checks_what_needs_none(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run("doctor", "--json")
+    checks = json.loads(out)["checks"]
+    assert code == FAILED
+    assert {"Kernel", "Packages", "Templates"} < {check["part"] for check in checks}
+    (failed,) = [check for check in checks if check["verdict"] == "fail"]
+    assert (failed["part"], failed["name"]) == ("Config", "casual_mcp_config.json")
+    assert "--demo" in failed["advice"]
+    assert run("doctor", "--connect")[0] != 0
+
+
 @pytest.mark.defect("K3")
 @pytest.mark.parametrize(
     ("words", "exit_code", "ends_at"),
