@@ -133,14 +133,11 @@ def tool_from_mcp(mcp_tool: ToolSpec | mcp.Tool) -> Tool:
     from casual_llm import Tool
 
     if isinstance(mcp_tool, ToolSpec):
-        definition = mcp_tool.definition
+        name, spec = mcp_tool.wire_name, mcp_tool
     else:
-        definition = convert.tool_from_mcp(sdk_tool(mcp_tool), "").definition | {
-            "name": mcp_tool.name
-        }
-    return Tool.from_input_schema(
-        definition["name"], definition["description"], definition["parameters"]
-    )
+        name, spec = mcp_tool.name, convert.tool_from_mcp(sdk_tool(mcp_tool), "")
+    definition = spec.definition
+    return Tool.from_input_schema(name, definition["description"], definition["parameters"])
 
 
 def tools_from_mcp(mcp_tools: Iterable[ToolSpec | mcp.Tool]) -> list[Tool]:
