@@ -17,7 +17,7 @@ import textwrap
 from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +188,6 @@ def _environment() -> Environment:
     )
     environment.filters["data_uri"] = _data_uri
     environment.filters["python_lines"] = python_lines
-    # The prose renderer escapes everything that it returns.
     environment.filters["prose"] = _prose
     # Our own file, without any foreign text.
     environment.globals["style"], environment.globals["bare"] = Markup(style()), _BARE
@@ -196,6 +195,7 @@ def _environment() -> Environment:
 
 
 def _prose(text: str) -> Markup:
+    # The prose renderer escapes everything that it returns.
     return Markup(prose_html(text))
 
 
@@ -203,7 +203,8 @@ def _prose(text: str) -> Markup:
 def style() -> str:
     """Load the style sheet for all displays."""
     lines = (_FOLDER / "style.css").read_text(encoding="utf-8").splitlines()
-    return "\n".join(filter(None, map(str.strip, lines)))
+    stripped = [line.strip() for line in lines]
+    return "\n".join(line for line in stripped if line)
 
 
 def to_html(view: View, styled: bool = True) -> str:
@@ -237,10 +238,9 @@ _FORMULA = re.compile(r"[\\$]+")
 def to_markdown(view: View) -> str:
     """Convert a view to Markdown.
 
-    Its headings are bold lines, which do not show in a notebook's table of contents.
-
-    Folding sections are `details` elements, which GitHub and notebooks fold too. Foreign text in
-    them is escaped.
+    Its headings are bold lines, which do not show in a notebook's table of contents. Folding
+    sections are `details` elements, which GitHub and notebooks fold too. Foreign text in them is
+    escaped.
     """
     return "\n\n".join([*_heading(view), *_markdown_blocks(view.blocks)])
 
@@ -267,7 +267,10 @@ def fenced(text: str, language: str = "text") -> str:
 
 
 def _markdown_blocks(blocks: tuple[Block, ...]) -> list[str]:
-    return list(chain.from_iterable(map(_markdown_block, blocks)))
+    parts = []
+    for block in blocks:
+        parts += _markdown_block(block)
+    return parts
 
 
 def _markdown_block(block: Block) -> list[str]:
@@ -283,7 +286,7 @@ def _markdown_block(block: Block) -> list[str]:
                 return [f"{escape(block.label)}:", body]
             return [body]
         case Line():
-            return [" · ".join(map(escape, _words(block)))]
+            return [" · ".join(escape(word) for word in _words(block))]
         case ImageBlock():
             return [escape(f"[{block.note}]")]
         case Section():
@@ -294,7 +297,7 @@ def _section(section: Section) -> list[str]:
     body = [] if section.brief else _markdown_blocks(section.blocks)
     if section.fold is None or not body or not section.title:
         return [*_heading(section), *body]
-    title, *details = map(_escaped_html, heading(section))
+    title, *details = [_escaped_html(part) for part in heading(section)]
     summary = " · ".join([f"<strong>{title}</strong>", *details])
     is_open = " open" if section.fold == "open" else ""
     return [f"<details{is_open}><summary>{summary}</summary>", *body, "</details>"]
@@ -316,10 +319,11 @@ def _markdown_table(table: Table) -> list[str]:
 
 
 def _heading(part: View | Section) -> list[str]:
-    parts = heading(part)
+    parts = [escape(each) for each in heading(part)]
     if not parts:
         return []
-    return [" · ".join([f"**{escape(parts[0])}**", *map(escape, parts[1:])])]
+    parts[0] = f"**{parts[0]}**"
+    return [" · ".join(parts)]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ draw it. Nothing is drawn that has not passed `fit`.
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -250,11 +249,11 @@ def columns(*titles: str, shares: Sequence[int] = ()) -> tuple[Column, ...]:
 
     For `shares` see `Column`.
     """
-    each = itertools.zip_longest(titles, shares[: len(titles)], fillvalue=0)
-    return tuple(
-        Column(str(title).removesuffix(" #"), str(title).endswith(" #"), int(share))
-        for title, share in each
-    )
+    made = []
+    for number, title in enumerate(titles):
+        share = shares[number] if number < len(shares) else 0
+        made.append(Column(title.removesuffix(" #"), title.endswith(" #"), share))
+    return tuple(made)
 
 
 def fraction(part: float | None, whole: float | None) -> float | None:
@@ -276,7 +275,8 @@ def heading(part: View | Section) -> tuple[str, ...]:
     if not part.title:
         return ()
     mark = part.mark.text if part.mark else ""
-    return tuple(filter(None, (cell_text(part.title), mark, part.note, *part.figures)))
+    words = (cell_text(part.title), mark, part.note, *part.figures)
+    return tuple(word for word in words if word)
 
 
 def unfolded(view: View) -> View:
@@ -290,7 +290,9 @@ def complete(view: View) -> View:
 
 
 def _unfolded(part: Section) -> Section:
-    return replace(part, fold="open" if part.fold else None, brief=False)
+    if part.fold is None:
+        return replace(part, brief=False)
+    return replace(part, fold="open", brief=False)
 
 
 def _complete(part: Section) -> Section:
@@ -336,13 +338,14 @@ def _fit_lines(lines: tuple[str, ...], limits: DisplayLimits) -> tuple[str, ...]
 def _fit_block(block: Block, limits: DisplayLimits) -> Block:
     match block:
         case Table():
+            titles: list[Column] = []
+            for column in block.columns:
+                titles.append(replace(column, title=_line(column.title, limits)))
             rows: list[tuple[Cell, ...]] = []
             for row in block.rows[: limits.rows]:
                 rows.append(tuple(_fit_cell(cell, limits) for cell in row))
-            titles = tuple(
-                replace(column, title=_line(column.title, limits)) for column in block.columns
-            )
-            return Table(titles, tuple(rows), block.hidden + len(block.rows) - len(rows))
+            hidden = block.hidden + len(block.rows) - len(rows)
+            return Table(tuple(titles), tuple(rows), hidden)
         case KeyValues():
             facts = [(_line(label, limits), _fit_cell(cell, limits)) for label, cell in block.rows]
             return KeyValues(tuple(facts))
@@ -377,9 +380,8 @@ def _fit_block(block: Block, limits: DisplayLimits) -> Block:
 
 
 def _fit_phrase(phrase: Phrase, limits: DisplayLimits) -> Phrase:
-    return Phrase(
-        tuple(replace(span, text=_line(span.text, limits)) for span in phrase.spans[: limits.rows])
-    )
+    spans = phrase.spans[: limits.rows]
+    return Phrase(tuple(replace(span, text=_line(span.text, limits)) for span in spans))
 
 
 def _fit_cell(cell: Cell, limits: DisplayLimits) -> Cell:

@@ -131,7 +131,9 @@ def percent(part: float) -> str:
 
 def change(value: int) -> str:
     """Format a change: `+1,234`, `-5`, `0`."""
-    return f"{value:+,}" if value else "0"
+    if value == 0:
+        return "0"
+    return f"{value:+,}"
 
 
 def size(value: int) -> str:
@@ -160,7 +162,7 @@ def ending(reason: str | None) -> str:
 
 def joined(*texts: str | None, by: str = ", ") -> str:
     """Join the texts that are not empty."""
-    return by.join(filter(None, texts))
+    return by.join(text for text in texts if text)
 
 
 def listed(items: Iterable[str], most: int) -> str:
@@ -184,7 +186,7 @@ def python_call(function: str, values: Iterable[Any], named: Mapping[str, Any]) 
 
     Names that no keyword can have are passed as `**`.
     """
-    parts = list(map(literal, values))
+    parts = [literal(value) for value in values]
     others: dict[str, Any] = {}
     for name, value in named.items():
         if _is_plain(name):
@@ -219,7 +221,8 @@ def prompt_code(server: str, name: str, arguments: Iterable[str] | Mapping[str, 
 
     For arguments see `read_code`.
     """
-    return f"session.prompts.get({', '.join([literal(f'{server}:{name}'), *_values(arguments)])})"
+    values = [literal(f"{server}:{name}"), *_values(arguments)]
+    return f"session.prompts.get({', '.join(values)})"
 
 
 def _values(parameters: Iterable[str] | Mapping[str, str]) -> list[str]:
@@ -241,7 +244,9 @@ def literal(value: Any) -> str:
     """Write a JSON value as a Python literal. A text that hides something is escaped."""
     match value:
         case str():
-            quoted = repr(value) if value.replace("\n", "").isprintable() else ascii(value)
+            quoted = repr(value)
+            if not value.replace("\n", "").isprintable():
+                quoted = ascii(value)
             # With double quotes, as formatters write it.
             inner = quoted[1:-1]
             if quoted[0] == "'":
@@ -253,5 +258,5 @@ def literal(value: Any) -> str:
             pairs = [f"{literal(key)}: {literal(item)}" for key, item in value.items()]
             return f"{{{', '.join(pairs)}}}"
         case list() | tuple():
-            return f"[{', '.join(map(literal, value))}]"
+            return f"[{', '.join(literal(item) for item in value)}]"
     return repr(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from casual_mcp_nb.widgets.conversation import Panel, TokenMeter
+from casual_mcp_nb.widgets.conversation import Panel
 from casual_mcp_nb.widgets.explorer import (
     Explorer,
     ManifestView,
@@ -11,6 +11,7 @@ from casual_mcp_nb.widgets.explorer import (
     ToolsetPicker,
 )
 from casual_mcp_nb.widgets.searches import ModelSearches
+from casual_mcp_nb.widgets.tokens import TokenMeter
 
 __all__ = [
     "Explorer",

@@ -45,9 +45,8 @@ _MAX_ALERT = 300
 Rows = dict[str, list[list[Any]]]
 
 LOADED, DEFERRED, BY_HAND, BY_TOOL_SET, CHANGED, SERVER_OFF, BY_CONFIG = "ldotcsx"
-"""A tool's status: sent with every request, found by search.
-
-Excluded by hand, by the toolset, because it changed, with its server, by the config.
+"""A tool's status: sent with every request, or found by search; or excluded by hand, by the toolset,
+because it changed, with its server, or by the config.
 """
 RESTRICTED = {"app only": "a", "task only": "k"}
 """The same for tools that no model is offered."""
@@ -106,18 +105,21 @@ def tool_statuses(view: ToolView, modes: Mapping[str, Mode], off: Set[ToolName])
             return SERVER_OFF
         return BY_TOOL_SET
 
-    return {server: "".join(map(status, tools)) for server, tools in view.catalog.by_server.items()}
+    statuses = {}
+    for server, tools in view.catalog.by_server.items():
+        statuses[server] = "".join(status(tool) for tool in tools)
+    return statuses
 
 
 def server_row(
     status: ServerStatus, selection: Selection, effective: Mode, inside: Sequence[ToolSpec]
 ) -> dict[str, Any]:
-    """Convert a server to JSON. `mode` is the chosen mode, `effective` the one that results.
+    """Convert a server to JSON.
 
     Args:
         status: The server's state.
-        selection: The selection.
-        effective: The effective mode.
+        selection: The selection, which has the server's chosen `mode`.
+        effective: The mode that results.
         inside: Its tools that the selection includes. In the row, `inside` and `tokens` count only
             these.
     """
@@ -248,7 +250,7 @@ def _wire_group(group: Sequence[WireRecord], room: int) -> tuple[dict[str, Any],
         message = _wire_message(record)
         if room > 0:
             texts = _wire_texts(record)
-            room -= sum(map(len, texts.values()))
+            room -= sum(len(text) for text in texts.values())
             message |= texts
         messages.append(message)
     seconds = ""

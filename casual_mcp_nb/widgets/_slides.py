@@ -176,11 +176,11 @@ class _Slides:
             row["reused"] = request.reused
         if request.left_out:
             row["left_out"] = request.left_out
-        if request.options:
-            row["options"] = [
-                [clean(name), self._text(pretty(value, indent=None))]
-                for name, value in request.options.items()
-            ]
+        options = []
+        for name, value in request.options.items():
+            options.append([clean(name), self._text(pretty(value, indent=None))])
+        if options:
+            row["options"] = options
         remarks = [_mark(remark(event)) for event in events if not isinstance(event, ServerLog)]
         if remarks:
             row["remarks"] = remarks[:_MAX_ROWS]
@@ -303,19 +303,19 @@ class _Slides:
             if images:
                 message["images"] = images
         if sent.role == "assistant" and sent.tool_calls:
-            functions = [call.function for call in sent.tool_calls]
-            message["calls"] = [
-                [first(each.name, MAX_NAME), self._text(each.arguments)] for each in functions
-            ]
+            calls = []
+            for call in sent.tool_calls:
+                name, arguments = call.function.name, call.function.arguments
+                calls.append([first(name, MAX_NAME), self._text(arguments)])
+            message["calls"] = calls
         return message
 
     def _tool(self, definition: Mapping[str, Any]) -> Row:
+        description = str(definition.get("description") or "")
         row: Row = {
             "name": first(str(definition.get("name", "")), MAX_NAME),
             "tokens": definition_tokens(definition),
-            "description": self._text(
-                str(definition.get("description") or ""), min(self._limits.text, 500)
-            ),
+            "description": self._text(description, min(self._limits.text, 500)),
         }
         if self._limits.definition:
             row["definition"] = self._text(pretty(definition), self._limits.definition)

@@ -56,9 +56,10 @@ def chat_code(prompt: str, options: Mapping[str, Any], images: int = 0) -> str:
         options: The turn's options.
         images: How many images went with it. Their files have to be named by hand.
     """
-    named = dict(options)
+    named: dict[str, Any] = {}
     if images:
-        named = {"images": [f"image-{number}.png" for number in range(1, images + 1)], **named}
+        named["images"] = [f"image-{number}.png" for number in range(1, images + 1)]
+    named |= options
     return python_call("session.chat", [prompt], named)
 
 
@@ -150,11 +151,14 @@ def row_of(question: Question, order: int) -> dict[str, Any]:
             row |= {"message": question.message, "address": question.address}
         case StepQuestion():
             labels = question.labels
-            row |= {"step": question.step + 1, "message": f"About to send {question.summary}."}
-            row["texts"] = [
-                {"key": key, "label": labels[key], "text": text}
-                for key, text in question.texts.items()
-            ]
+            texts = []
+            for key, text in question.texts.items():
+                texts.append({"key": key, "label": labels[key], "text": text})
+            row |= {
+                "step": question.step + 1,
+                "message": f"About to send {question.summary}.",
+                "texts": texts,
+            }
     return row
 
 
@@ -286,7 +290,7 @@ class Transcript:
 
     Attributes:
         doing: The running turn's activity, in words, or empty if none is running.
-        said: The latest announcement for a person who does not see the panel.
+        announcement: The latest one, for a person who does not see the panel.
     """
 
     def __init__(self, again: Callable[[], None]) -> None:

@@ -156,10 +156,8 @@ class AppsState(State):
     def answer(self, app: str, question: str, answer: str) -> None:
         """Answer the question whether a call of the app may run. In Python: `session.questions`."""
         open_question = self.parts.questions.by_id(question)
-        if (
-            not isinstance(open_question, ApprovalQuestion)
-            or open_question.server != self._apps.by_id(app).tool.server
-        ):
+        server = self._apps.by_id(app).tool.server
+        if not isinstance(open_question, ApprovalQuestion) or open_question.server != server:
             raise UsageError("This question is not about a call of the app.")
         give(open_question, answer, {})
 

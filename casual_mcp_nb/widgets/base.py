@@ -68,9 +68,8 @@ class State:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls.commands = frozenset(
-            name for name, member in inspect.getmembers(cls) if getattr(member, _MARK, False)
-        )
+        members = inspect.getmembers(cls)
+        cls.commands = frozenset(name for name, each in members if getattr(each, _MARK, False))
 
     def snapshot(self) -> dict[str, Any]:
         """Collect the whole state as JSON. None means absent.
@@ -123,7 +122,9 @@ class State:
             raise UsageError(
                 f"Invalid arguments for the command {name}: {shown(str(error), 300)}."
             ) from None
-        return await result if inspect.isawaitable(result) else result
+        if inspect.isawaitable(result):
+            return await result
+        return result
 
     def close(self) -> None:
         """End this state's subscriptions, and those to it."""
@@ -364,14 +365,14 @@ class SessionWidget(anywidget.AnyWidget):
 
     def _on_message(self, _widget: object, content: Any, _buffers: object) -> None:
         # Which thread this is depends on ipykernel's version; the engine's is always the same.
-        self.session.parts.engine.submit(self._answer(content if isinstance(content, dict) else {}))
+        request = content if isinstance(content, dict) else {}
+        self.session.parts.engine.submit(self._answer(request))
 
     async def _answer(self, request: dict[str, Any]) -> None:
         answer: dict[str, Any] = {"id": request.get("id")}
         try:
-            answer["result"] = await self._call(
-                str(request.get("call", "")), request.get("args") or {}
-            )
+            name, arguments = str(request.get("call", "")), request.get("args") or {}
+            answer["result"] = await self._call(name, arguments)
         except CasualMcpError as error:
             answer["error"] = redacted(str(error), self.session.parts.config.secrets())
         except Exception as error:

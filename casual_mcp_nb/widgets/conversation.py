@@ -1,6 +1,4 @@
-"""The chat panel and its states: the conversation with its questions and commands, saved
-conversations; the token meter.
-"""
+"""The chat panel, and its main state: the conversation with its questions and commands."""
 
 from __future__ import annotations
 
@@ -12,18 +10,14 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import Any, Unpack
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 from casual_mcp_nb.base.content import MAX_BYTES, media_type_of, pictures_of
 from casual_mcp_nb.base.mcp import PromptMessages, ResourceContents
-from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.bundled import BUNDLED
-from casual_mcp_nb.conversation.conversation import Conversation, Prompt, StoredConversation
-from casual_mcp_nb.conversation.event import Event, StepFinished, StepStarted, TurnStarted
-from casual_mcp_nb.conversation.stats import ChatStats, StepStats
+from casual_mcp_nb.conversation.conversation import Conversation, Prompt
+from casual_mcp_nb.conversation.event import Event, TurnStarted
 from casual_mcp_nb.conversation.turn import Turn
-from casual_mcp_nb.conversation.view_requests import PARTS
-from casual_mcp_nb.display import words
 from casual_mcp_nb.display.render import style
 from casual_mcp_nb.display.words import first
 from casual_mcp_nb.engine.turn_fields import ChatOptions, spelled_out
@@ -57,137 +51,9 @@ from casual_mcp_nb.widgets.base import (
     command,
     unaccepted,
 )
+from casual_mcp_nb.widgets.conversations import ConversationsState
 from casual_mcp_nb.widgets.resources import ResourcesState
-
-MAX_SHOWN = 50
-"""How many conversations the list has. A search finds the others."""
-MAX_TOOLS = 100
-"""How many discovered tools are listed."""
-
-
-class ConversationsState(State):
-    """The saved conversations, read once somebody looks, and the actions on them."""
-
-    def __init__(self, session: HasParts) -> None:
-        super().__init__(session)
-        self._turns = session.parts.turn_service
-        self._saver = self._turns.runner.saver
-        self._version = 0
-        self._loaded: list[ToolSpec] | None = None
-        self.follow(session.parts.observers.changes.add(self._on_change))
-
-    def snapshot(self) -> dict[str, Any]:
-        """Collect whether and where conversations are saved, the tools this one has loaded, and the
-        cassette's state.
-        """
-        if self._loaded is None:
-            # The whole conversation is read for that, and a running turn is drawn many times.
-            self._loaded = self._turns.runner.discovered
-        loaded, cassette = self._loaded, self.parts.cassettes.current
-        return {
-            "saves": self._saver.store is not None,
-            "saved": self._saver.current is not None,
-            "note": self._saver.note or None,
-            "version": self._version,
-            "discovered": len(loaded),
-            "cassette": first(str(cassette.state), MAX_NAME) if cassette else None,
-            "tools": [first(str(tool.tool_name), MAX_NAME) for tool in loaded[:MAX_TOOLS]],
-        }
-
-    @command
-    async def found(self, query: str = "", archived: bool = False) -> dict[str, Any]:
-        """Find the last conversations with a text in them. In Python: `session.conversations.find`.
-
-        Args:
-            query: The text, or empty for all.
-            archived: Find archived conversations instead.
-
-        Returns:
-            `rows`; `total`, how many there are; `current`, the open one's id.
-        """
-        stored = await asyncio.to_thread(
-            self._saver.required.find,
-            query[:1_000],
-            status="archived" if archived else "active",
-            limit=MAX_SHOWN,
-        )
-        return {
-            "rows": [_row(each) for each in stored],
-            "total": stored.total,
-            "current": self._saver.id,
-        }
-
-    @command
-    async def open(self, id: str) -> list[str]:
-        """Continue a conversation, and list unavailable settings.
-
-        In Python: `session.conversations.resume`.
-        """
-        _, problems = await asyncio.to_thread(self._turns.resume, id)
-        return problems
-
-    @command
-    async def fork(self, id: str) -> list[str]:
-        """Continue in a copy of a conversation, and return the same as `open`.
-
-        In Python: `session.conversations.fork`.
-        """
-        problems: list[str] = []
-        if id != self._saver.id:
-            problems = await self.open(id)
-        await asyncio.to_thread(self._turns.fork, -1)
-        return problems
-
-    @command
-    async def rename(self, id: str, title: str) -> None:
-        """Give a conversation another title. In Python: `session.conversations.rename`."""
-        await asyncio.to_thread(self.parts.conversations.rename, id, title)
-
-    @command
-    async def archive(self, id: str) -> None:
-        """Leave a conversation out of the list. In Python: `session.conversations.archive`."""
-        await asyncio.to_thread(self.parts.conversations.archive, id)
-
-    @command
-    async def restore(self, id: str) -> None:
-        """List an archived conversation again. In Python: `session.conversations.restore`."""
-        await asyncio.to_thread(self.parts.conversations.restore, id)
-
-    @command
-    async def delete(self, id: str) -> None:
-        """Delete a conversation for good. If it is the one that is open, start another.
-
-        In Python: `session.conversations.delete`.
-        """
-        await asyncio.to_thread(self.parts.conversations.delete, id)
-
-    @command
-    def unload(self, tool: str) -> None:
-        """Unload a discovered tool. In Python: `session.tools.unload`."""
-        self.parts.tools.unload(tool)
-
-    def _on_change(self) -> None:
-        self._version += 1
-        self._loaded = None
-        self.changed()
-
-
-def _row(stored: StoredConversation) -> dict[str, Any]:
-    about = []
-    if stored.damaged:
-        about.append("damaged")
-    if stored.head.forked_from:
-        about.append("fork")
-    about.append(words.count(stored.turns, "turn"))
-    if stored.tokens:
-        about.append(words.tokens(stored.tokens, stored.origin))
-    return {
-        "id": stored.id,
-        "title": first(stored.title, MAX_NAME),
-        "changed": stored.changed.isoformat(),
-        "about": ", ".join(about),
-    }
-
+from casual_mcp_nb.widgets.tokens import TokensState
 
 PLANNER = "Offline demo planner (not an LLM)"
 
@@ -293,25 +159,25 @@ class ConversationState(AcceptsConfig, State):
 
     def _models(self) -> list[list[str]]:
         config = self.parts.config
-        labels = {name: name for name in config.models}
-        offline = [
-            name
-            for name, model in config.models.items()
-            if config.clients[model.client].provider == "offline"
-        ]
-        for name in offline:
-            labels[name] = PLANNER
-            if len(offline) > 1:
-                labels[name] = f"{PLANNER}: {name}"
-        return [[name, label] for name, label in labels.items()]
+        planners = set()
+        for name, model in config.models.items():
+            if config.clients[model.client].provider == "offline":
+                planners.add(name)
+        models = []
+        for name in config.models:
+            label = name
+            if name in planners:
+                label = PLANNER if len(planners) == 1 else f"{PLANNER}: {name}"
+            models.append([name, label])
+        return models
 
     def _examples(self) -> list[str]:
         """List questions to begin with, for the bundled servers that are there."""
         examples = []
         for server in self.parts.config.servers.values():
-            if server.bundled:
-                examples.append(BUNDLED[server.bundled].example)
-        return [example for example in examples if example]
+            if server.bundled and (example := BUNDLED[server.bundled].example):
+                examples.append(example)
+        return examples
 
     async def _connect(self) -> None:
         # Failures are shown where they matter: in a server's status, or when a turn cannot start.
@@ -586,73 +452,6 @@ def _label(attachment: ResourceContents | PromptMessages) -> str:
     return f"{first(attachment.server, MAX_NAME)}: {first(name, MAX_NAME)}"
 
 
-MAX_STEPS = 200
-
-
-class TokensState(State):
-    """Tokens per step and turn, with each number's origin. In Python: `session.stats`."""
-
-    def __init__(self, session: HasParts) -> None:
-        super().__init__(session)
-        self._cache: WeakKeyDictionary[Turn, tuple[int, ChatStats]] = WeakKeyDictionary()
-        self.follow(session.parts.observers.events.add(self._on_event))
-        self.follow(session.parts.observers.changes.add(self.changed))
-
-    def snapshot(self) -> dict[str, Any]:
-        """Collect rows by turn and step, from 1, the sums, and the names of request parts."""
-        stats = [self._stats(turn) for turn in self.parts.runner.turns]
-        rows, turns = {}, {}
-        for number, turn in enumerate(stats, 1):
-            for step in turn.steps:
-                rows[f"{number}.{step.step + 1}"] = _row_of(step, number)
-            if turn.steps:
-                turns[str(number)] = _sum(turn)
-        return {
-            "parts": list(PARTS.values()),
-            "rows": dict(list(rows.items())[-MAX_STEPS:]),
-            "earlier": max(0, len(rows) - MAX_STEPS),
-            "turns": turns,
-            "all": _sum(sum(stats, ChatStats())),
-        }
-
-    def _stats(self, turn: Turn) -> ChatStats:
-        size = len(turn.trace)
-        cached = self._cache.get(turn)
-        if cached is None or cached[0] != size:
-            cached = self._cache[turn] = (size, turn.stats)
-        return cached[1]
-
-    def _on_event(self, turn: Turn, event: Event) -> None:
-        if isinstance(event, StepStarted | StepFinished):
-            self.changed()
-
-
-def _row_of(step: StepStats, turn: int) -> dict[str, Any]:
-    return {
-        "turn": turn,
-        "step": step.step + 1,
-        "parts": list(step.parts.as_dict().values()),
-        "sent": step.parts.total,
-        "reused": step.reused,
-        "origin": step.parts.origin,
-        "answer": step.completion_tokens,
-        "answer_origin": step.answer_origin,
-    }
-
-
-def _sum(stats: ChatStats) -> dict[str, Any]:
-    reuse_is_known = any(step.reused is not None for step in stats.steps)
-    return {
-        "sent": stats.sent_tokens,
-        "origin": stats.parts.origin,
-        "steps": len(stats.steps),
-        "reused": stats.reused_tokens if reuse_is_known else None,
-        "parts": list(stats.parts.as_dict().values()),
-        "answer": stats.tokens.completion_tokens,
-        "answer_origin": stats.tokens.origin,
-    }
-
-
 class Panel(SessionWidget):
     """A chat with the session's model: message box, transcript, approvals, servers' forms, step
     mode, tokens.
@@ -699,17 +498,3 @@ class Panel(SessionWidget):
     def static(self) -> Conversation:
         """Get the conversation as it is now."""
         return self.session.parts.runner.conversation
-
-
-class TokenMeter(SessionWidget):
-    """Tokens per step and turn, as bars. In Python: `session.stats`."""
-
-    bundle = "token_meter"
-
-    def __init__(self, session: HasParts, layout: Layout | None = None) -> None:
-        self.tokens = TokensState(session)
-        super().__init__(session, layout, tokens=self.tokens)
-
-    def static(self) -> ChatStats:
-        """Get the counts as they are now."""
-        return self.session.parts.runner.stats

@@ -78,10 +78,8 @@ class SearchState(ToolsState):
         index, cut = await self._index(whole, query[:MAX_QUERY])
 
         def matched() -> dict[str, list[str]]:
-            return {
-                hit.tool.wire_name: _terms(hit.explain())
-                for hit in index.search(query[:MAX_QUERY], _shown(cut))
-            }
+            hits = index.search(query[:MAX_QUERY], _shown(cut))
+            return {hit.tool.wire_name: _terms(hit.explain()) for hit in hits}
 
         return {"query": query, "terms": await asyncio.to_thread(matched)}
 
@@ -125,10 +123,8 @@ class SearchState(ToolsState):
             "hits": _hits(hits),
             "ranked_by": ranked_by,
         }
-        if meaning is not None and ranked_by == "words":
-            note = meaning.state
-            if note:
-                ranked["note"] = note
+        if meaning is not None and ranked_by == "words" and meaning.state:
+            ranked["note"] = meaning.state
         return ranked
 
 

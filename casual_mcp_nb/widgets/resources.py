@@ -155,8 +155,8 @@ class ResourcesState(State):
         """Write the same as a line of Python."""
         given = {key: value for key, value in values.items() if value}
         if kind == "skill":
-            arguments = ", ".join(map(json.dumps, (f"{server}:{name}", *given.values())))
-            return f"session.resources.skills.read({arguments})"
+            arguments = [json.dumps(each) for each in (f"{server}:{name}", *given.values())]
+            return f"session.resources.skills.read({', '.join(arguments)})"
         if kind == "prompt":
             return prompt_code(server, name, given)
         return read_code(name, server, given)

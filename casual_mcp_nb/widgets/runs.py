@@ -135,10 +135,9 @@ class RunsState(State):
         """
         runs = sorted(self._runs.get(row, ()), key=attrgetter("repeat"))
         chosen = _chosen(runs, repeat)
-        detail: dict[str, Any] = without_none(
-            await asyncio.to_thread(_run_detail, row, chosen, runs)
-        )
-        return detail
+        detail = await asyncio.to_thread(_run_detail, row, chosen, runs)
+        shown: dict[str, Any] = without_none(detail)
+        return shown
 
     @command
     def stop(self) -> None:
@@ -228,7 +227,9 @@ def _mean(values: Sequence[float | None]) -> float | None:
 def _mark(record: RunRecord) -> str:
     if not record.made:
         return "!"
-    return "✗" if record.right is False else "✓"
+    if record.right is False:
+        return "✗"
+    return "✓"
 
 
 def _run_detail(row: str, record: RunRecord, runs: Sequence[RunRecord]) -> dict[str, Any]:

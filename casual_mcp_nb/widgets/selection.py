@@ -58,7 +58,9 @@ def rule_for(tools: Sequence[ToolSpec], included: Set[ToolName]) -> Rule:
     outside = tuple(tool.name for tool in tools if tool.tool_name not in included)
     if not outside:
         return True
-    return ExcludeSpec(exclude=outside) if len(outside) < len(inside) else inside
+    if len(outside) < len(inside):
+        return ExcludeSpec(exclude=outside)
+    return inside
 
 
 def with_tools(

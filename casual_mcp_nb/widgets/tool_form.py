@@ -33,10 +33,10 @@ def fields_of(tool: ToolSpec) -> list[dict[str, Any]]:
         the schema has one.
     """
     schema = SchemaReader(tool.input_schema)
-    return [
-        _field(name, part, name in schema.required)
-        for name, part in islice(schema.properties.items(), MAX_FIELDS)
-    ]
+    fields = []
+    for name, part in islice(schema.properties.items(), MAX_FIELDS):
+        fields.append(_field(name, part, name in schema.required))
+    return fields
 
 
 def arguments_of(tool: ToolSpec, filled: Mapping[str, str]) -> dict[str, Any]:
@@ -89,10 +89,8 @@ def _field(name: str, part: SchemaReader, required: bool) -> dict[str, Any]:
 
 def _form(part: SchemaReader) -> dict[str, Any]:
     if 0 < len(part.choices) <= MAX_CHOICES:
-        return {
-            "kind": "choice",
-            "choices": [cut(clean(pretty(choice, indent=None)), 200) for choice in part.choices],
-        }
+        choices = [cut(clean(pretty(choice, indent=None)), 200) for choice in part.choices]
+        return {"kind": "choice", "choices": choices}
     if len(part.types) == 1 and part.types[0] in _KINDS:
         return {"kind": part.types[0]}
     return {"kind": "json"}

@@ -21,7 +21,8 @@ from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.notebook.questions import ApprovalQuestion
 from casual_mcp_nb.notebook.step_mode import StepQuestion
 from casual_mcp_nb.providers.scripted import call, scripted_model
-from casual_mcp_nb.widgets.conversation import ConversationState, TokenMeter, TokensState
+from casual_mcp_nb.widgets.conversation import ConversationState
+from casual_mcp_nb.widgets.tokens import TokenMeter, TokensState
 
 EVIL = "<script>document.body.dataset.pwned=1</script><img src=x onerror=alert(1)>\u202e"
 MUTE = ["-c", "import sys; sys.stdin.read()"]

@@ -14,7 +14,7 @@ from casual_mcp_nb import Session
 from casual_mcp_nb.conversation.conversation import Conversation, added_turns
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.providers.scripted import call, scripted_model
-from casual_mcp_nb.widgets.conversation import MAX_SHOWN, ConversationsState
+from casual_mcp_nb.widgets.conversations import MAX_SHOWN, ConversationsState
 
 EVIL = "<img src=x onerror=alert(1)>\u202e"
 

@@ -19,7 +19,7 @@ from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.providers.scripted import scripted_model
 from casual_mcp_nb.views import mimebundle, turn_bundle
 from casual_mcp_nb.widgets.base import merge_patch, without_none
-from casual_mcp_nb.widgets.conversation import TokensState
+from casual_mcp_nb.widgets.tokens import TokensState
 
 USAGES = {"none": None, "only input": TokenUsage(12), "empty": TokenUsage()}
 
