@@ -90,6 +90,7 @@ async def served() -> AsyncIterator[ASGIApp]:
     from casual_mcp_nb.notebook.log import show_log
     from casual_mcp_nb.notebook.start_display import line_of
     from casual_mcp_nb.notebook.warming import warm_up, warmed_up
+    from casual_mcp_nb.serve.guard import checked_token
     from casual_mcp_nb.serve.serving import served_api, settled_heap
     from casual_mcp_nb.serve.turns import ServedTurns
 
@@ -128,7 +129,7 @@ async def served() -> AsyncIterator[ASGIApp]:
             turns,
             lambda: list(config.models),
             host=None,
-            token=variables.get(TOKEN_VARIABLE) or None,
+            token=checked_token(variables.get(TOKEN_VARIABLE) or None, None),
             hosts=_listed(variables, HOSTS_VARIABLE),
             origins=_listed(variables, ORIGINS_VARIABLE),
         )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
-from typing import get_args
+from collections.abc import Collection
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from pydantic import SecretStr
@@ -15,12 +14,10 @@ from casual_mcp_nb.base.callbacks import ignore_outcome
 from casual_mcp_nb.base.service import ServedTools
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.errors import UsageError, brief
-from casual_mcp_nb.notebook.blocking import on_engine
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.serve.endpoint import Endpoint
-from casual_mcp_nb.serve.guard import checked_token, guarded
+from casual_mcp_nb.serve.guard import guarded
 from casual_mcp_nb.serve.listener import Listener, bound_socket
 from casual_mcp_nb.serve.mcp_questions import HostApproval
 from casual_mcp_nb.serve.mcp_server import ToolServer
@@ -64,47 +61,6 @@ async def serve_stdio(
     finally:
         starting.cancel()
         served.close()
-
-
-async def open_endpoint(
-    starter: ServerStarter,
-    observers: Observers,
-    engine: EngineThread,
-    options: TurnOptions,
-    approval: HostApproval,
-    host: str,
-    port: int,
-    *,
-    plain_names: bool,
-    token: str | SecretStr | None,
-    hosts: Collection[str],
-    origins: Collection[str],
-    owner: object,
-    begin: Callable[[McpEndpoint], object],
-) -> McpEndpoint:
-    """Serve clients over streamable HTTP. A coroutine on the caller's side, see `on_engine`.
-
-    For the arguments, see `ToolServer` and `McpEndpoint`. `begin` is called with the endpoint
-    before the first request.
-    """
-    if approval not in get_args(HostApproval):
-        raise UsageError(
-            f"approval cannot be {brief(approval)}.", hint="It must be 'ask' or 'host'."
-        )
-    secret = checked_token(token, host)
-    del token
-    await on_engine(starter.view())
-    served = ToolServer(starter, observers, engine, options, approval, plain_names=plain_names)
-    try:
-        endpoint = McpEndpoint(
-            served, engine, host, port, token=secret, hosts=hosts, origins=origins, owner=owner
-        )
-        begin(endpoint)
-        await on_engine(endpoint.begin())
-    except BaseException:
-        served.close()
-        raise
-    return endpoint
 
 
 class McpEndpoint(Endpoint):

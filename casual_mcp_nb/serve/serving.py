@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from pydantic import SecretStr
 
@@ -17,7 +17,7 @@ from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.discovery.toolsets import resolve_tool_set
 from casual_mcp_nb.engine.consent import checked_overrides
 from casual_mcp_nb.engine.tool_client import tool_options
-from casual_mcp_nb.errors import MissingDependencyError, install
+from casual_mcp_nb.errors import MissingDependencyError, UsageError, brief, install
 from casual_mcp_nb.notebook.blocking import awaited, blocking, on_engine
 from casual_mcp_nb.notebook.parts import SessionParts
 from casual_mcp_nb.notebook.warming import warm_up, warmed_up
@@ -74,80 +74,32 @@ class Service(Endpoint):
         await self._listener.end()
 
 
-async def open_service(
-    parts: SessionParts,
-    host: str,
-    port: int,
-    *,
-    token: str | SecretStr | None,
-    approval: Mapping[str, Policies] | None,
-    limits: ServeLimits,
-    hosts: Collection[str],
-    origins: Collection[str],
-    begin: Callable[[Service], None],
-) -> Service:
-    """Serve a session, see `SessionServe.http`.
-
-    A coroutine on the caller's side, see `on_engine`.
-    """
-    warm_up()
-    with _installed():
-        from casual_mcp_nb.serve.listener import Listener, bound_socket
-    from casual_mcp_nb.serve.guard import checked_token
-    from casual_mcp_nb.serve.turns import ServedTurns
-
-    secret = checked_token(token, host)
-    del token
-    overrides = checked_overrides(approval, parts.chat.server_manager.names)
-    await on_engine(_ready(parts))
-    turns = ServedTurns(
-        parts.chat,
-        limits,
-        overrides,
-        parts.config.secrets(),
-        admit=parts.starter.admit,
-        notify=parts.observers.served.notify,
-    )
-    checked = served_api(
-        turns,
-        lambda: list(parts.config.models),
-        host=host,
-        token=secret,
-        hosts=hosts,
-        origins=origins,
-    )
-    bound = bound_socket(host, port)
-    listener = Listener(checked, bound, parts)
-    service = Service(
-        parts, listener, turns, host, bound.getsockname()[1], TOKEN_VARIABLE if secret else None
-    )
-    begin(service)
-    await on_engine(service.begin())
-    return service
-
-
 def served_api(
     turns: ServedTurns,
     models: Callable[[], list[str]],
     *,
     host: str | None,
-    token: str | SecretStr | None,
+    token: SecretStr | None,
     hosts: Collection[str],
     origins: Collection[str],
 ) -> ASGIApp:
     """Build the API with the checks that fit its address.
 
-    The host is None if another server listens.
+    The host is None if another server listens. For the token, see `checked_token`.
     """
     with _installed():
         from casual_mcp_nb.serve.api import api
-    from casual_mcp_nb.serve.guard import checked_token, guarded
+    from casual_mcp_nb.serve.guard import guarded
 
-    secret = checked_token(token, host)
-    del token
-    largest = {"max_bytes": turns.limits.max_bytes, "max_values": turns.limits.max_values}
-    app = api(turns, models, needs_token=secret is not None)
-    return guarded(app, host=host, token=secret, hosts=hosts, origins=origins, **largest)
+    return guarded(
+        api(turns, models, needs_token=token is not None),
+        host=host,
+        token=token,
+        hosts=hosts,
+        origins=origins,
+        max_bytes=turns.limits.max_bytes,
+        max_values=turns.limits.max_values,
+    )
 
 
 @contextmanager
@@ -234,19 +186,44 @@ class SessionServe(Namespace):
             UnknownNameError: `approval` names a server that does not exist.
             MissingDependencyError: The extra `serve` is not installed.
         """
-        token = await self._before_serving(host, port, token)
-        with self._parts.starter.shown():
-            return await open_service(
-                self._parts,
-                host,
-                port,
-                token=token,
-                approval=approval,
-                limits=limits or ServeLimits(),
-                hosts=hosts,
-                origins=origins,
-                begin=self._endpoints.add,
+        with _installed():
+            from casual_mcp_nb.serve.listener import Listener, bound_socket
+        from casual_mcp_nb.serve.turns import ServedTurns
+
+        parts = self._parts
+        secret = await self._before_serving(host, port, token)
+        del token
+        warm_up()
+        with parts.starter.shown():
+            overrides = checked_overrides(approval, parts.chat.server_manager.names)
+            await on_engine(_ready(parts))
+            turns = ServedTurns(
+                parts.chat,
+                limits or ServeLimits(),
+                overrides,
+                parts.config.secrets(),
+                admit=parts.starter.admit,
+                notify=parts.observers.served.notify,
             )
+
+            def models() -> list[str]:
+                return list(parts.config.models)
+
+            checked = served_api(
+                turns, models, host=host, token=secret, hosts=hosts, origins=origins
+            )
+            bound = bound_socket(host, port)
+            service = Service(
+                parts,
+                Listener(checked, bound, parts),
+                turns,
+                host,
+                bound.getsockname()[1],
+                TOKEN_VARIABLE if secret else None,
+            )
+            self._endpoints.add(service)
+            await on_engine(service.begin())
+            return service
 
     http_async = awaited(http)
 
@@ -299,27 +276,46 @@ class SessionServe(Namespace):
             UsageError: The address, the token or an option cannot be used.
             TrustRequiredError: You have not accepted the config.
         """
-        from casual_mcp_nb.serve.mcp_endpoint import open_endpoint
+        from casual_mcp_nb.serve.mcp_endpoint import McpEndpoint
+        from casual_mcp_nb.serve.mcp_questions import HostApproval
+        from casual_mcp_nb.serve.mcp_server import ToolServer
 
+        parts = self._parts
         options = tool_options(tool_set, all_tools=all_tools, bridge=bridge)
-        resolve_tool_set(tool_set, self._parts.chat.tool_sets)
-        token = await self._before_serving(host, port, token)
-        with self._parts.starter.shown():
-            return await open_endpoint(
-                self._parts.starter,
-                self._parts.observers,
+        resolve_tool_set(tool_set, parts.chat.tool_sets)
+        if approval not in get_args(HostApproval):
+            raise UsageError(
+                f"approval cannot be {brief(approval)}.", hint="It must be 'ask' or 'host'."
+            )
+        secret = await self._before_serving(host, port, token)
+        del token
+        with parts.starter.shown():
+            await on_engine(parts.starter.view())
+            served = ToolServer(
+                parts.starter,
+                parts.observers,
                 self._engine,
                 options,
                 approval,
-                host,
-                port,
                 plain_names=plain_names,
-                token=token,
-                hosts=hosts,
-                origins=origins,
-                owner=self._parts,
-                begin=self._endpoints.add,
             )
+            try:
+                endpoint = McpEndpoint(
+                    served,
+                    self._engine,
+                    host,
+                    port,
+                    token=secret,
+                    hosts=hosts,
+                    origins=origins,
+                    owner=parts,
+                )
+                self._endpoints.add(endpoint)
+                await on_engine(endpoint.begin())
+            except BaseException:
+                served.close()
+                raise
+            return endpoint
 
     mcp_async = awaited(mcp)
 
@@ -358,16 +354,18 @@ class SessionServe(Namespace):
 
     async def _before_serving(
         self, host: str, port: int, token: str | SecretStr | None
-    ) -> str | SecretStr | None:
-        """End the service at an address, forget ended ones, and return the token, from the
+    ) -> SecretStr | None:
+        """End the service at an address, forget ended ones, and check the token, which is from the
         environment if not given.
         """
+        from casual_mcp_nb.serve.guard import checked_token
+
         self._parts.turn_service.check_open()
         for endpoint in tuple(self._endpoints):
             if not endpoint.closed and (endpoint.host, endpoint.port) != (host, port):
                 continue
             await on_engine(endpoint.end())
             self._endpoints.discard(endpoint)
-        if token is not None:
-            return token
-        return read_environment(self._parts.config.folder).get(TOKEN_VARIABLE) or None
+        if token is None:
+            token = read_environment(self._parts.config.folder).get(TOKEN_VARIABLE) or None
+        return checked_token(token, host)
