@@ -37,7 +37,9 @@ def pytest_collection_finish() -> None:
     """Have less looked through for garbage: modules and tests stay to the end, and each test makes
     many objects.
     """
-    # The first value that is drawn imports them: in a test's loop, that would count as holding it.
+    # The first value that is drawn imports the one, the first connection the other: in a test's loop,
+    # that would count as holding it.
+    import casual_mcp_nb.servers.transport
     import casual_mcp_nb.views  # noqa: F401
 
     gc.collect()

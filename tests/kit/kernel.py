@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager, start_new_kernel
+from kit.kernel_template import AVAILABLE, ForkedKernel
 from kit.lean import lean
 
 LIMIT = 60
@@ -69,7 +70,7 @@ class Ran:
 class Kernel:
     """A kernel and its client."""
 
-    manager: KernelManager
+    manager: KernelManager | ForkedKernel
     client: BlockingKernelClient
 
     def run(self, code: str) -> Ran:
@@ -176,15 +177,25 @@ def _outputs(messages: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def started_kernel(setup: str = "", **environment: str) -> Iterator[Kernel]:
+def started_kernel(setup: str = "", *, fresh: bool = False, **environment: str) -> Iterator[Kernel]:
     """A new kernel with these variables in its environment, in which a first cell has run; killed at
     the end, as a shutdown takes seconds.
 
     It finds none of the SDKs of providers, unless `PYTHONPATH` is among the variables.
+
+    Args:
+        setup: The first cell.
+        fresh: Whether it is about how a kernel starts, or what is imported when: the process is
+            then a new one, and not one that has imported everything.
+        environment: The variables.
     """
-    manager, client = start_new_kernel(
-        startup_timeout=LIMIT, env={**os.environ, "MCP_STORE": "off", **lean(), **environment}
-    )
+    variables = {**os.environ, "MCP_STORE": "off", **lean(), **environment}
+    manager: KernelManager | ForkedKernel
+    if AVAILABLE and not fresh and variables["PYTHONPATH"] == lean()["PYTHONPATH"]:
+        manager = ForkedKernel(variables, timeout=LIMIT)
+        client = manager.client
+    else:
+        manager, client = start_new_kernel(startup_timeout=LIMIT, env=variables)
     try:
         kernel = Kernel(manager, client)
         if setup:

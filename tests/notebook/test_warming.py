@@ -21,7 +21,7 @@ MAX_MODULES = 3
 @pytest.mark.slow
 @pytest.mark.kernel
 def test_after_the_demo_the_first_question_imports_next_to_nothing() -> None:
-    with started_kernel() as kernel:
+    with started_kernel(fresh=True) as kernel:
         kernel.printed("%load_ext casual_mcp_nb\n%mcp demo")
         kernel.printed("import sys\nbefore = set(sys.modules)")
         assert "5" in kernel.printed("%%mcp\nWhat is 2 + 3?")
