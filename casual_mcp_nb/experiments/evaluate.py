@@ -137,58 +137,61 @@ def judge(
         k: How many results count in each search.
         advance: Called after each.
     """
-    by_word = _by_word(tools)
-    searcher: Any = strategy(tools)
-    search = getattr(searcher, "search", searcher)
-    by_name = {tool.tool_name: tool for tool in tools}
+    judging = _Judging(strategy(tools), tools, k)
     results = []
     for case in cases:
-        ranked = [_name(result) for result in search(case.query, max(k, DEPTH))]
-        results.append(_outcome(case, _needs(case, by_word), ranked, k, searcher, by_name))
+        results.append(judging.result(case))
         advance(1)
     return results
 
 
-def _by_word(tools: Iterable[ToolSpec]) -> dict[str, set[ToolName]]:
-    """Collect the tools that each name means."""
-    by_word: dict[str, set[ToolName]] = defaultdict(set)
-    for tool in tools:
-        for word in names_of(tool.tool_name):
-            by_word[word].add(tool.tool_name)
-    return by_word
+class _Judging:
+    """Compares what a searcher finds with what cases need."""
 
+    def __init__(self, searcher: Any, tools: Sequence[ToolSpec], k: int) -> None:
+        self._search: Callable[[str, int], Hits] = getattr(searcher, "search", searcher)
+        self._explain: Callable[..., Explanation] | None = getattr(searcher, "explain", None)
+        self._k = k
+        self._by_name = {tool.tool_name: tool for tool in tools}
+        # The tools that each name means.
+        self._by_word: dict[str, set[ToolName]] = defaultdict(set)
+        for tool in tools:
+            for word in names_of(tool.tool_name):
+                self._by_word[word].add(tool.tool_name)
 
-def _needs(case: ToolUseCase, by_word: Mapping[str, set[ToolName]]) -> Needs:
-    """List a case's needs, each once. A name that no tool has is kept as it is written."""
-    needs: dict[frozenset[ToolName], None] = {}
-    for call in case.acceptable[0]:
-        names = [by_word.get(name) or {ToolName.split(name)} for name in call.tools]
-        needs[frozenset().union(*names)] = None
-    return tuple(needs)
+    def result(self, case: ToolUseCase) -> CaseResult:
+        """Search for a case."""
+        ranked = list(map(_name, self._search(case.query, max(self._k, DEPTH))))
+        top = tuple(ranked[: self._k])
+        needs = self._needs(case)
+        wanted = frozenset().union(*needs)
+        servers = {name.server for name in wanted}
+        unmet = tuple(need for need in needs if need.isdisjoint(top))
+        return CaseResult(
+            found=top,
+            met=tuple(need not in unmet for need in needs),
+            reciprocal_rank=_reciprocal_rank(ranked, wanted),
+            right_server=any(name.server in servers for name in top),
+            miss=self._miss(case, unmet, top) if unmet else None,
+        )
 
+    def _needs(self, case: ToolUseCase) -> Needs:
+        """List a case's needs, each once. A name that no tool has is kept as it is written."""
+        needs: dict[frozenset[ToolName], None] = {}
+        for call in case.acceptable[0]:
+            names = [self._by_word.get(name) or {ToolName.split(name)} for name in call.tools]
+            needs[frozenset().union(*names)] = None
+        return tuple(needs)
 
-def _outcome(
-    case: ToolUseCase,
-    needs: Needs,
-    ranked: Sequence[ToolName],
-    k: int,
-    searcher: object,
-    by_name: Mapping[ToolName, ToolSpec],
-) -> CaseResult:
-    top = tuple(ranked[:k])
-    wanted = frozenset().union(*needs)
-    servers = {name.server for name in wanted}
-    unmet = tuple(need for need in needs if need.isdisjoint(top))
-    miss = None
-    if unmet:
-        miss = _miss(case, unmet, top, k, searcher, by_name)
-    return CaseResult(
-        found=top,
-        met=tuple(need not in unmet for need in needs),
-        reciprocal_rank=_reciprocal_rank(ranked, wanted),
-        right_server=any(name.server in servers for name in top),
-        miss=miss,
-    )
+    def _miss(self, case: ToolUseCase, unmet: Needs, top: tuple[ToolName, ...]) -> Miss:
+        candidates = [self._by_name[name] for name in sorted(unmet[0]) if name in self._by_name]
+        nearest: Explanation | None = None
+        if self._explain is not None:
+            for tool in candidates[:_EXPLAINED]:
+                each = self._explain(case.query, tool, self._k)
+                if nearest is None or each.score > nearest.score:
+                    nearest = each
+        return Miss(case, unmet, top, nearest, bool(candidates))
 
 
 def _reciprocal_rank(ranked: Sequence[ToolName], wanted: Set[ToolName]) -> float:
@@ -196,23 +199,6 @@ def _reciprocal_rank(ranked: Sequence[ToolName], wanted: Set[ToolName]) -> float
         if name in wanted:
             return 1 / rank
     return 0.0
-
-
-def _miss(
-    case: ToolUseCase,
-    unmet: Needs,
-    ranked: tuple[ToolName, ...],
-    k: int,
-    searcher: object,
-    by_name: Mapping[ToolName, ToolSpec],
-) -> Miss:
-    candidates = [by_name[name] for name in sorted(unmet[0]) if name in by_name]
-    explain: Callable[..., Explanation] | None = getattr(searcher, "explain", None)
-    explanations = []
-    if explain:
-        explanations = [explain(case.query, tool, k) for tool in candidates[:_EXPLAINED]]
-    nearest = max(explanations, key=lambda explanation: explanation.score, default=None)
-    return Miss(case, unmet, ranked, nearest, bool(candidates))
 
 
 def _name(result: SearchHit | ToolSpec | ToolName | tuple[str, str]) -> ToolName:
