@@ -188,6 +188,12 @@ class SavedTurns:
         self.id = self.id or _new_id()
         now = _now()
         title = next(filter(None, (_title(turn.prompt) for turn in turns)), UNTITLED)
+        ((equal,),) = connection.execute(
+            "SELECT count(*) FROM conversations WHERE title = ? OR title LIKE ? ESCAPE '\\'",
+            (title, _like(f"{title} (", before="")),
+        ).fetchall()
+        if equal:
+            title = f"{title} ({equal + 1})"
         connection.execute(
             "INSERT INTO conversations (id, title, created, changed, changed_at, head) VALUES (?,"
             " ?, ?, ?, ?, '{}')",

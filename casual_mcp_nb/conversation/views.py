@@ -5,6 +5,7 @@ below.
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import PurePath
 
 from casual_mcp_nb.base.content import pictures_of
 from casual_mcp_nb.conversation.conversation import (
@@ -468,25 +469,40 @@ def stored_view(stored: StoredConversations, limits: DisplayLimits) -> View:
     except UsageError as error:
         stored = StoredConversations(problem=str(error))
     visible = stored.conversations[: limits.rows]
-    rows = tuple(
-        (
-            Name(each.id),
-            _title_of(each),
-            each.changed.strftime("%Y-%m-%d %H:%M"),
-            words.number(each.turns),
-            words.about(each.tokens, each.origin),
-            str(each.cost or ""),
+    notebooks = [_notebook_of(each) for each in visible]
+    has_notebooks, has_costs = len(set(notebooks)) > 1, any(each.cost for each in visible)
+    rows: list[tuple[Cell, ...]] = []
+    for each, notebook in zip(visible, notebooks, strict=True):
+        rows.append(
+            (
+                Name(each.id),
+                _title_of(each),
+                *((notebook,) if has_notebooks else ()),
+                each.changed.strftime("%Y-%m-%d %H:%M"),
+                words.number(each.turns),
+                words.about(each.tokens, each.origin),
+                *((str(each.cost or ""),) if has_costs else ()),
+            )
         )
-        for each in visible
-    )
     total = max(len(stored), stored.total)
-    titles = columns("Id", "Title", "Changed", "Turns #", "Tokens #", "Cost #")
+    titles = ["Id", "Title", "Changed", "Turns #", "Tokens #"]
+    if has_notebooks:
+        titles.insert(2, "Notebook")
+    if has_costs:
+        titles.append("Cost #")
     blocks: list[Block] = []
     if stored.problem:
         blocks.append(TextBlock(stored.problem))
-    blocks.append(Table(titles, rows, total - len(rows)) if rows else TextBlock("None."))
+    table = Table(columns(*titles), tuple(rows), total - len(rows))
+    blocks.append(table if rows else TextBlock("None."))
     note = words.count(total, "conversation")
     return View("stored-conversations", "Saved conversations", tuple(blocks), note=note)
+
+
+def _notebook_of(stored: StoredConversation) -> str:
+    """The name of the file or folder in which a conversation was last, or empty."""
+    session = stored.head.session
+    return PurePath(session.notebook).name if session else ""
 
 
 def _title_of(stored: StoredConversation) -> str:

@@ -55,6 +55,8 @@ class ConversationRunner:
         self._stopped: asyncio.Task[object] | None = None
         self._ended: str | None = None
         self.tasks: TaskRegister | None = None
+        self.asks: Callable[[], bool] = lambda: False
+        """Whether a question waits for the person."""
 
     def keep_tasks(self, tasks: TaskRegister) -> None:
         """Have the tasks of the conversation kept."""
@@ -305,9 +307,7 @@ class ConversationRunner:
     def check_free(self) -> None:
         """Raise UsageError if a turn is running."""
         if self._running is not None:
-            raise UsageError(
-                "A turn in this session is still running.", hint="Wait until it ends, or stop it."
-            )
+            raise self._busy("A turn", "Wait until it ends, or stop it.")
 
     async def _acquire(self) -> None:
         running = self._running
@@ -315,15 +315,23 @@ class ConversationRunner:
             await asyncio.wait({running}, timeout=STOP_SECONDS)
         self.check_open()
         if self._running is not None:
-            raise UsageError(
-                "Another turn in this session is still running.",
-                hint=(
-                    "Wait until it ends, or use a second session: Session.from_config(…,"
-                    " name='second')."
-                ),
+            raise self._busy(
+                "Another turn",
+                "Wait until it ends, or use a second session: Session.from_config(…,"
+                " name='second').",
             )
         self._running = asyncio.current_task()
         self._observers.changes.notify()
+
+    def _busy(self, what: str, hint: str) -> UsageError:
+        """Explain why no turn can begin: one runs, which may wait for the person and not end."""
+        if self.asks():
+            return UsageError(
+                f"{what} in this session waits for your answer.",
+                hint="Answer it where it is asked, in the panel or in the other cell, or with"
+                " session.questions. %mcp stop ends the turn.",
+            )
+        return UsageError(f"{what} in this session is still running.", hint=hint)
 
 
 def _with_text(messages: list[ChatMessage], text: str) -> list[ChatMessage]:

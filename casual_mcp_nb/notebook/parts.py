@@ -117,6 +117,7 @@ class SessionParts:
         memory = SessionMemory(chat, self.config, name, strict, approval or {})
         saver = ConversationSaver(store_of(store, self.config), chat, memory)
         self.runner = runner = ConversationRunner(chat, observers, saver)
+        runner.asks = lambda: bool(len(questions))
         self.endpoints: set[Any] = set()
         self._finalizer = weakref.finalize(self, _close_in_background, engine, chat.close)
         self._finalizer.atexit = False
@@ -188,7 +189,7 @@ class SessionParts:
             self.turn_service.model,
             len(runner.turns),
             budget,
-            runner.saver.note,
+            runner.saver.note(first=not runner.turns),
         )
         return replace(status, closed=True) if runner.ended else status
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
+from urllib.parse import quote
 
+from casual_mcp_nb.base.content import size_in_words
 from casual_mcp_nb.base.displayable import display
 from casual_mcp_nb.base.files import write_text
 from casual_mcp_nb.errors import ConfigError, UsageError, closest, did_you_mean, shown
@@ -65,7 +69,7 @@ def export(
         text = player(_masked(conversation, secrets), TITLE, programs=programs)
     else:
         text = display().document(_masked(conversation, secrets), form, TITLE, programs)
-    path = path.expanduser()
+    path = ExportedFile(path.expanduser())
     write_text(
         path,
         text,
@@ -73,6 +77,22 @@ def export(
         hint="To replace it: overwrite=True, or %mcp export with --overwrite.",
     )
     return path
+
+
+class ExportedFile(type(Path())):  # type: ignore[misc]
+    """A file that was written. A cell shows it with a link and its size."""
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        size = ""
+        with suppress(OSError):
+            size = f", {size_in_words(self.stat().st_size)}"
+        name = html.escape(str(self))
+        link = name
+        with suppress(ValueError):
+            # A notebook's page opens files in its own folder and in those below.
+            inside = self.absolute().relative_to(Path.cwd())
+            link = f'<a href="{html.escape(quote(inside.as_posix()))}" target="_blank">{name}</a>'
+        return {"text/plain": f"{self}{size}", "text/html": f"{link}{size}"}
 
 
 def _masked(conversation: Conversation, secrets: Iterable[str]) -> Conversation:
@@ -235,15 +255,18 @@ class ConversationSaver:
             )
         return self.store
 
-    @property
-    def note(self) -> str:
-        """Where conversations are saved, in a sentence, or empty if they are not."""
+    def note(self, *, first: bool) -> str:
+        """Say what is special about how the conversation is saved, and where it is if it has no
+        turns yet. Empty if there is nothing to say.
+        """
         if self.store is None:
             return ""
         if self.store.problem:
             return f"Conversations cannot be saved: {self.store.problem}"
         if self.current is None:
             return "This conversation is private: it is not saved."
+        if not first:
+            return ""
         place = f"Conversations are saved in {_short(self.store.path)}."
         return f"{place} To save nothing: Session.demo(…, store=None)"
 

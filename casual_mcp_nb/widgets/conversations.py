@@ -40,7 +40,7 @@ class ConversationsState(State):
         return {
             "saves": self._saver.store is not None,
             "saved": self._saver.current is not None,
-            "note": self._saver.note or None,
+            "note": self._saver.note(first=True) or None,
             "version": self._version,
             "discovered": len(loaded),
             "cassette": first(str(cassette.state), MAX_NAME) if cassette else None,

@@ -577,3 +577,19 @@ def test_a_flush_while_the_writing_thread_ends_waits_for_nobody(
 
     monkeypatch.setattr(threading, "Event", event_after_the_end)
     assert store.flush(5)
+
+
+def test_equal_titles_are_numbered_and_a_list_without_costs_has_no_column_for_them(
+    opened: Callable[..., Session],
+) -> None:
+    session = opened()
+    for _ in range(3):
+        session.conversations.new()
+        session.chat("Hello?", model=scripted_model("Hello."), echo="none")
+    titles = [each.title for each in session.conversations]
+    assert titles == ["Hello? (3)", "Hello? (2)", "Hello?"]
+    assert "Cost" not in str(session.conversations)
+    # Where they are saved is told before the first turn only.
+    assert "saved in" not in str(session.status)
+    session.conversations.new()
+    assert "saved in" in str(session.status)

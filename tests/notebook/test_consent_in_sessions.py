@@ -327,3 +327,13 @@ def test_a_call_that_begins_while_a_person_is_asked_has_its_own_question_waited_
         assert second.result(10).status == "ok"
         asked(session, FormQuestion).answer({})
         assert first.result(10).status == "ok"
+
+
+def test_another_turn_is_told_that_this_one_waits_for_the_person(shop: Session) -> None:
+    future = shop.submit("x", model=scripted_model(PAY, "done"))
+    question = shop.questions.wait(30)
+    with pytest.raises(UsageError, match="waits for your answer"):
+        shop.chat("y", model=scripted_model("ok"), echo="none")
+    assert isinstance(question, ApprovalQuestion)
+    question.deny()
+    assert future.result(30).status == "done"

@@ -149,3 +149,21 @@ def test_a_file_grows_with_the_conversation_and_not_with_its_square(tmp_path: Pa
     assert sizes["html", 39] < 40 * 16_000
     assert last.count("math__subtract") > 0
     assert last.count("Definitions") == 1
+
+
+def test_a_cell_shows_the_file_with_a_link_and_its_size(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = session.export('a "b" & <c>.html')
+    assert file == Path('a "b" & <c>.html')
+    shown = file._repr_mimebundle_()  # type: ignore[attr-defined]
+    assert shown["text/plain"].startswith(f"{file}, ")
+    page = Tags()
+    page.feed(shown["text/html"])
+    assert (page.tags, page.addresses) == ({"a"}, ["a%20%22b%22%20%26%20%3Cc%3E.html"])
+    # What is outside of the notebook's folder cannot be opened from its page.
+    monkeypatch.chdir("/")
+    outside = session.export(tmp_path.parent / "outside.json", overwrite=True)
+    monkeypatch.chdir(tmp_path)
+    assert "<a" not in outside._repr_mimebundle_()["text/html"]  # type: ignore[attr-defined]
