@@ -31,20 +31,26 @@ def help_of(about: str = "") -> Help:
     if not name:
         return Help("%mcp and %%mcp", (_every_day(), _topics()))
     if name == "--all":
-        groups = [_topic(topic) for topic in TOPICS]
+        groups = [_topic(topic) for topic in _titles()]
         return Help("%mcp and %%mcp", (*groups, *_cells()), folded=True)
     if name in ("%%mcp", _CELLS):
         return Help("Cells", tuple(_cells()))
     found: list[Group] = []
     if name in COMMANDS:
         command = COMMANDS[name]
-        title = f"{TOPICS[command.topic]} (%mcp help {command.topic})"
+        title = f"{_titles()[command.topic]} (%mcp help {command.topic})"
         found.append((title, (_row(name, command),)))
-    if name in TOPICS:
+    if name in _titles():
         found.append(_topic(name, without=name))
     if not found:
-        raise UnknownNameError("%mcp command or topic", name, [*TOPICS, _CELLS, *COMMANDS])
+        raise UnknownNameError("%mcp command or topic", name, [*_titles(), _CELLS, *COMMANDS])
     return Help(f"%mcp {name}" if name in COMMANDS else name, tuple(found))
+
+
+def _titles() -> dict[str, str]:
+    """List the topics with what they are for. A command added from outside can have its own."""
+    own = {command.topic: command.topic for command in COMMANDS.values()}
+    return TOPICS | {topic: title for topic, title in own.items() if topic not in TOPICS}
 
 
 def _every_day() -> Group:
@@ -62,7 +68,7 @@ def _topics() -> Group:
     from casual_mcp_nb.base.status import HelpRow
 
     rows = []
-    for topic, title in TOPICS.items():
+    for topic, title in _titles().items():
         names = [name for name, command in COMMANDS.items() if command.topic == topic]
         rows.append(HelpRow(f"%mcp help {topic}", title, ", ".join(names)))
     options = f"{len(CELL_OPTIONS)} options, %%mcp write, %%mcp_config"
@@ -78,7 +84,7 @@ def _topic(topic: str, without: str = "") -> Group:
         for name, command in COMMANDS.items()
         if command.topic == topic and name != without
     ]
-    return TOPICS[topic], tuple(named)
+    return _titles()[topic], tuple(named)
 
 
 def _cells() -> list[Group]:

@@ -216,7 +216,7 @@ def database() -> None:
                     f" ({most[1][1]})."
                 ),
             ),
-            "How many loans took longer than four weeks? Which share is that?": (
+            "How many loans took longer than four weeks? What share is that?": (
                 calls(
                     call("sqlite__query", sql=LATE),
                     call("search_tools", query="what percentage one value is of another"),

@@ -2,7 +2,7 @@
 that plays it.
 
 `python3 tests/run.py tests/live --live` asks every provider whose key is in the environment, and
-says what it saw. Without the option, nothing but the loopback is asked. docs/guides/live-tests.md
+says what it saw. Without the option, nothing but the loopback is asked. docs/live-tests.md
 says what is covered and what it costs.
 """
 
