@@ -13,6 +13,10 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 _PACKAGE = "casual_mcp_nb"
+_HERE = [
+    f"{_PACKAGE}.compat.{name}"
+    for name in ("_chat", "_clients", "_config", "_log", "_search", "_tools")
+]
 _STATS = "ChatStats DiscoveryStats TokenUsageStats ToolCallStats"
 _TOOLSETS = "ExcludeSpec ToolSetConfig ToolRule=ToolSpec"
 _MESSAGES = (
@@ -70,10 +74,7 @@ class ModuleFinder(MetaPathFinder, Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Fill a module with its names."""
-        homes = [
-            importlib.import_module(name)
-            for name in (_PACKAGE, f"{_PACKAGE}.compat._chat", f"{_PACKAGE}.compat._tools")
-        ]
+        homes = [importlib.import_module(name) for name in (_PACKAGE, *_HERE)]
         name = module.__name__.partition(".")[2]
         module.__doc__ = f"The names of casual-mcp's module `{name}`."
         pairs = [pair.partition("=") for pair in MODULES[name].split()]

@@ -40,7 +40,7 @@ from casual_mcp_nb import (
 )
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.compat import MODULES
-from casual_mcp_nb.compat._chat import McpClient
+from casual_mcp_nb.compat._clients import McpClient
 from casual_mcp_nb.errors import ClosedError, ConfigError, ServerError, UsageError
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
