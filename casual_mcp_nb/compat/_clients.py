@@ -208,22 +208,25 @@ def _settings(folder: Path | None) -> Settings:
 def _entry_of(transport: Any) -> dict[str, Any] | None:
     """Convert a FastMCP transport to its server's config, or None if a config cannot express it."""
     if getattr(transport, "command", None):
-        given = {
+        entry = {
+            "command": transport.command,
             "args": list(transport.args),
             "env": transport.env,
             "cwd": transport.cwd and str(transport.cwd),
         }
-        return {"command": transport.command} | {
-            key: value for key, value in given.items() if value
+    elif getattr(transport, "url", None):
+        token = getattr(transport.auth, "token", None)
+        if transport.auth is not None and token is None:
+            return None
+        entry = {
+            "url": str(transport.url),
+            "transport": "sse" if type(transport).__name__ == "SSETransport" else "http",
+            "headers": transport.headers,
+            "auth": token and token.get_secret_value(),
         }
-    token = getattr(getattr(transport, "auth", None), "token", None)
-    if not getattr(transport, "url", None) or (transport.auth is not None and token is None):
+    else:
         return None
-    given = {"headers": transport.headers, "auth": token and token.get_secret_value()}
-    way = "sse" if type(transport).__name__ == "SSETransport" else "http"
-    return {"url": str(transport.url), "transport": way} | {
-        key: value for key, value in given.items() if value
-    }
+    return {key: value for key, value in entry.items() if value}
 
 
 def load_mcp_client(config: Config | str | Path | Mapping[str, Any]) -> McpClient:
