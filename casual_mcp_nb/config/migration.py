@@ -228,17 +228,11 @@ def _hide_in_server(server: dict[str, Any], at: KeyPath, variables: _Variables) 
         server["auth"] = variables.reference(auth, (*at, "auth"), f"{name}_TOKEN")
     args = server.get("args")
     if isinstance(args, list) and all(isinstance(arg, str) for arg in args):
-        server["args"] = _without(
-            args, set(option_secrets(args)), (*at, "args"), f"{name}_SECRET", variables
-        )
-    if isinstance(server.get("command"), str):
-        (server["command"],) = _without(
-            [server["command"]],
-            set(option_secrets([server["command"]])),
-            (*at, "command"),
-            f"{name}_SECRET",
-            variables,
-        )
+        server["args"] = _without(args, set(option_secrets(args)), (*at, "args"), variables)
+    command = server.get("command")
+    if isinstance(command, str):
+        secrets = set(option_secrets([command]))
+        (server["command"],) = _without([command], secrets, (*at, "command"), variables)
     _hide_in_address(server, "url", at, variables)
 
 
@@ -271,16 +265,14 @@ def _hide_in_headers(
 
 
 def _hide_in_address(entry: dict[str, Any], key: str, at: KeyPath, variables: _Variables) -> None:
-    if isinstance(entry.get(key), str):
-        (entry[key],) = _without(
-            [entry[key]], url_secrets(entry[key]), (*at, key), f"{at[1]}_SECRET", variables
-        )
+    address = entry.get(key)
+    if isinstance(address, str):
+        (entry[key],) = _without([address], url_secrets(address), (*at, key), variables)
 
 
-def _without(
-    texts: list[str], secrets: set[str], at: KeyPath, name: str, variables: _Variables
-) -> list[str]:
-    texts = list(texts)
+def _without(texts: list[str], secrets: set[str], at: KeyPath, variables: _Variables) -> list[str]:
+    """Put references in place of the secrets in an entry's texts."""
+    texts, name = list(texts), f"{at[1]}_SECRET"
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
         if "${" in secret:
             continue

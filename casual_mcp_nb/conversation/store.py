@@ -667,9 +667,10 @@ class _Row:
 
 def _stored(values: Sequence[Any]) -> StoredConversation:
     """Build a summary from a row. What is damaged in it costs only itself."""
-    row = _Row(dict(zip(_COLUMNS.split(", "), values, strict=True)))
+    columns = dict(zip(_COLUMNS.split(", "), values, strict=True))
+    row = _Row(columns)
     cost, currency = row.read("cost", _number, None), row.read("currency", _text_or_none, None)
-    id = values[0]
+    id = columns["id"]
     if isinstance(id, bytes):
         id = id.decode("utf-8", "replace")
     long_ago = datetime.fromtimestamp(0).astimezone()
@@ -682,8 +683,8 @@ def _stored(values: Sequence[Any]) -> StoredConversation:
         head=row.read("head", _head, ConversationHead()),
         turns=row.read("turns", _count, None) or 0,
         tokens=row.read("tokens", _count, None),
-        origin="estimated" if values[8] else "reported",
-        cost=Cost(cost, currency) if cost is not None and currency else None,
+        origin="estimated" if columns["estimated"] else "reported",
+        cost=None if cost is None or not currency else Cost(cost, currency),
         damaged=tuple(row.damaged),
     )
 
