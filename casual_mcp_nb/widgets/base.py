@@ -180,6 +180,8 @@ def bundle_of(name: str) -> tuple[str, str]:
 
 _SECONDS_BETWEEN_PATCHES = 0.05
 _SECONDS_BETWEEN_PICTURES = 1.0
+MAX_ANSWERS = 20
+"""How many answers are kept for pages that have not received theirs."""
 # JupyterLab and Notebook show a line of text, "model not found", for a widget whose kernel is gone:
 # the picture that follows says more. A widget that lives has elements in this place. The rule holds
 # where the notebook is trusted.
@@ -295,6 +297,8 @@ class SessionWidget(anywidget.AnyWidget):
         self._run = _CellRun()
         self._cancels: list[Callable[[], object]] = []
         self._closed = False
+        self._working: set[str] = set()
+        self._answers: dict[str, dict[str, Any]] = {}
         self._esm, css = bundle_of(self.bundle)
         self._css = f"{self.more_css}\n{css}"
         traits: dict[str, Any] = {"picture_key": uuid.uuid4().hex[:12]}
@@ -369,6 +373,34 @@ class SessionWidget(anywidget.AnyWidget):
         self.session.parts.engine.submit(self._answer(request))
 
     async def _answer(self, request: dict[str, Any]) -> None:
+        id = request.get("id")
+        if not isinstance(id, str):
+            id = uuid.uuid4().hex
+        if id in self._working:
+            # A page sends a request again that it has no answer to. It is done once.
+            self._send_unless_closed({"id": id, "working": True})
+            return
+        if id in self._answers:
+            self._send_unless_closed(self._answers[id])
+            return
+        self._working.add(id)
+        try:
+            answer = await self._answer_to(request)
+        finally:
+            self._working.discard(id)
+        self._answers[id] = answer
+        if len(self._answers) > MAX_ANSWERS:
+            del self._answers[next(iter(self._answers))]
+        # What the command changed arrives before its answer, so that a page can tell its own
+        # changes from earlier ones.
+        await self._patches.settled()
+        self._send_unless_closed(answer)
+
+    def _send_unless_closed(self, answer: dict[str, Any]) -> None:
+        if not self._closed:
+            self.send(strict_json(answer)[0])
+
+    async def _answer_to(self, request: dict[str, Any]) -> dict[str, Any]:
         answer: dict[str, Any] = {"id": request.get("id")}
         try:
             name, arguments = str(request.get("call", "")), request.get("args") or {}
@@ -378,11 +410,7 @@ class SessionWidget(anywidget.AnyWidget):
         except Exception as error:
             text = f"{type(error).__name__}: {shown(str(error), 500)}"
             answer["error"] = redacted(text, self.session.parts.config.secrets())
-        # What the command changed arrives before its answer, so that a page can tell its own
-        # changes from earlier ones.
-        await self._patches.settled()
-        if not self._closed:
-            self.send(strict_json(answer)[0])
+        return answer
 
     async def _call(self, name: str, arguments: dict[str, Any]) -> Any:
         owner, _, command = name.partition(".")

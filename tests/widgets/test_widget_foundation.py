@@ -194,6 +194,7 @@ def test_the_rules_of_one_widget_beat_those_that_another_widget_brings_again() -
 
 
 WIDGET = """
+import asyncio
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.widgets.base import SessionWidget
@@ -214,6 +215,17 @@ class Counter(State):
         self.said = f"half {chr(code)}"
         self.changed()
         return [self.said, float("nan")]
+    waits = 0
+    @command
+    async def wait(self):
+        self.waits += 1
+        self.said = "waiting"
+        self.changed()
+        self.free = asyncio.Event()
+        self.loop = asyncio.get_running_loop()
+        await self.free.wait()
+    def go_on(self):
+        self.loop.call_soon_threadsafe(self.free.set)
     @command
     def fail(self):
         raise UsageError("That went wrong.", hint="Do this.")
@@ -287,6 +299,22 @@ def test_a_call_from_the_front_end_is_answered_after_what_it_changed(kernel: Ker
             {"patch": {"counter": {"number": 3 * count}}},
             {"id": f"p-{count}", "result": 3 * count},
         ]
+
+
+@pytest.mark.kernel
+def test_a_request_that_is_sent_again_is_done_once(kernel: Kernel) -> None:
+    comm = kernel.run("print(widget.model_id)").text().strip()
+    request = {"id": "again-1", "call": "counter.add", "args": {"by": 3}}
+    _, answer = told(kernel, comm, request, 2)
+    assert told(kernel, comm, request, 1) == [answer]
+    assert kernel.printed("print(counter.number)") == str(answer["result"])
+    # One that is still worked on says so.
+    waits = {"id": "again-2", "call": "counter.wait"}
+    heard = told(kernel, comm, waits, 1)
+    assert heard == [{"patch": {"counter": {"said": "waiting"}}}]
+    assert told(kernel, comm, waits, 1) == [{"id": "again-2", "working": True}]
+    counted = kernel.printed("counter.go_on()\nprint(counter.waits)")
+    assert counted == "1"
 
 
 @pytest.mark.kernel

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Bridge, type Model } from "../src/lib/bridge";
+import { AGAIN_MS, Bridge, MOST_SENT, type Model, UNANSWERED } from "../src/lib/bridge";
 import { mergePatch } from "../src/lib/merge_patch";
 import { MAX_NEW, Slots } from "../src/lib/RowList";
 import { compared, counted, signed, tokens } from "../src/lib/words";
@@ -55,6 +55,29 @@ test("a widget whose kernel is gone says so and rejects commands", async () => {
   const bridge = new Bridge(model);
   await assert.rejects(bridge.request("any.one"));
   assert.equal(bridge.live.value, false);
+});
+
+test("a request without an answer is sent again with its id, then given up; one that is worked on is not", async (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  const sent: string[] = [];
+  const model = loopback(({ id, call }) => {
+    sent.push(`${call} ${id}`);
+    return call === "slow.one" && sent.length > 1 ? { id, working: true } : {};
+  });
+  const bridge = new Bridge(model);
+  const lost = assert.rejects(bridge.request("lost.one"), new Error(UNANSWERED));
+  for (let count = 0; count < MOST_SENT; count++) context.mock.timers.tick(AGAIN_MS);
+  await lost;
+  assert.equal(sent.length, MOST_SENT);
+  assert.equal(new Set(sent).size, 1);
+  let settled = false;
+  void bridge.request("slow.one").finally(() => {
+    settled = true;
+  });
+  for (let count = 0; count < 3 * MOST_SENT; count++) context.mock.timers.tick(AGAIN_MS);
+  await Promise.resolve();
+  assert.equal(settled, false);
+  bridge.close();
 });
 
 const rowsNamed = (names: string) => [...names].map((key) => ({ key, kind: key < "a" ? "server" : "tool" }));

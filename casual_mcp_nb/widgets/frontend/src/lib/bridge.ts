@@ -17,14 +17,26 @@ interface Message {
   patch?: Json;
   result?: unknown;
   error?: string;
+  /** The kernel has the request, and works on it. */
+  working?: boolean;
 }
 
 interface Waiting {
   resolve(result: unknown): void;
   reject(error: Error): void;
+  timer: ReturnType<typeof setTimeout> | undefined;
+  /** How often it was sent since the kernel last said anything about it. */
+  unheard: number;
 }
 
 export const GONE = "The kernel restarted. Run the notebook from the top to reconnect.";
+
+export const UNANSWERED =
+  "The kernel does not answer: it may be busy with a cell, or this page has lost it. Try again, or reload the page.";
+/** When a request without an answer is sent again, in milliseconds. The kernel does it once. */
+export const AGAIN_MS = 10_000;
+/** How often it is sent before it counts as unanswered. */
+export const MOST_SENT = 3;
 
 /** Once for each model, whoever looks at it: patches are merged into its state. */
 export function followPatches(model: Model): () => void {
@@ -69,10 +81,16 @@ export class Bridge<S> {
   request<T>(command: string, args: object = {}): Promise<T> {
     const id = `${this.#page}-${this.#count++}`;
     return new Promise((resolve, reject) => {
-      this.#waiting.set(id, { resolve: resolve as (result: unknown) => void, reject });
-      if (this.#send({ id, call: command, args })) return;
-      this.#waiting.delete(id);
-      reject(new Error(GONE));
+      const message = { id, call: command, args };
+      const again = () => {
+        if (waiting.unheard === MOST_SENT) return this.#settle(id, { error: UNANSWERED });
+        waiting.unheard++;
+        if (!this.#send(message)) return this.#settle(id, { error: GONE });
+        waiting.timer = setTimeout(again, AGAIN_MS);
+      };
+      const waiting: Waiting = { resolve: resolve as (result: unknown) => void, reject, timer: undefined, unheard: 0 };
+      this.#waiting.set(id, waiting);
+      again();
     });
   }
 
@@ -94,6 +112,7 @@ export class Bridge<S> {
   }
 
   close(): void {
+    for (const { timer } of this.#waiting.values()) clearTimeout(timer);
     for (const [event, listener] of this.#listeners) this.#model.off(event, listener);
   }
 
@@ -109,10 +128,21 @@ export class Bridge<S> {
   }
 
   #onMessage(message: Message): void {
-    const waiting = message?.id === undefined ? undefined : this.#waiting.get(message.id);
+    if (message?.id === undefined) return;
+    if (!message.working) {
+      this.#settle(message.id, message);
+      return;
+    }
+    const waiting = this.#waiting.get(message.id);
+    if (waiting) waiting.unheard = 0;
+  }
+
+  #settle(id: string, { result, error }: Message): void {
+    const waiting = this.#waiting.get(id);
     if (!waiting) return;
-    this.#waiting.delete(message.id as string);
-    if (message.error === undefined) waiting.resolve(message.result);
-    else waiting.reject(new Error(message.error));
+    clearTimeout(waiting.timer);
+    this.#waiting.delete(id);
+    if (error === undefined) waiting.resolve(result);
+    else waiting.reject(new Error(error));
   }
 }

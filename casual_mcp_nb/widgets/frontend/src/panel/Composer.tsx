@@ -8,6 +8,9 @@ import { AttachedOffers, AttachMenu } from "./AttachedOffers";
 import { type Attachments, sendable } from "./attachments";
 import type { ConversationState } from "./state";
 
+const WAITS = "A turn waits for your answer above: answer it first, or stop the turn.";
+const RUNS = "A turn is running: wait until it ends, or stop it.";
+
 export interface ComposerHandle {
   /** Put a text into the box where nothing is typed, and the focus. */
   offer(text: string): void;
@@ -38,7 +41,12 @@ export function Composer({ conversation, attachments, onSend, handle }: Props) {
 
   const send = async (prompt: string) => {
     box.current?.focus();
-    if (busy || sending) return bridge.say("A turn is running: wait until it ends, or stop it.");
+    if (busy || sending) {
+      const asks = Object.keys(conversation.questions).length > 0;
+      // The draft stays, and everybody is told why, not only those who hear it.
+      bridge.error.value = asks ? `${WAITS} Your message stays here.` : `${RUNS} Your message stays here.`;
+      return;
+    }
     const images = attachments.list;
     if (!prompt.trim()) {
       if (images.length) bridge.error.value = "Write a message to go with the image.";
