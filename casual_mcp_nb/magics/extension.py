@@ -42,7 +42,6 @@ from casual_mcp_nb.notebook.payloads import HeldValues
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
     from casual_mcp_nb.notebook.doctor import ModelAtHand
     from casual_mcp_nb.notebook.live import Echo
     from casual_mcp_nb.session import Session
@@ -77,7 +76,7 @@ class McpMagics(Magics):
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
         self._configs = WrittenConfigs()
-        self.held = HeldValues(self._runner, shell.user_ns)
+        self.held = HeldValues(self._remember, shell.user_ns)
 
     @no_var_expand
     @line_magic("mcp")  # type: ignore[arg-type]
@@ -247,9 +246,11 @@ class McpMagics(Magics):
         value = self._namespace.get(VARIABLE)
         return value if module is not None and isinstance(value, module.Session) else None
 
-    def _runner(self) -> ConversationRunner | None:
+    def _remember(self, variables: Mapping[str, str]) -> None:
+        """Have it saved which variables hold results."""
         session = self.session()
-        return None if session is None else session.parts.runner
+        if session is not None:
+            session.parts.runner.remember(variables=variables)
 
     def _open_session(self) -> Session | None:
         """Find the notebook's session, if there is one that is not closed."""

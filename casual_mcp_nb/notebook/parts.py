@@ -43,9 +43,9 @@ from casual_mcp_nb.notebook.resource_service import (
     SessionPrompts,
     SessionResources,
 )
-from casual_mcp_nb.notebook.resuming import SessionMemory
 from casual_mcp_nb.notebook.saving import ConversationSaver, StoreLike, export, store_of
 from casual_mcp_nb.notebook.servers import SessionServers
+from casual_mcp_nb.notebook.session_memory import SessionMemory
 from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.notebook.status import status_of
 from casual_mcp_nb.notebook.tasks import SessionTasks, TaskRegister

@@ -14,7 +14,6 @@ from casual_mcp_nb.errors import UsageError
 
 if TYPE_CHECKING:
     from casual_mcp_nb.conversation.step import ToolCall
-    from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 
 MAX_VARIABLES = 100
 MAX_CODE = 500
@@ -30,14 +29,14 @@ class HeldValues:
     """Notes which variables hold results, after each cell.
 
     Args:
-        runner: Finds what runs the conversation of the notebook's session, if there is one.
+        remember: Called with the names, and the code that makes each value again.
         namespace: The notebook's variables.
     """
 
     def __init__(
-        self, runner: Callable[[], ConversationRunner | None], namespace: Mapping[str, Any]
+        self, remember: Callable[[Mapping[str, str]], object], namespace: Mapping[str, Any]
     ) -> None:
-        self._runner = runner
+        self._remember = remember
         self._namespace = namespace
         self._read: list[tuple[Any, str]] = []
 
@@ -68,16 +67,12 @@ class HeldValues:
             for value, code in read:
                 if held is value:
                     found[name] = f"{name} = {code}"
-        self._remember(found)
+        if found:
+            self._remember(found)
 
     def _on_value(self, call: ToolCall, value: Any) -> None:
         if call.large is not None or not isinstance(value, _EVERYWHERE):
             self._read.append((value, _code_of(call, "", ".value")))
-
-    def _remember(self, variables: Mapping[str, str]) -> None:
-        runner = self._runner()
-        if runner is not None and variables:
-            runner.remember(variables=variables)
 
 
 def _code_of(call: ToolCall, name: str, suffix: str) -> str:

@@ -1,19 +1,15 @@
-"""What a saved conversation needs to open its session again: its config, the servers that were added
-to it, its widgets, and the variables whose values no file has.
-"""
+"""Open the session of a saved conversation again, with its config, its servers and its widgets."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from casual_mcp_nb.base.config import Config, ServerConfig
+from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.conversation.conversation import (
-    SavedSession,
     StoredConversation,
     StoredConversations,
 )
@@ -21,115 +17,12 @@ from casual_mcp_nb.errors import ConfigError, UsageError, shown
 from casual_mcp_nb.notebook.caller import notebook_shell, shell
 from casual_mcp_nb.notebook.payloads import place_gone_values
 from casual_mcp_nb.notebook.saving import DEFAULT, STORE_VARIABLE, StoreLike, store_of
-from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
+from casual_mcp_nb.notebook.session_memory import notebook_place
 
 if TYPE_CHECKING:
     from casual_mcp_nb.conversation.store import ConversationStore
-    from casual_mcp_nb.engine.chat import McpToolChat
 
 S = TypeVar("S", bound=Any)
-
-MAX_CHARACTERS = 100_000
-"""How long the config of a session may be as text that is saved with each of its conversations."""
-
-_IN_KERNEL = "It was an object in the kernel. Run the cell that makes it, and add it again."
-_HOLDS_SECRET = "Its entry has values that may be secret, which are not saved. Add it again."
-_TOO_LONG = "The config is too long to be saved with a conversation."
-_FUNCTIONS = "They were in the kernel. Run the cells that define them again."
-
-
-def notebook_place() -> str:
-    """Find out which notebook this is: its file, as far as the front end tells, or else the working
-    folder. Empty outside of IPython.
-    """
-    running = shell()
-    if running is None:
-        return ""
-    named = os.environ.get("JPY_SESSION_NAME") or running.user_ns.get("__vsc_ipynb_file__")
-    if isinstance(named, str) and os.path.isabs(named):
-        return named
-    return os.getcwd()
-
-
-@dataclass(eq=False)
-class SessionMemory:
-    """Describes a session for its saved conversations, see `SavedSession`.
-
-    Args:
-        strict: Whether the session was opened as a strict one.
-        approval: The policies that the session was given.
-
-    Attributes:
-        widgets: The widgets that were shown.
-        variables: The notebook's variables, see `SavedSession`.
-    """
-
-    chat: McpToolChat
-    config: Config
-    name: str | None = None
-    strict: bool = False
-    approval: Mapping[str, Any] = field(default_factory=dict)
-    widgets: tuple[str, ...] = ()
-    variables: Mapping[str, str] = field(default_factory=dict)
-    _notebook: str = field(default_factory=notebook_place)
-    _basis: SavedSession | None = None
-    _servers: Mapping[str, ServerConfig | None] = field(default_factory=dict)
-
-    def saved(self) -> SavedSession | None:
-        """Describe the session as it is now. None for one that plays a cassette."""
-        if self.chat.tape.replays:
-            return None
-        manager = self.chat.server_manager
-        servers = {name: manager.config_of(name) for name in manager.names}
-        if self._basis is None or servers != self._servers:
-            self._servers = servers
-            self._basis = self._described(servers)
-        return replace(self._basis, widgets=self.widgets, variables=self.variables)
-
-    def take_over(self, saved: SavedSession) -> None:
-        """Keep what a conversation that is continued says about the notebook."""
-        self.widgets = tuple(dict.fromkeys((*saved.widgets, *self.widgets)))
-        self.variables = {**saved.variables, **self.variables}
-
-    def _described(self, servers: Mapping[str, ServerConfig | None]) -> SavedSession:
-        added: dict[str, Any] = {}
-        found: list[str] = []
-        lost: dict[str, str] = {}
-        for name, server in servers.items():
-            if name == NOTEBOOK:
-                lost[name] = _FUNCTIONS
-            elif server is None:
-                if name not in self.config.unusable:
-                    lost[name] = _IN_KERNEL
-            elif server.file is None:
-                try:
-                    added[name] = server.model_dump(mode="json", exclude_defaults=True)
-                except UsageError:
-                    lost[name] = _HOLDS_SECRET
-                    continue
-                if server.is_found:
-                    found.append(name)
-        content: Mapping[str, Any] = {}
-        if self.config.path is None:
-            # Its servers are described one by one: one with a secret costs the others nothing.
-            others = self.config.model_copy(update={"servers": {}})
-            try:
-                content = others.model_dump(mode="json", exclude_defaults=True)
-            except UsageError:
-                lost["models"] = _HOLDS_SECRET
-        if len(str(content)) + len(str(added)) > MAX_CHARACTERS:
-            content, added, lost = {}, {}, {"config": _TOO_LONG}
-        return SavedSession(
-            notebook=self._notebook,
-            config=str(self.config.path) if self.config.path else None,
-            content=content,
-            added=added,
-            found=tuple(found),
-            lost=lost,
-            name=self.name,
-            strict=self.strict,
-            approval=dict(self.approval),
-        )
 
 
 def conversation_to_resume(

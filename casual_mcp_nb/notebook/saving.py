@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.conversation.turn import Turn
     from casual_mcp_nb.conversation.written_program import WrittenProgram
     from casual_mcp_nb.engine.chat import McpToolChat
-    from casual_mcp_nb.notebook.resuming import SessionMemory
+    from casual_mcp_nb.notebook.session_memory import SessionMemory
 
 
 TITLE = "A conversation with casual_mcp_nb"

@@ -28,9 +28,9 @@ from casual_mcp_nb.notebook.loop import EngineThread, engine_thread
 from casual_mcp_nb.notebook.models import SessionModels
 from casual_mcp_nb.notebook.open_questions import Questions
 from casual_mcp_nb.notebook.resource_service import ResourceService
-from casual_mcp_nb.notebook.resuming import SessionMemory
 from casual_mcp_nb.notebook.saving import ConversationSaver
 from casual_mcp_nb.notebook.servers import SessionServers
+from casual_mcp_nb.notebook.session_memory import SessionMemory
 from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.notebook.tasks import SessionTasks, TaskRegister
 from casual_mcp_nb.notebook.tools import SessionTools
