@@ -33,7 +33,8 @@ from kit.shops import shop
 from casual_mcp_nb import Session
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.providers.scripted import call, scripted_model
-from casual_mcp_nb.widgets import Explorer, ManifestView, ModelSearches, Panel, SearchBox, ServerToggles, TokenMeter, ToolsetPicker
+from casual_mcp_nb.widgets import Explorer, ManifestView, ModelSearches, Panel, SearchBox
+from casual_mcp_nb.widgets import ServerToggles, TokenMeter, ToolsetPicker
 from casual_mcp_nb.widgets.app import AppWidget
 from casual_mcp_nb.widgets.base import SessionWidget
 from casual_mcp_nb.widgets.runs import RunsExplorer

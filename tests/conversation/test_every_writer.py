@@ -300,9 +300,7 @@ def test_bytes_are_read_in_both_alphabets_of_base64() -> None:
 
 
 def test_the_guide_names_events_and_fields_that_there_are() -> None:
-    guide = (Path(__file__).parents[2] / "docs/guides/command-line.md").read_text(
-        encoding="utf-8"
-    )
+    guide = (Path(__file__).parents[2] / "docs/guides/command-line.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ((?:`[A-Z]\w+`(?:, )?)+) \| (.+) \|$", guide, re.MULTILINE)
     named = {
         name: re.findall(r"`(\w+)`", fields)
