@@ -107,6 +107,9 @@ def serve() -> dict[str, Any]:
     children = []
     for line in sys.stdin:
         pid = os.fork()
+        # In both processes, so that the group is there whichever goes on first.
+        with suppress(ProcessLookupError, PermissionError):
+            os.setpgid(pid, pid)
         if pid == 0:
             return dict(json.loads(line))
         children.append(pid)
@@ -121,7 +124,6 @@ def become_kernel(request: dict[str, Any]) -> None:
     """Make this process look like a new one that was started for a kernel, and be it."""
     from ipykernel.kernelapp import IPKernelApp
 
-    os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
