@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
-from casual_mcp_nb.base.schema import SchemaReader
+from casual_mcp_nb.base.schema import SchemaReader, is_of_type
 from casual_mcp_nb.discovery.text import terms
-from casual_mcp_nb.offline.needs import ORDER, Mention, content_words, number
+from casual_mcp_nb.offline.mentions import Mention, number
+from casual_mcp_nb.offline.needs import ORDER, content_words
 
 Span = tuple[int, int]
 
@@ -126,12 +128,9 @@ class Parameter(NamedTuple):
     def kinds(self) -> tuple[str, ...]:
         """Which kinds of mention can fill it, best first."""
         if self.type in _NUMBERS:
-            special = next((kind for kind in ("base", "month") if kind in self.name), "number")
-            return (special,)
+            return (next((kind for kind in ("base", "month") if kind in self.name), "number"),)
         if self.type == "object":
             return ("json",)
-        if self.schema.text("format") and self.kind == "date":
-            return ("date", "time")
         return _ACCEPTED.get(self.kind, (self.kind,))
 
     def accepted(self, value: Any) -> Any:
@@ -140,11 +139,9 @@ class Parameter(NamedTuple):
             return _BOOLEANS.get(str(value).casefold())
         if self.type in _NUMBERS:
             return self._number(value)
-        if self.kind == "unit" and isinstance(value, str):
-            value = re.sub(r"^degrees?\s+", "", value)
         if self.schema.choices:
             return self._chosen(str(value))
-        if self.kind == "sql" and not (isinstance(value, str) and _SQL_START.match(value)):
+        if self.kind == "sql" and not _SQL_START.match(str(value)):
             return None
         if self.type == "string":
             return json.dumps(value) if isinstance(value, dict | list) else str(value)
@@ -152,31 +149,22 @@ class Parameter(NamedTuple):
 
     def _chosen(self, word: str) -> str | None:
         """Find the choice that a word means: a choice's whole name, or the beginning of only one."""
-        folded = word.casefold().lstrip("°")
+        word = re.sub(r"^degrees? |^°", "", word)
+        folded, meant = word.casefold(), terms(word)
         texts = [choice for choice in self.schema.choices if isinstance(choice, str)]
-        for choice in texts:
-            alike = terms(folded) and terms(folded) == terms(choice)
-            if alike or folded == choice.casefold():
-                return choice
-        starts = [choice for choice in texts if choice.casefold().startswith(folded)]
-        is_short = len(folded) <= 2 and not word[:1].isupper() and word[:1] != "°"
-        return starts[0] if len(starts) == 1 and not is_short else None
+        alike = [each for each in texts if folded == each.casefold() or meant == terms(each) != []]
+        if not alike and (len(word) > 2 or word[:1].isupper()):
+            alike = [choice for choice in texts if choice.casefold().startswith(folded)]
+        return alike[0] if len(alike) == 1 else None
 
     def _number(self, value: Any) -> int | float | None:
-        try:
+        with suppress(ValueError, OverflowError):
             value = number(value) if isinstance(value, str) else value
-        except (ValueError, OverflowError):
-            return None
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return None
-        least, most = self.schema.number("minimum"), self.schema.number("maximum")
-        fits = (
-            (self.type == "number" or value == int(value))
-            and (least is None or value >= least)
-            and (most is None or value <= most)
-            and (not self.schema.choices or value in self.schema.choices)
-        )
-        return value if fits else None
+            least, most = self.schema.number("minimum"), self.schema.number("maximum")
+            if is_of_type(value, self.type) and (least is None or value >= least):
+                if (most is None or value <= most) and value in (self.schema.choices or (value,)):
+                    return value  # type: ignore[no-any-return]
+        return None
 
 
 def parameters_of(schema: Mapping[str, Any]) -> list[Parameter]:

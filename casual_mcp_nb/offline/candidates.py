@@ -23,8 +23,8 @@ _FILLER = 0.4
 _ASKING = frozenset(terms("display find get give list look print show tell"))
 _SAYS_LITTLE = ("parameter name", "details")
 _READING = """
-analyze browse calculate check compare compute convert count describe display draw explain fetch find get give inspect is list look
-lookup print query read report retrieve return say search show sum tell view
+analyze browse calculate check compare compute convert count describe display draw explain fetch find get give inspect is list
+look lookup print query read report retrieve return say search show sum tell view
 """
 """Verbs with which the name or the description of a tool that changes nothing begins."""
 _CHANGING = """
@@ -134,8 +134,8 @@ def _left(need: Need, filling: Filling) -> list[Any]:
 
 
 def _taken(need: Need, filling: Filling) -> list[bool]:
-    # An amount's unit goes with its number.
-    values = [one for one in need.mentions if not one.marker.isdigit()]
+    # An amount's unit goes with its number; another is hardly ever a value.
+    values = [one for one in need.mentions if one.kind != "unit"]
     return [filling.covers(one.start, one.end, loosely=True) for one in values]
 
 

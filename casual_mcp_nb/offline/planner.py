@@ -42,7 +42,8 @@ from casual_mcp_nb.offline.candidates import (
     candidates_for,
     nearest_to,
 )
-from casual_mcp_nb.offline.needs import Need, content_words, find_mentions, needs_of, spelled
+from casual_mcp_nb.offline.mentions import find_mentions
+from casual_mcp_nb.offline.needs import Need, content_words, needs_of, spelled
 from casual_mcp_nb.offline.replies import (
     ask_for,
     cannot,

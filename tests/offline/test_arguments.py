@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb.offline.arguments import Filling, parameters_of
-from casual_mcp_nb.offline.needs import find_mentions, needs_of, reword
+from casual_mcp_nb.offline.mentions import find_mentions
+from casual_mcp_nb.offline.needs import needs_of
+from casual_mcp_nb.offline.phrases import reword
 
 TEXT = {"type": "string"}
 NUMBER = {"type": "number"}

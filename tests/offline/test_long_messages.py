@@ -12,7 +12,7 @@ from kit.setups import OFFLINE
 from casual_mcp_nb import McpToolChat
 from casual_mcp_nb.conversation.event import TextDelta
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.offline.needs import MAX_MENTIONS, find_expressions, find_mentions
+from casual_mcp_nb.offline.mentions import MAX_MENTIONS, find_expressions, find_mentions
 from casual_mcp_nb.offline.planner import MAX_REQUEST
 
 CONFIG = {

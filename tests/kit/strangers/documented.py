@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastmcp import FastMCP
-from pydantic import Field
 from kit.strangers.question import Question, answered, asked
+from pydantic import Field
 
 server: FastMCP[Any] = FastMCP("documented")
 

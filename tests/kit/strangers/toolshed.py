@@ -6,8 +6,8 @@ from datetime import date
 from typing import Annotated, Any, Literal
 
 from fastmcp import FastMCP
-from pydantic import Field
 from kit.strangers.question import answered, asked
+from pydantic import Field
 
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 READS = {"readOnlyHint": True}
