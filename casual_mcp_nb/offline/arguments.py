@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -158,12 +158,12 @@ class Parameter(NamedTuple):
         return alike[0] if len(alike) == 1 else None
 
     def _number(self, value: Any) -> int | float | None:
-        with suppress(ValueError, OverflowError):
+        with suppress(ValueError, OverflowError, TypeError):
             value = number(value) if isinstance(value, str) else value
             least, most = self.schema.number("minimum"), self.schema.number("maximum")
-            if is_of_type(value, self.type) and (least is None or value >= least):
-                if (most is None or value <= most) and value in (self.schema.choices or (value,)):
-                    return value  # type: ignore[no-any-return]
+            is_within = (least is None or value >= least) and (most is None or value <= most)
+            if is_of_type(value, self.type) and is_within:
+                return value if value in (self.schema.choices or (value,)) else None
         return None
 
 
@@ -209,8 +209,8 @@ class Filling:
     Attributes:
         missing: Required parameters that the request does not fill.
         chosen: Spans in the request that are a parameter's choices.
-        loose: Spans in the request used as plain words, by parameter.
         typed: How many arguments match the parameter's kind, rather than plain words.
+        guessed: Whether plain words were taken, which may not be meant as a value.
     """
 
     def __init__(
@@ -219,37 +219,38 @@ class Filling:
         mentions: Sequence[Mention],
         parameters: Sequence[Parameter],
         known: Mapping[str, Any] | None = None,
+        own_terms: Collection[str] = (),
     ) -> None:
         self.arguments: dict[str, Any] = {}
-        self.loose: dict[str, Span] = {}
         self.chosen: list[Span] = []
         self._text = text
         self._free = list(mentions)
         self._spans: list[Span] = []
         self._parameters = parameters
         # What is said most clearly comes first.
-        for find in (self._named, self._mentioned, self._listed, self._chosen, self._beside):
+        for find in (
+            self._named,
+            self._mentioned,
+            self._listed,
+            self._chosen,
+            self._beside,
+            self._proper_names,
+        ):
             for parameter, value, span in list(find()):
                 self._put(parameter, value, span)
-        for parameter, value, span in self._proper_names():
-            self._put(parameter, value, span)
         self.typed = len(self.arguments)
         self.arguments = {**(known or {}), **self.arguments}
-        # Plain words come last, and only if a call is impossible without them.
-        for parameter in self._open():
-            if parameter.required and parameter.kind in ("text", "search"):
-                self._words(parameter)
+        # Plain words come last, and only if a call is impossible without them, and possible with
+        # them.
+        lacking = [one for one in self._open() if one.required]
+        if len(lacking) == 1 and lacking[0].kind in ("text", "search"):
+            self._take_words(lacking[0], own_terms)
+        self.guessed = len(self._spans) > self.typed
         self.missing = [one.name for one in self._open() if one.required]
 
-    def covers(self, start: int, end: int, *, loosely: bool = False) -> bool:
-        """Check whether this span was used as a value, or `loosely` as plain words."""
-        spans = [*self._spans, *self.loose.values()] if loosely else self._spans
-        return any(start < stop and begin < end for begin, stop in spans)
-
-    def drop(self, name: str) -> None:
-        """Remove an argument that is plain words."""
-        del self.loose[name], self.arguments[name]
-        self.missing.append(name)
+    def covers(self, start: int, end: int) -> bool:
+        """Check whether a part of this span was used as a value."""
+        return any(start < stop and begin < end for begin, stop in self._spans)
 
     def _open(self) -> list[Parameter]:
         return [one for one in self._parameters if one.name not in self.arguments]
@@ -395,18 +396,19 @@ class Filling:
                 if match and content_words(match[1]):
                     yield parameter, match[1], match.span(1)
 
-    def _words(self, parameter: Parameter) -> None:
-        """Use plain words from the request for a free text."""
+    def _take_words(self, parameter: Parameter, own_terms: Collection[str]) -> None:
+        """Use plain words from the request for a free text, unless they only say what the tool
+        does: `Sort the lines`.
+        """
         order = ORDER.match(self._text)
         markers = list((_REST_MARKER if order else _TOPIC).finditer(self._text))
-        start = re.match(r"\W*\w+", self._text) if order else None
+        start: re.Match[str] | None = re.match(r"\W*\w+", self._text) if order else None
         if markers:
             start = markers[-1 if parameter.kind == "search" else 0]
         if start is None:
             return
         following = self._text[start.end() :].strip().rstrip(" ?.!")
         begin = self._text.find(following, start.end())
-        span = begin, begin + len(following)
-        if content_words(following) and not self.covers(*span, loosely=True):
-            self.arguments[parameter.name] = following
-            self.loose[parameter.name] = span
+        words = {term for word in content_words(following) for term in word.terms}
+        if words and (self._free or not words.issubset(own_terms)):
+            self._put(parameter, following, (begin, begin + len(following)))

@@ -11,7 +11,7 @@ from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.discovery.text import emphasis, readable, stem, synonyms, terms
 from casual_mcp_nb.offline.arguments import Filling, parameters_of
-from casual_mcp_nb.offline.needs import Need
+from casual_mcp_nb.offline.needs import Need, Word
 
 FITS, SURE, CERTAIN = 0.55, 0.7, 0.9
 LIKE = 0.34
@@ -21,7 +21,7 @@ _SYNONYM = 0.7
 """Weight for a word that matches only through an expansion."""
 _FILLER = 0.4
 _ASKING = frozenset(terms("display find get give list look print show tell"))
-_SAYS_LITTLE = ("parameter name", "details")
+_SAYS_LITTLE = 0.3
 _READING = """
 analyze browse calculate check compare compute convert count describe display draw explain fetch find get give inspect is list
 look lookup print query read report retrieve return say search show sum tell view
@@ -84,62 +84,51 @@ def candidate_for(
     need: Need, tool: ToolSpec, explanation: Explanation, share: float = 1.0
 ) -> Candidate:
     """Compute how well a tool meets a need. `share` is its score relative to the best tool's."""
-    filling = Filling(need.text, need.mentions, parameters_of(tool.input_schema))
-    worth = _matches(explanation, filling)
-    for name, (start, end) in list(filling.loose.items()):
-        # `Sort the lines` says what the tool does, not which lines.
-        inside = [word for word in need.words if start <= word.start and word.end <= end]
-        holds_a_value = any(start <= one.start and one.end <= end for one in need.mentions)
-        says_more = any(not worth.keys() >= set(word.terms) for word in inside)
-        if filling.missing or not (holds_a_value or says_more):
-            filling.drop(name)
+    own_terms = set(terms(f"{tool.name} {tool.description}"))
+    parameters = parameters_of(tool.input_schema)
+    filling = Filling(need.text, need.mentions, parameters, own_terms=own_terms)
+    worth: dict[str, float] = {}
+    for part in explanation.shares:
+        value = _SYNONYM if part.query_term else 1.0
+        if part.field in ("parameter name", "details"):
+            # Parameters and choices, such as `order`, say little about the purpose, and nothing
+            # where one was chosen.
+            if filling.chosen:
+                continue
+            value = _SAYS_LITTLE
+        term = part.query_term or part.term
+        worth[term] = max(worth.get(term, 0.0), value)
     if "exact name" in worth:
         return Candidate(tool, filling, 1.0, 3.0)
-    covered = _coverage(need, filling, explanation, worth)
+    covered = _coverage(need, filling, worth)
     taken = _taken(need, filling)
-    named = any(part.field == "name" and part.frequency for part in explanation.shares)
-    confidence = 1.0 if covered is None else covered
-    if taken:
-        confidence = 0.6 * confidence + 0.4 * sum(taken) / len(taken)
+    confidence = likeness = covered or 0.0
     if covered is None:
         confidence = CERTAIN if taken and all(taken) else 0.0
-    elif covered < LIKE:
+    elif covered >= LIKE and taken:
+        confidence = 0.6 * covered + 0.4 * sum(taken) / len(taken)
+    if filling.guessed and worth.keys().isdisjoint(terms(tool.name)):
+        confidence = likeness = 0.0
+    elif (covered is not None and covered < LIKE) or not _is_asked_for(need, tool, confidence):
         confidence = 0.0
-    guessed = bool(filling.loose) and (covered is None or not named)
-    if guessed or not _is_asked_for(need, tool, confidence):
-        confidence = 0.0
-    elif not all(taken) or _ignored_names(need, filling, worth):
+    elif not all(taken) or _ignores_a_name(need, filling, worth):
         # It would answer another question: one without this value.
         confidence = min(confidence, FITS - 0.05)
     rank = confidence + 0.3 * share + 0.02 * min(filling.typed, 5)
-    return Candidate(tool, filling, confidence, rank, 0.0 if guessed else covered or 0.0)
+    return Candidate(tool, filling, confidence, rank, likeness)
 
 
-def _matches(explanation: Explanation, filling: Filling) -> dict[str, float]:
-    """Compute how well a tool matches each term in the request: by itself, or by a synonym.
-
-    Not as a choice besides the chosen one.
-    """
-    worth: dict[str, float] = {}
-    for part in explanation.shares:
-        if filling.chosen and part.field in _SAYS_LITTLE:
-            continue
-        term = part.query_term or part.term
-        worth[term] = max(worth.get(term, 0.0), _SYNONYM if part.query_term else 1.0)
-    return worth
-
-
-def _left(need: Need, filling: Filling) -> list[Any]:
-    return [one for one in need.words if not filling.covers(one.start, one.end, loosely=True)]
+def _left(need: Need, filling: Filling) -> list[Word]:
+    return [one for one in need.words if not filling.covers(one.start, one.end)]
 
 
 def _taken(need: Need, filling: Filling) -> list[bool]:
     # An amount's unit goes with its number; another is hardly ever a value.
     values = [one for one in need.mentions if one.kind != "unit"]
-    return [filling.covers(one.start, one.end, loosely=True) for one in values]
+    return [filling.covers(one.start, one.end) for one in values]
 
 
-def _ignored_names(need: Need, filling: Filling, worth: Mapping[str, float]) -> bool:
+def _ignores_a_name(need: Need, filling: Filling, worth: Mapping[str, float]) -> bool:
     """Check whether a proper name in the request is neither a value nor a word of the tool."""
     for word in _left(need, filling):
         written = need.text[word.start : word.end]
@@ -169,31 +158,20 @@ def _is_asked_for(need: Need, tool: ToolSpec, confidence: float) -> bool:
     return not _QUESTION.match(need.text) and not meant.isdisjoint([*first, *need.implied])
 
 
-def _coverage(
-    need: Need, filling: Filling, explanation: Explanation, worth: Mapping[str, float]
-) -> float | None:
+def _coverage(need: Need, filling: Filling, worth: Mapping[str, float]) -> float | None:
     """Compute the share of the need's words that the tool matches, or None if all became
     arguments.
     """
     words = _left(need, filling)
-    own = {term for word in words for term in word.terms}
     implied = set(terms(" ".join(need.implied)))
-    wanted = own | implied
+    wanted = {term for word in words for term in word.terms} | implied
     if not wanted:
         return None
-    # Parameter names and choices alone, such as `order`, say nothing about the tool's purpose.
-    telling = wanted if filling.chosen else own
-    if not any(
-        (part.query_term or part.term) in telling and part.field not in _SAYS_LITTLE
-        for part in explanation.shares
-    ):
-        return 0.0
     # A verb that asks for anything says as little as a filler word, but a question such as `which`
     # asks for a list.
-    asking = _ASKING - implied
-    weights = {term: _FILLER if term in asking else emphasis(term) for term in wanted}
-    orders = words and words[0].start == 0 and not need.implied
-    if orders and not any(term in worth or weights[term] < 1 for term in words[0].terms):
+    weights = {term: _FILLER if term in _ASKING - implied else emphasis(term) for term in wanted}
+    first = words[0].terms if words and words[0].start == 0 and not need.implied else ()
+    if first and not any(term in worth or weights[term] < 1 for term in first):
         # `Reverse the text` is an order for a tool that reverses, not for any that takes a text.
         return 0.0
     matched = sum(weight * worth.get(term, 0.0) for term, weight in weights.items())
