@@ -93,8 +93,8 @@ _ACCEPTED = {
     "text": ("quoted", "json", "encoded"),
     "number": ("quoted", "number"),
     "search": ("quoted",),
-    "filter": ("quoted",),
-    "": ("quoted",),
+    "filter": ("quoted", "name", "word"),
+    "": ("quoted", "name", "word"),
 }
 _SQL_START = re.compile(r"\s*(?:select|insert|update|delete|with|pragma)\b", re.I)
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
@@ -103,6 +103,8 @@ _REST_MARKER = re.compile(
 )
 _TOPIC = re.compile(r":\s+|\b(?:about|mention|containing)\s+", re.I)
 _NO = re.compile(r"\b(?:no|not|without|don't|never)\b\W+(?:\w+\W+)?$", re.I)
+_TIME_IN = re.compile(r"(?:\d|[ap]\.?m\.?|noon|midnight) in $", re.I)
+_WORD = re.compile(r"\w[\w.@/-]{0,99}(?<![.,])")
 _NAME = re.compile(r"(?<=\w[ ,])(?!I\b)[A-Z][\w\u2019-]*(?:\s[A-Z][\w\u2019-]*)*")
 # A word before a noun, but no superlative: the cheapest products are not those with that word.
 _QUALIFIER = re.compile(r"(?<!\bmost )(?<!\bleast )\b(?!\w+est\b)([^\W\d_][\w-]*)\s$")
@@ -131,7 +133,8 @@ class Parameter(NamedTuple):
             return (next((kind for kind in ("base", "month") if kind in self.name), "number"),)
         if self.type == "object":
             return ("json",)
-        return _ACCEPTED.get(self.kind, (self.kind,))
+        kinds = _ACCEPTED.get(self.kind, (self.kind,))
+        return kinds if "word" in kinds or self.type != "string" else (*kinds, "word")
 
     def accepted(self, value: Any) -> Any:
         """Convert a value or its text to one that this parameter accepts, or return None."""
@@ -228,14 +231,7 @@ class Filling:
         self._spans: list[Span] = []
         self._parameters = parameters
         # What is said most clearly comes first.
-        for find in (
-            self._named,
-            self._mentioned,
-            self._listed,
-            self._chosen,
-            self._beside,
-            self._proper_names,
-        ):
+        for find in (self._named, self._mentioned, self._listed, self._said):
             for parameter, value, span in list(find()):
                 self._put(parameter, value, span)
         self.typed = len(self.arguments)
@@ -277,50 +273,67 @@ class Filling:
                 yield parameter, match[match.lastindex or 0], match.span()
 
     def _mentioned(self) -> Found:
-        """Yield each parameter with the mention that suits it, the best pairs first."""
+        """Yield each parameter with the value that suits it, the best pairs first."""
+        values = [*self._free]
+        for match in _NAME.finditer(self._text):
+            name = re.sub(r"['\u2019]s$", "", match[0])
+            values.append(Mention("name", name, match.start(), match.start() + len(name)))
+        for match in _WORD.finditer(self._text):
+            values.append(Mention("word", match[0], match.start(), match.end()))
         pairs = []
         for place, parameter in enumerate(self._open()):
-            for mention in self._free:
-                score = self._suits(parameter, mention)
+            for value in values:
+                score = self._suits(parameter, value)
                 if score:
-                    pairs.append((-score, place, mention.start, parameter, mention))
-        for *_, parameter, mention in sorted(pairs, key=lambda pair: pair[:3]):
-            value = mention.value
-            if parameter.type == "string" and mention.kind == "month":
-                value = self._text[mention.start : mention.end]
-            yield parameter, value, (mention.start, mention.end)
+                    pairs.append((-score, place, value.start, parameter, value))
+        for *_, parameter, value in sorted(pairs, key=lambda pair: pair[:3]):
+            given = value.value
+            if parameter.type == "string" and value.kind == "month":
+                given = self._text[value.start : value.end]
+            yield parameter, given, (value.start, value.end)
 
-    def _suits(self, parameter: Parameter, mention: Mention) -> int:
-        """Compute how well a mention suits a parameter, or 0 if it does not."""
-        if mention.kind not in parameter.kinds or parameter.type in ("array", "boolean"):
+    def _suits(self, parameter: Parameter, value: Mention) -> int:
+        """Compute how well a value suits a parameter, or 0 if it does not."""
+        if value.kind not in parameter.kinds or parameter.type in ("array", "boolean"):
             return 0
-        score = 10 - parameter.kinds.index(mention.kind)
-        name = parameter.name.removesuffix("_id").replace("_", " ")
-        beside = self._text[max(0, mention.start - 30) : mention.end + 30]
-        is_beside = re.search(rf"\b{re.escape(name)}s?\b", beside, re.I) is not None
-        if mention.unit and parameter.type in _NUMBERS:
+        before, after = self._text[: value.start], self._text[value.end :]
+        if value.kind == "word":
+            return self._suits_as_word(parameter, value.value, before, after)
+        name = re.escape(parameter.name.removesuffix("_id").replace("_", " "))
+        near = f"{before[-30:]}|{after[:30]}"
+        is_named = re.search(rf"\b{name}s?\b", near, re.I) is not None
+        if value.unit and parameter.type in _NUMBERS:
             described = terms(f"{parameter.name} {parameter.schema.description[:_MAX_TEXT]}")
-            named = {*parameter.name.casefold().split("_"), *described}
-            is_beside = {mention.unit.casefold(), *terms(mention.unit)} & named != set()
-            converts = any(one.kind == "unit" for one in self._parameters)
-            if not is_beside and not converts:
+            words = {*parameter.name.casefold().split("_"), *described}
+            is_named = not words.isdisjoint([value.unit.casefold(), *terms(value.unit)])
+            if not is_named and not any(one.kind == "unit" for one in self._parameters):
                 return 0
-        is_source = mention.marker in _FROM_WORDS or mention.marker.isdigit() or self._at(mention)
-        is_target = mention.marker in _TO_WORDS and not is_source
+        at_a_time = value.kind == "zone" and _TIME_IN.search(before) is not None
+        is_source = value.marker in _FROM_WORDS or value.marker.isdigit() or at_a_time
+        is_target = value.marker in _TO_WORDS and not is_source
         is_end = {"source": is_source, "target": is_target}.get(parameter.direction, False)
         counts = parameter.name in _AMOUNTS and not (is_source or is_target)
-        is_common = mention.kind in ("number", "quoted")
-        if is_common and not (parameter.required or is_beside or counts or is_end):
+        names = [one for one in self._parameters if "name" in one.kinds and not one.schema.choices]
+        is_only = value.kind == "name" and (len(names) == 1 or parameter.kind == "filter")
+        is_meant = parameter.required or is_named or is_end or counts or is_only
+        if value.kind in ("number", "quoted", "name") and not is_meant:
             return 0
-        return score + 10 * is_end + 5 * is_beside
+        return 15 - parameter.kinds.index(value.kind) + 10 * is_end + 5 * is_named
 
-    def _at(self, zone: Mention) -> bool:
-        """Check whether a time's zone is this one: the one beside it."""
-        zones = [one for one in self._free if one.kind == zone.kind == "zone"]
-        times = [one for one in self._free if one.kind == "time"]
-        if not zones or not times:
-            return False
-        return zone == min(zones, key=lambda one: min(abs(one.start - at.end) for at in times))
+    def _suits_as_word(self, parameter: Parameter, word: str, before: str, after: str) -> int:
+        """Compute how well a plain word suits: as a choice, or next to the parameter's name, as in
+        `the table orders`, `the orders table`, `folder notes`.
+        """
+        if parameter.schema.choices:
+            return 16 if parameter.required or terms(word) else 0
+        if not terms(word) or terms(word)[0] in _GENERIC:
+            return 0
+        names = parameter.name.replace("_", " ")
+        if parameter.kind == "path":
+            names += "|folder|directory|file"
+        if re.search(rf"\b(?:{names})\s+(?:named\s+|called\s+|is\s+)?$", before, re.I):
+            return 4
+        return 3 if re.match(rf"\s{{1,9}}(?:{names})\b", after, re.I) else 0
 
     def _listed(self) -> Found:
         """Yield lists: one as JSON, or all values of the items' kind."""
@@ -339,74 +352,34 @@ class Filling:
             if parameter.required and len(found) >= least:
                 yield parameter, [one.value for one in found], (found[0].start, found[-1].end)
 
-    def _chosen(self) -> Found:
-        """Yield choices, and the words of a boolean's name, whether they are denied."""
+    def _said(self) -> Found:
+        """Yield booleans whose name is said or denied, and for a filter, the word before a choice:
+        `the open orders`.
+        """
         words = {word.terms[0]: word for word in content_words(self._text)}
         for parameter in self._open():
-            parts = terms(parameter.name)
-            if parameter.type == "boolean":
-                # `available_only` is said as `available`.
-                parts = [part for part in parts if part != "only"]
-                if parts and all(part in words for part in parts):
-                    first, last = words[parts[0]], words[parts[-1]]
-                    denied = _NO.search(self._text[: first.start]) is not None
-                    yield parameter, not denied, (first.start, last.end)
-            elif parameter.schema.choices:
-                for match in re.finditer(r"[^\W\d_][\w-]*", self._text):
-                    if parameter.required or terms(match[0]):
-                        yield parameter, match[0], match.span()
-
-    def _beside(self) -> Found:
-        """Yield the values next to the parameter's name: `the table orders`, `the orders table`,
-        `folder notes`.
-        """
-        value = r"([\w][\w.@/-]{0,99})"
-        for parameter in self._open():
-            if parameter.type != "string" or parameter.schema.choices:
-                continue
-            names = [parameter.name.replace("_", " ")]
-            if parameter.kind == "path":
-                names += ["folder", "directory", "file"]
-            for name in map(re.escape, names):
-                for pattern in (
-                    rf"\b{name}\s+(?:named\s+|called\s+|is\s+)?{value}",
-                    rf"\b{value}\s{{1,9}}{name}\b",
-                ):
-                    match = re.search(pattern, self._text, re.I)
-                    if match and (words := terms(match[1])) and words[0] not in _GENERIC:
-                        yield parameter, match[1], match.span(1)
-
-    def _proper_names(self) -> Found:
-        """Yield a proper name for the first parameter that wants any text, or the only one.
-
-        For a filter, also the word before a choice: `the open orders`.
-        """
-        open_ = [one for one in self._open() if one.type == "string" and not one.schema.choices]
-        filters = [one for one in open_ if one.kind == "filter"]
-        names = [one for one in open_ if one.kind == "" or one.kind == "filter"]
-        if not any(one.required for one in names) and len(names) > 1:
-            names = filters
-        for parameter in names:
-            for match in _NAME.finditer(self._text):
-                name = re.sub(r"['\u2019]s$", "", match[0])
-                yield parameter, name, (match.start(), match.start() + len(name))
-        for parameter in filters:
-            for start, _ in self.chosen:
-                match = _QUALIFIER.search(self._text[:start])
-                if match and content_words(match[1]):
-                    yield parameter, match[1], match.span(1)
+            # `available_only` is said as `available`.
+            parts = [part for part in terms(parameter.name) if part != "only"]
+            if parameter.type == "boolean" and parts and words.keys() >= set(parts):
+                first, last = words[parts[0]], words[parts[-1]]
+                denied = _NO.search(self._text[: first.start]) is not None
+                yield parameter, not denied, (first.start, last.end)
+            for start, _ in self.chosen if parameter.kind == "filter" else ():
+                word = _QUALIFIER.search(self._text[:start])
+                if word and content_words(word[1]):
+                    yield parameter, word[1], word.span(1)
 
     def _take_words(self, parameter: Parameter, own_terms: Collection[str]) -> None:
         """Use plain words from the request for a free text, unless they only say what the tool
         does: `Sort the lines`.
         """
         order = ORDER.match(self._text)
-        markers = list((_REST_MARKER if order else _TOPIC).finditer(self._text))
-        start: re.Match[str] | None = re.match(r"\W*\w+", self._text) if order else None
-        if markers:
-            start = markers[-1 if parameter.kind == "search" else 0]
-        if start is None:
+        starts = list((_REST_MARKER if order else _TOPIC).finditer(self._text))
+        if order and not starts:
+            starts = [order]
+        if not starts:
             return
+        start = starts[-1 if parameter.kind == "search" else 0]
         following = self._text[start.end() :].strip().rstrip(" ?.!")
         begin = self._text.find(following, start.end())
         words = {term for word in content_words(following) for term in word.terms}

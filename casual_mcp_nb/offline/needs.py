@@ -142,10 +142,6 @@ class Need:
             hints.append("convert time zone")
         if "date" in kinds and any(mention.unit for mention in self.mentions):
             hints.append("add duration")
-        if kinds.count("number") > 2:
-            hints.append("numbers")
-        if "path" in kinds and not self.words:
-            hints.append("read")
         return " ".join(hints).split()
 
 

@@ -185,11 +185,8 @@ class _Planner:
         self.earlier_calls, self.calls = _calls(messages[:last]), _calls(messages[last:])
         own = {tool.wire_name: tool.description for tool in tools if not tool.server}
         manifests = {name: manifest_in(text) for name, text in own.items()}
-        searches = [name for name, manifest in manifests.items() if manifest is not None]
-        self.search = searches[0] if searches else None
-        self.deferred: dict[str, int] = {}
-        for name in searches:
-            self.deferred |= servers_in(manifests[name] or "")
+        self.search = next((name for name, text in manifests.items() if text is not None), None)
+        self.deferred = servers_in("\n".join(filter(None, manifests.values())))
         self.browses = LOAD_TOOLS in own
         self.deferred = self.deferred or categories_in(own.get(BROWSE_TOOLKIT, ""))
         self.skills = skills_in(own.get(READ_SKILL, ""))
@@ -309,8 +306,8 @@ class _Planner:
         if past.failed and names_found is None and best.confidence < CERTAIN:
             # A search may find a better tool, if it is a sure match.
             names_found, _ = yield from self._find(need)
-            for one in complete:
-                if one is not best and one.confidence >= SURE and one.tool.wire_name in names_found:
+            for one in complete[1:]:
+                if one.confidence >= SURE and one.tool.wire_name in names_found:
                     past = yield NextCall(one.tool.wire_name, one.filling.arguments)
                     break
         if past.failed:
