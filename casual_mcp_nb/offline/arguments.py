@@ -17,41 +17,10 @@ Span = tuple[int, int]
 
 _MAX_TEXT = 2_000
 _NUMBERS = ("number", "integer")
-_SOURCE = frozenset(
-    [
-        "from",
-        "source",
-        "src",
-        "start",
-        "old",
-        "origin",
-        "min",
-        "minimum",
-        "low",
-        "first",
-        "begin",
-        "since",
-        "before",
-    ]
-)
-_TARGET = frozenset(
-    [
-        "to",
-        "target",
-        "dest",
-        "destination",
-        "end",
-        "new",
-        "max",
-        "maximum",
-        "high",
-        "until",
-        "into",
-        "after",
-    ]
-)
+_SOURCE = "from source src start old origin min minimum low first begin since before"
+_TARGET = "to target dest destination end new max maximum high until into after replace"
 _FROM_WORDS = ("from", "between", "of", "since")
-_TO_WORDS = ("to", "into", "in", "as", "until", "and")
+_TO_WORDS = ("to", "into", "in", "as", "until", "and", "by", "with")
 # What a string parameter needs, by a word in its name; else, for meaningless names, by its
 # description or format.
 _BY_NAME = {
@@ -177,10 +146,10 @@ def parameters_of(schema: Mapping[str, Any]) -> list[Parameter]:
     for name, part in reader.properties.items():
         part = part.without_null()
         words = {word.casefold() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)}
-        direction = "target" if words & _TARGET else ""
+        direction = "target" if words.intersection(_TARGET.split()) else ""
         type_ = _type(part)
         kind = _kind(words, part) if type_ in ("string", "array") else ""
-        direction = "source" if words & _SOURCE else direction
+        direction = "source" if words.intersection(_SOURCE.split()) else direction
         parameters.append(Parameter(name, name in reader.required, part, type_, kind, direction))
     return sorted(parameters, key=lambda parameter: not parameter.required)
 
@@ -242,6 +211,8 @@ class Filling:
         if len(lacking) == 1 and lacking[0].kind in ("text", "search"):
             self._take_words(lacking[0], own_terms)
         self.guessed = len(self._spans) > self.typed
+        names = [one.name for one in parameters if one.name in self.arguments]
+        self.arguments = {name: self.arguments[name] for name in names}
         self.missing = [one.name for one in self._open() if one.required]
 
     def covers(self, start: int, end: int) -> bool:
@@ -312,6 +283,7 @@ class Filling:
         is_source = value.marker in _FROM_WORDS or value.marker.isdigit() or at_a_time
         is_target = value.marker in _TO_WORDS and not is_source
         is_end = {"source": is_source, "target": is_target}.get(parameter.direction, False)
+        is_end = is_end or (parameter.kind == "text" and value.marker == "in")
         counts = parameter.name in _AMOUNTS and not (is_source or is_target)
         names = [one for one in self._parameters if "name" in one.kinds and not one.schema.choices]
         is_only = value.kind == "name" and (len(names) == 1 or parameter.kind == "filter")

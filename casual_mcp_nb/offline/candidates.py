@@ -31,7 +31,7 @@ _CHANGING = """
 add book buy cancel clear copy create delete drop edit execute insert kill move order overwrite pay post remove rename replace
 return run save send set update write
 """
-_VERB = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+_VERB = re.compile(r"[Aa]dd up|[A-Z]?[a-z]+|[A-Z]+")
 _QUESTION = re.compile(
     r"\W*(?:what|which|who|whose|when|where|why|how|any|is|are|was|were|do|does|did|has|have|had"
     r"|should|(?:can|could|may|must) (?!you\b))\b",
@@ -146,7 +146,8 @@ def _is_asked_for(need: Need, tool: ToolSpec, confidence: float) -> bool:
     said = terms(readable(need.text))
     if "random" in terms(tool.name):
         return "random" in said
-    reading, changing = (set(map(stem, words.split())) for words in (_READING, _CHANGING))
+    reading = {"add up", *map(stem, _READING.split())}
+    changing = set(map(stem, _CHANGING.split()))
     name, about = (_VERB.search(text) for text in (tool.name, tool.description))
     verbs = [stem(verb[0].casefold()) for verb in (name, about) if verb]
     read_only = tool.annotations.read_only if tool.annotations else None

@@ -107,9 +107,6 @@ _PARTS = {
         r"|i|we|it|computer|machine)\b){0,8}"
     ),
 }
-_REPLACE = re.compile(
-    rf"\breplace {QUOTED.pattern} (?:with|by) {QUOTED.pattern} in {QUOTED.pattern}", re.I
-)
 
 
 def _compiled() -> list[tuple[re.Pattern[str], str]]:
@@ -129,7 +126,7 @@ _COMPILED = _compiled()
 
 def reword(text: str) -> str:
     """Rewrite a request's phrases as tools word them. Quotations stay as they are."""
-    parts = QUOTED.split(_REPLACE.sub(r"find_replace find=\1, replace=\2, text=\3", text))
+    parts = QUOTED.split(text)
     for place in range(0, len(parts), 2):
         for pattern, instead in _COMPILED:
             parts[place] = pattern.sub(instead, parts[place])
