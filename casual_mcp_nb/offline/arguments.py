@@ -271,8 +271,11 @@ class Filling:
         if value.kind == "word":
             return self._suits_as_word(parameter, value.value, before, after)
         name = re.escape(parameter.name.removesuffix("_id").replace("_", " "))
-        near = f"{before[-30:]}|{after[:30]}"
-        is_named = re.search(rf"\b{name}s?\b", near, re.I) is not None
+        # The name beside the value, or with one word between: `limit it to 5`, `hive number 8`.
+        is_named = (
+            re.search(rf"\b{name}s?\W+(?:\w+\W+)?$", before, re.I) is not None
+            or re.match(rf"\W+(?:\w+\W+)?{name}s?\b", after, re.I) is not None
+        )
         if value.unit and parameter.type in _NUMBERS:
             described = terms(f"{parameter.name} {parameter.schema.description[:_MAX_TEXT]}")
             words = {*parameter.name.casefold().split("_"), *described}
