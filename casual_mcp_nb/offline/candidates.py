@@ -71,7 +71,7 @@ def candidates_for(
         missing = set(index.explain(need.query, tool).missing)
         strange = any(missing.issuperset(word.terms) for word in _left(need, filling))
         all_taken = need.mentions and all(_taken(need, filling))
-        if all_taken and filling.typed and not strange and _is_asked_for(need, tool, CERTAIN):
+        if all_taken and filling.typed and not strange and _is_asked_for(need, tool):
             candidates[tool] = Candidate(tool, filling, 0.95, 2.0)
 
     def order(one: Candidate) -> tuple[float, int, str]:
@@ -109,7 +109,7 @@ def candidate_for(
         confidence = 0.6 * covered + 0.4 * sum(taken) / len(taken)
     if filling.guessed and worth.keys().isdisjoint(terms(tool.name)):
         confidence = likeness = 0.0
-    elif (covered is not None and covered < LIKE) or not _is_asked_for(need, tool, confidence):
+    elif (covered is not None and covered < LIKE) or not _is_asked_for(need, tool):
         confidence = 0.0
     elif not all(taken) or _ignores_a_name(need, filling, worth):
         # It would answer another question: one without this value.
@@ -137,11 +137,11 @@ def _ignores_a_name(need: Need, filling: Filling, worth: Mapping[str, float]) ->
     return False
 
 
-def _is_asked_for(need: Need, tool: ToolSpec, confidence: float) -> bool:
+def _is_asked_for(need: Need, tool: ToolSpec) -> bool:
     """Check whether the request may mean a call of this tool.
 
-    A tool that writes is called by an order that has its verb, one that draws at random by that
-    word, and one that says neither that it reads nor what it does only where nothing is guessed.
+    A tool that writes, or says neither by its annotations nor by its first verb that it only reads,
+    is called by an order that has this verb; one that draws at random, by that word.
     """
     said = terms(readable(need.text))
     if "random" in terms(tool.name):
@@ -152,7 +152,7 @@ def _is_asked_for(need: Need, tool: ToolSpec, confidence: float) -> bool:
     verbs = [stem(verb[0].casefold()) for verb in (name, about) if verb]
     read_only = tool.annotations.read_only if tool.annotations else None
     writes = read_only is False or (read_only is None and not changing.isdisjoint(verbs[:1]))
-    if read_only or (not writes and (confidence >= CERTAIN or not reading.isdisjoint(verbs))):
+    if read_only or (not writes and not reading.isdisjoint(verbs)):
         return True
     first = [term for term in said if emphasis(term) == 1][:1]
     meant = {other for verb in verbs for other in (verb, *synonyms().get(verb, ()))}

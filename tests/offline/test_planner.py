@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from casual_llm.messages import AssistantMessage, ImageContent, TextContent, UserMessage
 
-from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.base.tool import ToolAnnotations, ToolSpec
 from casual_mcp_nb.providers.builtin.offline import OfflineClient
 from casual_mcp_nb.providers.chat_model import ChatModel
 
@@ -70,6 +70,51 @@ async def test_a_tool_that_changes_things_is_not_called_for_a_question(
 ) -> None:
     said = await room_of([DELETE]).ask("Which note is 'plan'?")
     assert said.calls == []
+
+
+@pytest.mark.parametrize(
+    ("read_only", "question", "order"), [(None, 0, 1), (False, 0, 1), (True, 1, 1)]
+)
+async def test_a_tool_that_does_not_say_that_it_reads_is_called_only_by_an_order(
+    room_of: Callable[..., Any], read_only: bool | None, question: int, order: int
+) -> None:
+    schema = {"properties": {"item": {"type": "integer"}}, "required": ["item"]}
+    claims = ToolAnnotations(read_only=read_only)
+    lend = ToolSpec("desk", "lend_item", "Lend an item.", schema, claims)
+    assert len((await room_of([lend]).ask("Why did you lend item 7?")).calls) == question
+    assert len((await room_of([lend]).ask("Please lend item 7")).calls) == order
+
+
+async def test_a_filter_that_cannot_be_filled_is_not_left_out_in_silence(
+    room_of: Callable[..., Any],
+) -> None:
+    listing = tool("list_notes", "List the notes.", [], limit={"type": "integer"})
+    said = await room_of([listing]).ask("List the notes by Marta")
+    assert said.calls == []
+    assert "not a language model" in said.text
+    assert "`desk:list_notes`" in said.text
+
+
+@pytest.mark.parametrize(
+    ("reply", "calls"),
+    [
+        ("7", [("desk__item_details", {"item": 7})]),
+        ("item: 7", [("desk__item_details", {"item": 7})]),
+        ("the red one", []),
+        ("What is the weather in Oslo?", [("desk__get_weather", {"city": "Oslo"})]),
+        ("7 notes about Oslo", []),
+    ],
+)
+async def test_only_a_value_of_the_right_type_answers_the_question_for_an_argument(
+    room_of: Callable[..., Any], reply: str, calls: list[Any]
+) -> None:
+    details = tool("item_details", "Get the details of an item.", item={"type": "integer"})
+    room = room_of([details, WEATHER])
+    asked = await room.ask("Get the details of an item")
+    assert asked.calls == []
+    assert re.findall("`([^`]+)`", asked.text) == ["desk:item_details", "item"]
+    assert "not a language model" in asked.text
+    assert (await room.ask(reply)).calls == calls
 
 
 async def test_an_error_is_reported_as_one_and_the_call_is_not_made_again(

@@ -1,8 +1,9 @@
 """The planner at servers that it was not made for: how many ordinary questions it answers, declines
 or gets wrong.
 
-`python -m pytest tests/offline/test_strangers.py -s` prints each question and the figures. The
-planner is improved with the first three servers only: the apiary's figures are those of a stranger.
+`python -m pytest tests/offline/test_strangers.py -s` prints the answer to each question that was
+not right, and the figures. The planner was improved with the first three servers; the figures of
+the other two, at their first run, are those of a stranger.
 """
 
 from __future__ import annotations
@@ -10,9 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Literal
 
-import pytest
 from fastmcp import Client, FastMCP
-from kit.strangers import apiary, choir, documented, toolshed
+from kit.strangers import apiary, choir, documented, harbour, toolshed
 from kit.strangers.question import Question
 
 from casual_mcp_nb.base.tool import ToolSpec
@@ -52,17 +52,24 @@ async def figures(room_of: Any, module: Any) -> Counter[str]:
     for question in module.QUESTIONS:
         kind, seen = await outcome(room_of(tools), question)
         counts[kind] += 1
-        print(f"  {kind:9}{' / '.join(question.says)}  {seen if kind != 'right' else ''}")
+        if kind != "right":
+            print(f"  {kind:9}{' / '.join(question.says)}  {seen}")
     print(f"{module.server.name}: {dict(counts)}")
     return counts
 
 
-@pytest.mark.parametrize(
-    "module", [toolshed, choir, documented, apiary], ids=lambda one: one.server.name
-)
-async def test_a_strangers_questions_are_answered_or_declined(room_of: Any, module: Any) -> None:
-    counts = await figures(room_of, module)
-    total = counts.total()
-    assert (counts["right"] + counts["declined"]) / total >= 0.9
-    assert counts["wrong"] / total <= 0.03
-    assert not counts["wrote"]
+RIGHT = {toolshed: 20, choir: 20, documented: 20, apiary: 18, harbour: 13}
+"""How many questions of each server are answered right, at least."""
+
+
+async def test_a_strangers_questions_are_answered_or_declined_and_nothing_is_written_on_a_guess(
+    room_of: Any,
+) -> None:
+    total: Counter[str] = Counter()
+    for module, least in RIGHT.items():
+        counts = await figures(room_of, module)
+        assert counts["right"] >= least
+        total += counts
+    assert (total["right"] + total["declined"]) / total.total() >= 0.9
+    assert total["wrong"] / total.total() <= 0.03
+    assert not total["wrote"]

@@ -1,4 +1,4 @@
-"""A beekeeper's records. The planner was not improved with these questions."""
+"""A beekeeper's records."""
 
 from __future__ import annotations
 

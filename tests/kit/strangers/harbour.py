@@ -1,4 +1,4 @@
-"""A small harbour's office. The planner was not improved with these questions."""
+"""A small harbour's office."""
 
 from __future__ import annotations
 
