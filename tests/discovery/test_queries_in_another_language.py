@@ -8,8 +8,8 @@ import pytest
 
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.discovery.search_tools import SearchToolsTool
 from casual_mcp_nb.discovery.languages import languages
+from casual_mcp_nb.discovery.search_tools import SearchToolsTool
 
 pytestmark = pytest.mark.defect("E7")
 CLOCK = ToolSpec(
