@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -351,7 +351,7 @@ def _is_all_servers(data: Mapping[str, Any]) -> bool:
     )
 
 
-def _ignored_keys(ignored: Sequence[str], keys: Iterable[str], every: bool) -> list[str]:
+def _ignored_keys(ignored: Sequence[str], keys: Collection[str], every: bool) -> list[str]:
     """Name the keys that are ignored, with what of these keys may have been meant.
 
     A host has hundreds of settings that have nothing to do with servers. Unless `every` key is to
@@ -371,7 +371,7 @@ def _ignored_keys(ignored: Sequence[str], keys: Iterable[str], every: bool) -> l
     return [f"{', '.join(words[:_MAX_IN_A_NOTE])}{more} {are} ignored."]
 
 
-def _word(key: str, keys: Iterable[str]) -> str:
+def _word(key: str, keys: Collection[str]) -> str:
     near = closest(key, keys, 1, cutoff=0.85)
     word = dotted((key,))
     if near:

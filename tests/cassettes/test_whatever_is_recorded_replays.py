@@ -650,6 +650,7 @@ NOT_RECORDED = {
     "from_config": "it opens a session",
     "quick": "it opens a session",
     "demo": "it opens a session",
+    "resume": "it opens a session",
     "close": "it ends the recording",
     "close_async": "it ends the recording",
     "cassettes.close": "it ends the recording",
