@@ -87,7 +87,7 @@ def test_they_are_found_opened_and_kept_in_order(
     do(state, "delete", id=do(state, "found")["current"])
     assert session.turns == []
     do(state, "delete", id=first)
-    assert sorted(titles(do, state)) == ["Harbours", "Harbours"]
+    assert sorted(titles(do, state)) == ["Harbours", "Harbours (2)"]
     with pytest.raises(UnknownNameError):
         do(state, "open", id=first)
     with pytest.raises(UsageError):
