@@ -45,7 +45,7 @@ def price_conclusions(results: RunResults) -> Iterator[str]:
     if len(arms) > 1 and prices:
         yield from _first_requests(arms)
     if len(arms) > 1 and not results.judged:
-        yield "Whether the answers are right was not checked: read them below, or give check=…."
+        yield "Whether the answers are right was not checked: read them below, or pass check=…"
 
 
 def _defers_nothing(arms: Sequence[ArmResults]) -> bool:
@@ -229,8 +229,8 @@ def _price(price: ArmPrice, cache: CacheState, arm: ArmResults) -> str:
     if price.currency is not None:
         return f"{Cost(price.at(cache), price.currency)} per run"
     return (
-        f"{words.about(round(price.at(cache)), arm.origin)} input tokens per run, reused ones"
-        " counted as a tenth"
+        f"{words.about(round(price.at(cache)), arm.origin)} input tokens per run (reused tokens"
+        " count one tenth)"
     )
 
 
