@@ -276,11 +276,13 @@ class Filling:
             re.search(rf"\b{name}s?\W+(?:\w+\W+)?$", before, re.I) is not None
             or re.match(rf"\W+(?:\w+\W+)?{name}s?\b", after, re.I) is not None
         )
-        if value.unit and parameter.type in _NUMBERS:
+        if value.unit:
+            # An amount is a number of this unit, or goes with a parameter for the unit.
             described = terms(f"{parameter.name} {parameter.schema.description[:_MAX_TEXT]}")
             words = {*parameter.name.casefold().split("_"), *described}
             is_named = not words.isdisjoint([value.unit.casefold(), *terms(value.unit)])
-            if not is_named and not any(one.kind == "unit" for one in self._parameters):
+            converts = any(one.kind == "unit" for one in self._parameters)
+            if parameter.type not in _NUMBERS or not (is_named or converts):
                 return 0
         at_a_time = value.kind == "zone" and _TIME_IN.search(before) is not None
         is_source = value.marker in _FROM_WORDS or value.marker.isdigit() or at_a_time

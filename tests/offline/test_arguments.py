@@ -120,6 +120,12 @@ def test_a_quantity_gives_its_number_and_its_unit() -> None:
     assert filled("3 miles to feet", units) == wanted
 
 
+def test_an_amount_is_no_text_and_no_number_of_something_else() -> None:
+    assert filled("How much are 26.2 miles?", {"number": TEXT}) == {}
+    assert filled("Keep it for 3 days", {"count": NUMBER}) == {}
+    assert filled("Keep it for 3 days", {"days": NUMBER}) == {"days": 3}
+
+
 def test_an_enum_takes_the_word_its_plural_or_its_clear_beginning() -> None:
     scale = {"enum": ["celsius", "fahrenheit", "kelvin"]}
     kinds = {"kind": {"type": "string", "enum": ["file", "folder"]}}
