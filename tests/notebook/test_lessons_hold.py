@@ -250,7 +250,7 @@ def test_the_lesson_on_tool_use_finds_what_is_there_and_nothing_else() -> None:
         "5 cases: nothing can be found\n20 cases: a difference of 49%"
     )
     assert "image/png" in lesson["by-server"]["outputs"][0]["data"]
-    assert re.match(r"as listed: 95% .*, 85% now\n", printed(lesson["judge-again"]))
+    assert re.match(r"as listed: 95% .*, 90% now\n", printed(lesson["judge-again"]))
     assert "one of math:multiply, math:evaluate_expression" in shown(lesson["worth"])
     assert re.search(r"math:evaluate_expression +off", shown(lesson["worth"]))
     assert re.search(r"p = 0\.0[0-4]", printed(lesson["workshop-run"]))
