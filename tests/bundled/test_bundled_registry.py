@@ -227,7 +227,8 @@ async def test_a_tool_whose_library_is_missing_says_the_line_that_installs_it(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(sys.modules, library, None)
+    for name in [library, *(name for name in sys.modules if name.startswith(f"{library}."))]:
+        monkeypatch.setitem(sys.modules, name, None)
     (tmp_path / "letter.docx").write_bytes(b"")
     built = build(server, ["--root", str(tmp_path)] if server == "files" else [])
     async with Client(built) as client:

@@ -68,8 +68,10 @@ def test_only_what_is_to_be_accepted_is_open() -> None:
     assert [block.fold for block in everything_well if isinstance(block, Section)] == ["closed"]
 
 
-def test_the_help_shows_a_few_commands_and_folds_the_rest_in_one_grid() -> None:
-    shown = view(help_of())
+def test_the_help_shows_a_few_commands_and_the_topics_and_folds_everything_in_one_grid() -> None:
+    short = tables(view(help_of()).blocks, folded=False)
+    assert len(short) == len(tables(view(help_of()).blocks)) == 2
+    shown = view(help_of("--all"))
     assert len(tables(shown.blocks, folded=False)) == 1
     assert len(tables(shown.blocks)) > 5
     grids = {tuple(column.share for column in table.columns) for table in tables(shown.blocks)}

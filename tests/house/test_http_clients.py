@@ -55,7 +55,11 @@ REASONS = {
         "config/finding.py",
         "httpx2.AsyncClient",
     ): "it sends nothing: it is made so that later ones are quick",
-    ("compat/_chat.py", "fastmcp.Client"): OWN,
+    ("compat/_clients.py", "fastmcp.Client"): OWN,
+    (
+        "compat/_own_clients.py",
+        "Client",
+    ): "its methods are compared with those of the person's own client: none is made",
     ("bundled/anthropic_usage_server.py", "httpx2.AsyncClient"): FIXED,
     ("bundled/linkedin_server.py", "httpx2.AsyncClient"): FIXED,
     ("bundled/google_account.py", "httplib2.Http"): FIXED,

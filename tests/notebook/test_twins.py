@@ -122,6 +122,16 @@ async def test_and_where_it_is_awaited_or_a_loop_is_held(name: str) -> None:
 ON_ENGINE = (on_engine, on_engine_told)
 
 
+def _own_nodes(function: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a function without those of the functions in it, which are handed to the
+    engine: one that is awaited here has no name that can be looked up.
+    """
+    for node in ast.iter_child_nodes(function):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield node
+            yield from _own_nodes(node)
+
+
 def awaited_outside_the_engine(function: Any, owner: object, seen: set[Any]) -> Iterator[str]:
     """Yield the awaits of a coroutine function on the caller's thread, its own or those of our
     functions that it awaits.
@@ -130,7 +140,7 @@ def awaited_outside_the_engine(function: Any, owner: object, seen: set[Any]) -> 
     if function in seen or function in ON_ENGINE:
         return
     seen.add(function)
-    nodes = list(ast.walk(ast.parse(textwrap.dedent(inspect.getsource(function)))))
+    nodes = list(_own_nodes(ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]))
     names: dict[str, Any] = {"self": owner}
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module:

@@ -115,7 +115,8 @@ async def test_a_server_gets_the_short_list_and_its_own_settings_and_nothing_els
         await opened(Connection("nosy", config)).connect()
     environment = json.loads(seen.read_text())
     assert environment.pop("OWN") == "setting"
-    assert set(environment) <= {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LC_CTYPE"}
+    short_list = {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LC_CTYPE"}
+    assert set(environment) <= short_list | {"FASTMCP_SHOW_SERVER_BANNER"}
 
 
 KERNEL = """
