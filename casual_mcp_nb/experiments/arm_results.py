@@ -122,8 +122,13 @@ class ArmResults:
         return sum(len(groups.get(case, ())) < k for case in cases)
 
     def means(self, name: MeasureName) -> dict[Hashable, float]:
-        """Compute a figure's mean by case. Cases in which it is unknown are left out."""
+        """Compute a figure's mean by case. Cases in which it is unknown are left out.
+
+        So are all costs if they have several currencies.
+        """
         means: dict[Hashable, float] = {}
+        if name == "cost" and self.currency is None:
+            return means
         for case, records in self.by_case.items():
             values = [getattr(record, name) for record in records]
             if None not in values:
@@ -260,8 +265,10 @@ def difference_between(
 ) -> PairedDifference | None:
     """Compare two arms by one figure. None if they have no case in common.
 
-    See `RunResults.compare`.
+    See `RunResults.compare`. None too for costs in two currencies.
     """
+    if name == "cost" and first.currency != second.currency:
+        return None
     clusters: dict[Hashable, Hashable] = {
         record.case: record.cluster for record in (*first.records, *second.records)
     }

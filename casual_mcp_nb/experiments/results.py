@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from casual_mcp_nb.base.displayable import Displayable, count, display
 from casual_mcp_nb.base.files import write_text
 from casual_mcp_nb.display.words import one_line
-from casual_mcp_nb.errors import UnknownNameError, UsageError, closest, did_you_mean, shown
+from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, closest, did_you_mean, shown
 from casual_mcp_nb.experiments.arm_results import (
     MEASURES,
     ArmComparison,
@@ -53,6 +53,14 @@ ResultsStatus = Literal["running", "done", "stopped", "over budget", "failing"]
 
 `failing`: run after run could not be made.
 """
+
+
+def _check_count(name: str, value: object) -> None:
+    """Raise UsageError unless an argument is a whole number from 1."""
+    if not isinstance(value, int) or value < 1:
+        raise UsageError(
+            f"{name} cannot be {brief(value)}.", hint="It must be a whole number from 1."
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -311,7 +319,9 @@ class RunResults(Mapping[str, ArmResults], Displayable):
 
         Raises:
             UnknownNameError: There is no such arm.
+            UsageError: `tests` is not a whole number from 1.
         """
+        _check_count("tests", tests)
         for name in (first, second):
             if name not in self:
                 raise UnknownNameError("arm", name, self)
@@ -326,9 +336,13 @@ class RunResults(Mapping[str, ArmResults], Displayable):
             seed: For the random flips, with more than 12 clusters.
             looks: How many looks at these cases were planned, while repeats or cases are added, or
                 None for as many as there were.
+
+        Raises:
+            UsageError: `looks` is not a whole number from 1.
         """
         if looks is None:
             looks = self.looks
+        _check_count("looks", looks)
         first, *others = self
         base = self[first]
         found = {name: difference_between(base, self[name], "right", seed=seed) for name in others}

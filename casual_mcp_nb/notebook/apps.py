@@ -69,7 +69,6 @@ class SessionApps:
     owner: Callable[[], Any] = field(default=ignore, init=False)
     recorded: RecordedCalls = field(default_factory=RecordedCalls, init=False)
     _apps: dict[str, App] = field(default_factory=dict, init=False)
-    _by_call: dict[str, App] = field(default_factory=dict, init=False)
     _changing: threading.Lock = field(default_factory=threading.Lock, init=False)
     _showing: threading.Lock = field(default_factory=threading.Lock, init=False)
     _by_turn: WeakKeyDictionary[Turn, list[App]] = field(
@@ -92,23 +91,23 @@ class SessionApps:
             )
         return self._apps[id]
 
-    def of_call(self, call: ToolCall) -> App | None:
+    def of_call(self, turn: Turn, call: ToolCall) -> App | None:
         """Find the app that shows a call of a turn, or make one. None if its tool has none."""
-        opened = self._by_call.get(call.id)
-        # Another conversation may have used the id for another call.
-        if opened is not None and (opened.tool, opened.call.arguments) == (
-            call.tool,
-            call.arguments,
-        ):
+        opened = self._opened_by(turn, call.id)
+        if opened is not None:
             return opened
         tool = self.chat.catalog.get(call.tool)
         if tool is None or not tool.app or call.status == "running":
             return None
-        return self.open(tool, call, result_of(call))
+        return self.open(tool, call, result_of(call), turn)
 
-    def open(self, tool: ToolSpec, call: ToolCall, result: ToolResult | None) -> App:
+    def open(
+        self, tool: ToolSpec, call: ToolCall, result: ToolResult | None, turn: Turn | None = None
+    ) -> App:
         """Make the app of a call, with its result if there is one."""
         app = App(self, tool, call)
+        if turn is not None:
+            app.turn = weakref.ref(turn)
         if result is not None:
             app.send(result=result)
         self._keep(app)
@@ -124,15 +123,16 @@ class SessionApps:
                 self._apps = dict([(app.id, app), *self._apps.items()][-MAX_APPS:])
                 return
             self._apps = dict([*self._apps.items(), (app.id, app)][-MAX_APPS:])
-            if app.call.id:
-                self._by_call = dict([*self._by_call.items(), (app.call.id, app)][-MAX_APPS:])
+            turn = app.turn()
+            if turn is not None:
+                self._by_turn[turn] = [*self._by_turn.get(turn, ()), app]
 
     def of_turn(self, turn: Turn) -> list[App]:
         """List the apps of a turn's calls, in order."""
         apps = []
         for step in turn.steps:
             for call in step.tool_calls:
-                if (app := self.of_call(call)) is not None:
+                if (app := self.of_call(turn, call)) is not None:
                     apps.append(app)
         return apps
 
@@ -183,6 +183,13 @@ class SessionApps:
     def opened_in(self, turn: Turn) -> list[App]:
         """List the apps that opened while a turn ran and are still here. Quick."""
         return [app for app in self._by_turn.get(turn, ()) if app.id in self._apps]
+
+    def _opened_by(self, turn: Turn, call_id: str) -> App | None:
+        """Find the app of a call. The call's id is unique in its turn, and not beyond it."""
+        for app in self.opened_in(turn):
+            if app.call.id == call_id:
+                return app
+        return None
 
     def show(self, turn: Turn) -> None:
         """Show the apps of a turn below its card: the first ones while it runs, and the last ones
@@ -248,15 +255,29 @@ class SessionApps:
                 call.fail(error)
                 raise
             async with self.questions.prompt_on("panel"):
-                consent = self.chat.consent
-                await call.allow(consent.permission(tool, arguments, ignore, ignore))
+                await call.allow(self._permission(tool, arguments))
             async with self.questions.prompt_on("panel"):
-                result = await call.run(self.chat.server_manager.call(tool, arguments))
+                result = await call.run(self._calling(tool, arguments))
         finally:
             call.record(self.recorded, self.chat.audit, "app", "app")
             self._add_to_trace(app, call.at, call.call, call.permission)
             self.observers.changes.notify()
         return call.call, result
+
+    async def _permission(self, tool: ToolSpec, arguments: dict[str, Any]) -> Permission:
+        """Decide about a call of an app. A stub runs nothing, so nobody is asked."""
+        if self.chat.mocks.stub_for(tool):
+            return Permission("mock", definition=tool.digest)
+        return await self.chat.consent.permission(tool, arguments, ignore, ignore)
+
+    async def _calling(self, tool: ToolSpec, arguments: dict[str, Any]) -> ToolResult:
+        """Call a tool, or have its stub answer."""
+        from casual_mcp_nb.engine.dispatch import mocked_result
+
+        stub = self.chat.mocks.stub_for(tool)
+        if stub:
+            return await mocked_result(self.chat.mocks, stub[0], tool, arguments, self.chat.tape)
+        return await self.chat.server_manager.call(tool, arguments)
 
     def _add_to_trace(
         self, app: App, at: float, call: ToolCall, permission: Permission | None
@@ -371,13 +392,10 @@ class SessionApps:
             tool = self.chat.catalog.get(event.tool)
             if tool is not None and tool.app:
                 call = ToolCall(event.call_id, event.name, event.tool, event.arguments)
-                opened = self.open(tool, call, None)
-                opened.turn = weakref.ref(turn)
-                self._by_turn.setdefault(turn, []).append(opened)
+                self.open(tool, call, None, turn)
         elif isinstance(event, ToolFinished):
-            app = self._by_call.get(event.call_id)
-            # Ids are unique in one conversation only, and another one's result is not for its eyes.
-            if app is None or app.turn() is not turn:
+            app = self._opened_by(turn, event.call_id)
+            if app is None:
                 return
             app.call = replace(app.call, status=event.status, result=event.text)
             with suppress(CasualMcpError):

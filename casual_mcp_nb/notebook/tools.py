@@ -405,7 +405,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         Every display marks such calls.
 
         No tool is called, so nobody has to approve. Calls of a cell that a model wrote are answered
-        too, in its `run`. Your own calls (`call`) still reach the tool.
+        too, in its `run`, and those of apps. Your own calls (`call`) still reach the tool.
 
         Args:
             stubs: By tool (`server:tool`, or another form), by `server:*`, or by `*` for all: a

@@ -32,7 +32,9 @@ class OpenRequests:
         return self._counts[server] < limits.per_server and self._counts.total() < limits.in_all
 
     def first_refused(self, server: str) -> bool:
-        """Check whether this is a server's first refused request since it last had none open."""
+        """Check whether this is a server's first refused request since it, or all, last had none
+        open.
+        """
         first = server not in self._refused
         self._refused.add(server)
         return first
@@ -47,6 +49,9 @@ class OpenRequests:
             self._counts[server] -= 1
             if not self._counts[server]:
                 self._refused.discard(server)
+            if not self._counts.total():
+                # Those of servers that were refused because of the others'.
+                self._refused.clear()
 
 
 AskQuestion = Callable[[ServerQuestion], Awaitable[QuestionAnswer]]

@@ -395,6 +395,28 @@ def test_costs_decide_where_all_runs_have_one() -> None:
     )
 
 
+def test_costs_in_several_currencies_are_not_compared() -> None:
+    mixed = of(measured("a", cost=1), measured("a", prompt="q", cost=150, currency="JPY"))
+    assert mixed["a"].mean("cost") is None
+    judged = [measured("a", cost=1, right=True), measured("b", cost=150, right=True)]
+    same = of(*judged).compare("a", "b")
+    assert same is not None
+    assert same.measures["cost"].mean == 149
+    other = replace(judged[1], currency="JPY")
+    different = of(judged[0], other).compare("a", "b")
+    assert different is not None
+    assert "cost" not in different.measures
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, "2"])
+def test_a_number_of_tests_is_a_whole_number_from_1(count: Any) -> None:
+    results = of(measured("a", right=True), measured("b", right=True))
+    with pytest.raises(UsageError, match="tests"):
+        results.compare("a", "b", tests=count)
+    with pytest.raises(UsageError, match="looks"):
+        results.comparisons(looks=count)
+
+
 def test_an_arm_has_its_cost_from_the_price_table_and_its_tokens_from_the_provider() -> None:
     prices = {"m-1": {"input": 1_000, "output": 10_000, "currency": "EUR"}}
     with (

@@ -414,7 +414,7 @@ def test_a_turn_opens_the_apps_of_its_calls_with_whole_results(session: Session)
     assert [params for _, _, params in app.feed(0)][1]["_meta"]["secret"] == "of the app"
     assert session.parts.apps.of_turn(turn) == [app]
     restored = ToolCall("other", "places__show", app.tool, {"city": "Rome"}, "ok", "Places of Rome")
-    again = session.parts.apps.of_call(restored)
+    again = session.parts.apps.of_call(turn, restored)
     assert again is not None
     assert again.feed(0)[1][2]["content"][0]["text"] == "Places of Rome"
 
@@ -429,6 +429,26 @@ def test_the_result_of_a_call_in_another_conversation_is_not_for_an_app(session:
     other = session.chat("Tell", model=model, echo="none").tool_calls[0]
     assert (other.id, other.status) == (shown.id, "ok")
     assert (app.feed(0), app.call.result) == (feed, result)
+
+
+def test_equal_calls_of_two_conversations_have_an_app_each(session: Session) -> None:
+    turns = []
+    for _ in range(2):
+        model = scripted_model(call("places__show", city="Rome"), "ok")
+        turns.append(session.chat("Show", model=model, echo="none"))
+        session.conversations.new()
+    first, second = (session.parts.apps.of_turn(turn) for turn in turns)
+    assert [turn.tool_calls[0].id for turn in turns] == [turns[0].tool_calls[0].id] * 2
+    assert [app.turn() for app in (*first, *second)] == turns
+    assert session.parts.apps.of_turn(turns[0]) == first
+
+
+def test_a_stub_answers_the_calls_of_an_app(session: Session) -> None:
+    app = session.tools.app("places:show")
+    with session.tools.mock({"places:*": "STUB"}):
+        result = _run(session, app.call_tool("erase", {"city": "Rome"}))
+    assert result["content"][0]["text"] == "STUB"
+    assert _run(session, app.call_tool("peek", {}))["content"][0]["text"] == "[]"
 
 
 def test_calls_of_an_app_are_on_its_turns_trace_and_saved(tmp_path: Path) -> None:

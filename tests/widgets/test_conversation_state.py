@@ -97,7 +97,7 @@ def test_a_second_message_is_refused_while_a_turn_runs_and_so_are_clear_and_undo
     told.send("x")
     question = told.asks(ApprovalQuestion)
     for name, arguments in [("send", {"prompt": "y"}), ("clear", {}), ("undo", {})]:
-        with pytest.raises(UsageError, match="running|waits for your answer"):
+        with pytest.raises(UsageError, match=r"running|waits for your answer"):
             told.do(name, **arguments)
     told.do("answer", question=question, answer="deny")
     assert len(told.idle()["turns"]) == 1
