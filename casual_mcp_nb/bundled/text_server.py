@@ -8,12 +8,11 @@ import difflib
 import hashlib
 import io
 import json
-import math
 import re
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver.exceptions import ToolError
@@ -169,7 +168,17 @@ def extract_emails(text: Text) -> dict[str, Any]:
 
 def extract_urls(text: Text) -> dict[str, Any]:
     """Find all web addresses (http and https links) in a text, each one once."""
-    return _unique([url.rstrip(".,;:!?)]}") for url in _URL.findall(text)])
+    return _unique([_without_trailing_marks(url) for url in _URL.findall(text)])
+
+
+def _without_trailing_marks(url: str) -> str:
+    """Cut the marks of a sentence off an address, and a bracket that was opened before it."""
+    while url[-1:] in {*".,;:!?)]}"}:
+        opening = {")": "(", "]": "[", "}": "{"}.get(url[-1])
+        if opening and url.count(opening) >= url.count(url[-1]):
+            break
+        url = url[:-1]
+    return url
 
 
 def diff_texts(
@@ -230,11 +239,17 @@ def sort_lines(
     """Sort the lines of a text by text, by the first number in them, or by length; can drop
     duplicates.
     """
-    keys = {"text": str.casefold, "number": _first_number, "length": len}
     lines = text.splitlines()
     if unique:
         lines = list(dict.fromkeys(lines))
-    return "\n".join(sorted(lines, key=keys[by], reverse=order == "descending"))  # type: ignore[arg-type]
+    descending = order == "descending"
+    if by == "number":
+        # Lines without one come last in both orders.
+        numbered = [line for line in lines if _first_number(line) is not None]
+        others = [line for line in lines if _first_number(line) is None]
+        return "\n".join([*sorted(numbered, key=_first_number, reverse=descending), *others])  # type: ignore[arg-type]
+    key: Callable[[str], Any] = len if by == "length" else str.casefold
+    return "\n".join(sorted(lines, key=key, reverse=descending))
 
 
 def slugify(
@@ -341,11 +356,10 @@ def _unique(items: list[str]) -> dict[str, Any]:
     return {"summary": ", ".join(unique) or "None.", "count": len(unique), "found": unique}
 
 
-def _first_number(line: str) -> float:
-    match = re.search(r"-?\d{1,300}(?:\.\d{1,300})?", line)
-    if match is None:
-        return math.inf
-    return float(match[0])
+def _first_number(line: str) -> float | None:
+    # A minus after a word is a hyphen, as in `item-10`.
+    match = re.search(r"(?:(?<!\w)-)?\d{1,300}(?:\.\d{1,300})?", line)
+    return float(match[0]) if match else None
 
 
 def _encoded(text: str) -> bytes:

@@ -254,9 +254,12 @@ def compare_arms(
     measures: dict[MeasureName, PairedDifference] = {}
     for name in MEASURES[1:]:
         each = difference_between(first, second, name, seed=seed, tests=tests)
-        if each is not None:
-            # For these, less is better.
-            measures[name] = dataclasses.replace(each, better=each.worse, worse=each.better)
+        if each is None:
+            continue
+        if name != "tokens_reused":
+            # Less is better.
+            each = dataclasses.replace(each, better=each.worse, worse=each.better)
+        measures[name] = each
     return ArmComparison(first.arm.name, second.arm.name, right, measures)
 
 

@@ -308,10 +308,13 @@ def _refuse_wrong_check(check: Any) -> None:
 
 
 def contains(text: str) -> str:
-    """Build a pattern for a text as whole words and whole numbers: `391` is not found in `1391` or
-    `391.5`.
+    """Build a pattern for a text as whole words and whole numbers: `391` is not found in `1391`,
+    `391.5` or `-391`.
     """
-    return rf"(?i)(?<!\w)(?<!\d[.,]){re.escape(text.strip())}(?!\w)(?![.,]\d)"
+    text = text.strip()
+    # A minus after a word or a number is a hyphen, as in `3-5`.
+    no_sign = r"(?<!\W[-\u2212])(?<!^[-\u2212])" if text[:1].isdigit() else ""
+    return rf"(?i)(?<!\w)(?<!\d[.,]){no_sign}{re.escape(text)}(?!\w)(?![.,]\d)"
 
 
 _FLAGS = {"a": re.ASCII, "i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE}

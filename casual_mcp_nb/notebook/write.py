@@ -58,7 +58,7 @@ MAX_SIGNATURE = 6_000
 MAX_MANIFEST = 1_500
 """How many tokens the manifest in the instructions may take."""
 
-_FENCED = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
+_FENCED = re.compile(r"```(?P<language>\w*)[^\n]*\n(?P<code>.*?)```", re.DOTALL)
 _SEARCH = re.compile(r"^\s*SEARCH:\s*(.+)$", re.MULTILINE)
 _SYSTEM = """You write one cell of a Jupyter notebook: a Python program that does what the user wants.
 
@@ -558,8 +558,14 @@ async def write(
 
 
 def code_in(text: str) -> str | None:
-    """Extract the program from an answer: the longest fenced block. None without one."""
-    blocks = _FENCED.findall(text[: 4 * MAX_CODE])
+    """Extract the program from an answer: the longest fenced block of Python, or of no language.
+
+    None without one.
+    """
+    blocks = []
+    for block in _FENCED.finditer(text[: 4 * MAX_CODE]):
+        if block["language"].lower() in ("", "py", "python"):
+            blocks.append(block["code"])
     return max(blocks, key=len).strip("\n") + "\n" if blocks else None
 
 

@@ -198,7 +198,9 @@ class ModelRequest:
         """Send the request once. Return None if it is to be sent again in another form."""
         charge = None
         if self.model.limits is not None:
-            charge = await self._wait_for_the_limits(self.model.limits)
+            charge = await self._wait_for_the_limits(
+                self.model.limits, self.messages, self.definitions
+            )
         self._heard = False
         last_headers.set(None)
         try:
@@ -217,6 +219,9 @@ class ModelRequest:
             raise
         except Exception as error:
             if await self._changes_after(error):
+                if charge is not None and self.model.limits is not None:
+                    # A request that was refused for its form took no tokens.
+                    self.model.limits.settle(charge, 0)
                 return None
             failure, origin = explained(error, self)
             self._form.note_failure()
@@ -243,11 +248,16 @@ class ModelRequest:
             return True
         return self._form.changes_after(error, heard=self._heard)
 
-    async def _wait_for_the_limits(self, limits: ClientLimits) -> TokenReservation | None:
+    async def _wait_for_the_limits(
+        self,
+        limits: ClientLimits,
+        messages: Sequence[ChatMessage],
+        definitions: Sequence[Mapping[str, Any]],
+    ) -> TokenReservation | None:
         # On a thread, because the definitions of many tools are long.
         tokens = 0
         if limits.counts_tokens:
-            tokens = await asyncio.to_thread(request_tokens, self.messages, self.definitions)
+            tokens = await asyncio.to_thread(request_tokens, messages, definitions)
         return await limits.turn(tokens, self._on_event or ignore)
 
     def _with_request_id(self, answer: ModelResponse, headers: Mapping[str, str]) -> ModelResponse:
@@ -309,9 +319,9 @@ class ModelRequest:
         )
         options = sent.model_copy(update={**dropped, "max_tokens": _PROBE_TOKENS})
         request = chat_options(self._spec, self.model.default_options, options, offer)
-        if self.model.limits is not None:
-            await self._wait_for_the_limits(self.model.limits)
         messages: list[ChatMessage] = [UserMessage(content=_PROBE)]
+        if self.model.limits is not None:
+            await self._wait_for_the_limits(self.model.limits, messages, offer.get("tools") or ())
         try:
             async with self._timed():
                 await self._wire.ask(self.model.client, self.model.model, messages, request)

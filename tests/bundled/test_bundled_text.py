@@ -26,6 +26,11 @@ PAGE = """<html><head><title>T</title><style>p {}</style></head><body><h1>Prices
             {"count": 2, "found": ["https://a.org/x?y=1", "http://b.org"]},
         ),
         (
+            "extract_urls",
+            {"text": "(see https://a.org/Python_(genus))."},
+            {"count": 1, "found": ["https://a.org/Python_(genus)"]},
+        ),
+        (
             "find_replace",
             {"text": "a.b a.b axb", "find": "a.b", "replace": r"\1"},
             {"text": r"\1 \1 axb", "replaced": 2},
@@ -43,6 +48,11 @@ PAGE = """<html><head><title>T</title><style>p {}</style></head><body><h1>Prices
         ),
         ("sort_lines", {"text": "b\na\nb", "unique": True}, "a\nb"),
         ("sort_lines", {"text": "x 10\nx 9", "by": "number", "order": "descending"}, "x 10\nx 9"),
+        (
+            "sort_lines",
+            {"text": "none\nitem-2\nitem-10\nitem -3", "by": "number", "order": "descending"},
+            "item-10\nitem-2\nitem -3\nnone",
+        ),
         ("slugify", {"text": "Crème brûlée!"}, "creme-brulee"),
         ("hash_text", {"text": "abc", "algorithm": "md5"}, "900150983cd24fb0d6963f7d28e17f72"),
         ("encode_base64", {"text": "hé??>", "url_safe": True}, "aMOpPz8-"),

@@ -231,6 +231,8 @@ def test_a_prompt_without_a_check_is_compared_and_not_judged(session: Session) -
         ("391", "It is 1391.", False),
         ("391", "It is 391.5", False),
         ("391", "1,391", False),
+        ("391", "It is -391.", False),
+        ("391", "390-391", True),
         ("oslo", "In Oslo it rains.", True),
         ("C++", "C++ it is", True),
         ("Os", "Oslo", False),
@@ -393,6 +395,15 @@ def test_costs_decide_where_all_runs_have_one() -> None:
         of(measured("a", cost=0.01), measured("a", cost=1, currency="EUR"))["a"].spread("cost")
         is None
     )
+
+
+def test_more_reused_tokens_are_better() -> None:
+    runs = [measured("a", right=True), measured("b", right=True)]
+    runs[1] = replace(runs[1], tokens_reused=50)
+    comparison = of(*runs).compare("a", "b")
+    assert comparison is not None
+    reused = comparison.measures["tokens_reused"]
+    assert (reused.better, reused.worse) == (1, 0)
 
 
 def test_costs_in_several_currencies_are_not_compared() -> None:

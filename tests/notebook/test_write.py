@@ -517,6 +517,10 @@ def test_the_planner_an_empty_task_and_a_missing_variable_are_refused(session: S
 def test_programs_are_found_and_checked_without_running_them() -> None:
     assert code_in("no code") is None
     assert code_in("```\na\n```\n```python\nlonger = 1\n```") == "longer = 1\n"
+    assert (
+        code_in('```json\n{"long": "er than the code"}\n```\nSo:\n```python\na = 1\n```')
+        == "a = 1\n"
+    )
     assert problem_of("await x") != ""
     assert problem_of("(" * 10_000) != ""
 

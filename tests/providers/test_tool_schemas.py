@@ -29,7 +29,7 @@ from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.errors import BadRequestError
 from casual_mcp_nb.providers._tool_refusals import tool_refusal
 from casual_mcp_nb.providers.chat_model import ChatModel
-from casual_mcp_nb.providers.limits import RequestAdapted
+from casual_mcp_nb.providers.limits import ClientLimits, RateLimitWait, RequestAdapted
 
 pytestmark = pytest.mark.defect("M3")
 
@@ -383,3 +383,20 @@ async def test_a_probe_that_waits_for_a_limit_takes_nothing_from_the_time_of_the
     desk.model.timeout = 1.5
     answer = await desk.ask(plain(5))
     assert answer.message.content == "done"
+
+
+async def test_what_was_refused_and_probes_reserve_no_more_tokens_than_they_take(
+    asked: Any,
+) -> None:
+    desk = asked("openai", refuses("tool_3"))
+    desk.model.limits = ClientLimits("desk", tokens=10_000)
+    waits: list[object] = []
+
+    def heard(event: object) -> None:
+        if isinstance(event, RateLimitWait):
+            waits.append(event)
+
+    text = "word " * 6_000
+    answer = await desk.model.complete([UserMessage(content=text)], plain(5), on_event=heard)
+    assert answer.message.content == "done"
+    assert waits == []
