@@ -1,5 +1,5 @@
 """Repair histories and traces, so that every provider accepts them: each call has one result behind
-it, and an id of its own.
+it, and an id that no other call has.
 """
 
 from __future__ import annotations
