@@ -30,7 +30,7 @@ from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.conversation.written_program import WrittenProgram
 from casual_mcp_nb.discovery import views as discovery_views
 from casual_mcp_nb.display.figures import figure_of_size
-from casual_mcp_nb.display.render import Room, to_html, to_markdown, to_page, to_text
+from casual_mcp_nb.display.render import TextLayout, to_html, to_markdown, to_page, to_text
 from casual_mcp_nb.display.view import (
     SIZE_TIERS,
     DisplayLimits,
@@ -271,12 +271,12 @@ def _for_terminal(value: Any, width: int) -> Callable[[View], str]:
     """Choose how a value is written in a terminal: no word and no number breaks, and the steps of a
     turn are only named.
     """
-    room = Room(width, folded=isinstance(value, Turn))
-    if not room.folded:
-        return partial(to_text, room=room)
+    layout = TextLayout(width, folded=isinstance(value, Turn))
+    if not layout.folded:
+        return partial(to_text, layout=layout)
 
     def turn_text(view: View) -> str:
-        return "\n".join([to_text(view, room), *room.wrapped(_IN_FULL)])
+        return "\n".join([to_text(view, layout), *layout.wrapped(_IN_FULL)])
 
     return turn_text
 

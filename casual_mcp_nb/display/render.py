@@ -327,8 +327,8 @@ def _heading(part: View | Section) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Room:
-    """How much room lines of text have.
+class TextLayout:
+    """How text is laid out in lines.
 
     Args:
         width: The longest line, or None if lines may be of any length. Only a word that is longer
@@ -339,8 +339,8 @@ class Room:
     width: int | None = None
     folded: bool = False
 
-    def less(self, columns: int) -> Room:
-        """The room beside an indentation or a column."""
+    def less(self, columns: int) -> TextLayout:
+        """Make the layout beside an indentation or a column."""
         if self.width is None:
             return self
         return replace(self, width=max(_LEAST_WIDTH, self.width - columns))
@@ -367,21 +367,21 @@ _LEAST_WIDTH = 20
 _GAP = "  "
 
 
-def to_text(view: View, room: Room = Room()) -> str:
+def to_text(view: View, layout: TextLayout = TextLayout()) -> str:
     """Convert a view to lines of text.
 
     Text blocks have a bar before each line, so that they cannot imitate the display.
     """
-    return "\n".join(_titled(view, view.blocks, room))
+    return "\n".join(_titled(view, view.blocks, layout))
 
 
-def _titled(part: View | Section, blocks: tuple[Block, ...], room: Room) -> list[str]:
+def _titled(part: View | Section, blocks: tuple[Block, ...], layout: TextLayout) -> list[str]:
     """Put a part's title above its lines, which are indented then."""
     title = " · ".join(heading(part))
     if not title:
-        return _blocks(blocks, room)
-    lines = _blocks(blocks, room.less(2))
-    return [*room.wrapped(title, _GAP), *(f"  {line}".rstrip() for line in lines)]
+        return _blocks(blocks, layout)
+    lines = _blocks(blocks, layout.less(2))
+    return [*layout.wrapped(title, _GAP), *(f"  {line}".rstrip() for line in lines)]
 
 
 def _words(line: Line) -> tuple[str, ...]:
@@ -390,41 +390,41 @@ def _words(line: Line) -> tuple[str, ...]:
     return (line.mark.text, *line.words)
 
 
-def _blocks(blocks: tuple[Block, ...], room: Room) -> list[str]:
+def _blocks(blocks: tuple[Block, ...], layout: TextLayout) -> list[str]:
     lines: list[str] = []
     for block in blocks:
-        lines += _block(block, room)
+        lines += _block(block, layout)
     return lines
 
 
-def _block(block: Block, room: Room) -> list[str]:
+def _block(block: Block, layout: TextLayout) -> list[str]:
     match block:
         case Table():
-            return _table(block, room)
+            return _table(block, layout)
         case KeyValues():
-            return _key_values([(label, cell_text(cell)) for label, cell in block.rows], room)
+            return _key_values([(label, cell_text(cell)) for label, cell in block.rows], layout)
         case TextBlock():
-            return _text_block(block, room)
+            return _text_block(block, layout)
         case Line():
-            return room.wrapped(" · ".join(_words(block)), _GAP)
+            return layout.wrapped(" · ".join(_words(block)), _GAP)
         case ImageBlock():
-            return room.wrapped(f"[{block.note}]")
+            return layout.wrapped(f"[{block.note}]")
         case Section():
-            is_named_only = block.brief or (room.folded and block.fold == "closed")
-            return _titled(block, () if is_named_only else block.blocks, room)
+            is_named_only = block.brief or (layout.folded and block.fold == "closed")
+            return _titled(block, () if is_named_only else block.blocks, layout)
 
 
-def _text_block(block: TextBlock, room: Room) -> list[str]:
+def _text_block(block: TextBlock, layout: TextLayout) -> list[str]:
     lines = [f"{block.label}:"] if block.label else []
-    beside = room.less(2)
+    beside = layout.less(2)
     for line in block.text.split("\n"):
         lines += [f"│ {part}" for part in beside.wrapped(line)]
     return lines
 
 
-def _key_values(rows: Sequence[tuple[str, str]], room: Room) -> list[str]:
+def _key_values(rows: Sequence[tuple[str, str]], layout: TextLayout) -> list[str]:
     width = max((len(label) for label, _ in rows), default=0)
-    beside = room.less(width + len(_GAP))
+    beside = layout.less(width + len(_GAP))
     lines: list[str] = []
     for label, text in rows:
         first, *others = beside.wrapped(text)
@@ -433,30 +433,30 @@ def _key_values(rows: Sequence[tuple[str, str]], room: Room) -> list[str]:
     return lines
 
 
-def _table(table: Table, room: Room) -> list[str]:
+def _table(table: Table, layout: TextLayout) -> list[str]:
     titles = [column.title for column in table.columns]
     rows = [[cell_text(cell) for cell in row] for row in table.rows]
     columns = [list(column) for column in zip(titles, *rows, strict=True)]
-    widths = _widths(columns, [column.numeric for column in table.columns], room.width)
+    widths = _widths(columns, [column.numeric for column in table.columns], layout.width)
     lines: list[str] = []
     if widths is None:
         for row in rows:
-            lines += room.wrapped(row[0], _GAP)
+            lines += layout.wrapped(row[0], _GAP)
             filled = [(title, text) for title, text in zip(titles, row, strict=True) if text]
             others = filled[1:] if row[0] else filled
-            lines += [f"{_GAP}{line}" for line in _key_values(others, room.less(2))]
+            lines += [f"{_GAP}{line}" for line in _key_values(others, layout.less(2))]
     else:
         rules = ["-" * width for width in widths]
         for row in (titles, rules, *rows):
             lines += _table_row(row, widths, table)
     if table.more:
-        lines += room.wrapped(table.more)
+        lines += layout.wrapped(table.more)
     return lines
 
 
 def _table_row(row: Sequence[str], widths: Sequence[int], table: Table) -> list[str]:
     """Lay out a row, in as many lines as its cells take."""
-    cells = [Room(width).wrapped(text) for text, width in zip(row, widths, strict=True)]
+    cells = [TextLayout(width).wrapped(text) for text, width in zip(row, widths, strict=True)]
     lines: list[str] = []
     for parts in zip_longest(*cells, fillvalue=""):
         padded: list[str] = []
@@ -467,14 +467,14 @@ def _table_row(row: Sequence[str], widths: Sequence[int], table: Table) -> list[
 
 
 def _widths(
-    columns: Sequence[Sequence[str]], numeric: Sequence[bool], room: int | None
+    columns: Sequence[Sequence[str]], numeric: Sequence[bool], line_width: int | None
 ) -> list[int] | None:
-    """Share the room among columns, so that no word breaks and no number does.
+    """Share a line among columns, so that no word breaks and no number does.
 
-    None if it is too little: each row is then written as a list.
+    None if it is too short: each row is then written as a list.
     """
     widths = [max(map(len, column)) for column in columns]
-    if room is None:
+    if line_width is None:
         return widths
     least: list[int] = []
     for (title, *texts), width, is_number in zip(columns, widths, numeric, strict=True):
@@ -482,7 +482,7 @@ def _widths(
         parts = texts if is_number else [word for text in texts for word in text.split()]
         longest = max(map(len, (*title.split(), *parts)), default=0)
         least.append(min(width, longest if is_number else max(longest, _LEAST_COLUMN)))
-    available = room - len(_GAP) * (len(columns) - 1)
+    available = line_width - len(_GAP) * (len(columns) - 1)
     if sum(least) > available:
         return None
     while sum(widths) > available:

@@ -37,7 +37,7 @@ from casual_mcp_nb.magics.completion import Names, complete, last_word
 from casual_mcp_nb.magics.final_question_marks import keep_questions
 from casual_mcp_nb.magics.help import help_of
 from casual_mcp_nb.magics.written_configs import WrittenConfigs
-from casual_mcp_nb.notebook.payloads import HeldValues
+from casual_mcp_nb.notebook.payloads import Held, HeldValues, code_of
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -246,11 +246,14 @@ class McpMagics(Magics):
         value = self._namespace.get(VARIABLE)
         return value if module is not None and isinstance(value, module.Session) else None
 
-    def _remember(self, variables: Mapping[str, str]) -> None:
+    def _remember(self, held: Mapping[str, Held]) -> None:
         """Have it saved which variables hold results."""
         session = self.session()
-        if session is not None:
-            session.parts.runner.remember(variables=variables)
+        if session is None:
+            return
+        secrets = session.parts.secrets()
+        variables = {name: code_of(name, each, secrets) for name, each in held.items()}
+        session.parts.runner.remember(variables=variables)
 
     def _open_session(self) -> Session | None:
         """Find the notebook's session, if there is one that is not closed."""

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import builtins
 import keyword
-from collections.abc import Callable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from casual_mcp_nb.base.callbacks import VALUE_READERS
 from casual_mcp_nb.errors import UsageError
@@ -25,20 +26,33 @@ large.
 """
 
 
+class Held(NamedTuple):
+    """What a variable holds.
+
+    Args:
+        call: The call that made it.
+        suffix: What of the call it is: `.value`, or empty for the call itself.
+    """
+
+    call: ToolCall
+    suffix: str
+
+
 class HeldValues:
     """Notes which variables hold results, after each cell.
 
     Args:
-        remember: Called with the names, and the code that makes each value again.
+        remember: Called with what the variables hold, by their names.
         namespace: The notebook's variables.
     """
 
     def __init__(
-        self, remember: Callable[[Mapping[str, str]], object], namespace: Mapping[str, Any]
+        self, remember: Callable[[Mapping[str, Held]], object], namespace: Mapping[str, Any]
     ) -> None:
         self._remember = remember
         self._namespace = namespace
-        self._read: list[tuple[Any, str]] = []
+        # A value that is read stays alive until the cell has ended, so they are not many.
+        self._read: deque[tuple[Any, ToolCall]] = deque(maxlen=MAX_VARIABLES)
 
     def begin(self) -> None:
         """Take note of each value that is read."""
@@ -53,40 +67,46 @@ class HeldValues:
         from casual_mcp_nb.conversation.step import ToolCall
 
         if isinstance(value, ToolCall):
-            self._remember({name: _code_of(value, name, "")})
+            self._remember({name: Held(value, "")})
 
     def after_cell(self, *_: object) -> None:
         """Look up which variables hold a value that the cell read."""
-        read, self._read = self._read, []
+        read = list(self._read)
+        self._read.clear()
         if not read:
             return
-        found: dict[str, str] = {}
+        found: dict[str, Held] = {}
         for name, held in list(self._namespace.items()):
             if name.startswith("_"):
                 continue
-            for value, code in read:
+            for value, call in read:
                 if held is value:
-                    found[name] = f"{name} = {code}"
+                    found[name] = Held(call, ".value")
         if found:
             self._remember(found)
 
     def _on_value(self, call: ToolCall, value: Any) -> None:
         if call.large is not None or not isinstance(value, _EVERYWHERE):
-            self._read.append((value, _code_of(call, "", ".value")))
+            self._read.append((value, call))
 
 
-def _code_of(call: ToolCall, name: str, suffix: str) -> str:
+def code_of(name: str, held: Held, secrets: Collection[str]) -> str:
+    """Write the code that gives a variable its value again. Secrets in the arguments are masked,
+    since it is saved.
+    """
+    from casual_mcp_nb.conversation.codec import plain
+
     arguments = "…"
-    if isinstance(call.arguments, dict):
-        if all(map(str.isidentifier, call.arguments)):
-            arguments = ", ".join(f"{key}={value!r}" for key, value in call.arguments.items())
+    given = plain(held.call.arguments, secrets=secrets)
+    if isinstance(given, dict):
+        if all(map(str.isidentifier, given)):
+            arguments = ", ".join(f"{key}={value!r}" for key, value in given.items())
         else:
-            arguments = f"**{call.arguments!r}"
+            arguments = f"**{given!r}"
     if len(arguments) > MAX_CODE:
         arguments = "…"
-    parts = ", ".join(part for part in (repr(str(call.tool)), arguments) if part)
-    code = f"session.tools.call({parts}){suffix}"
-    return f"{name} = {code}" if name else code
+    parts = ", ".join(part for part in (repr(str(held.call.tool)), arguments) if part)
+    return f"{name} = session.tools.call({parts}){held.suffix}"
 
 
 def place_gone_values(namespace: MutableMapping[str, Any], variables: Mapping[str, str]) -> None:

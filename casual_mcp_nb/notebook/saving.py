@@ -268,7 +268,7 @@ class ConversationSaver:
         if not first:
             return ""
         place = f"Conversations are saved in {_short(self.store.path)}."
-        return f"{place} To save nothing: Session.demo(…, store=None)"
+        return f"{place} To save nothing, open the session with store=None."
 
 
 def save(saved: SavedTurns | None, turns: Sequence[Turn]) -> None:

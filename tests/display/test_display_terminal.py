@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from casual_mcp_nb.display.render import Room, to_text
+from casual_mcp_nb.display.render import TextLayout, to_text
 from casual_mcp_nb.display.view import Column, KeyValues, Line, Section, Table, TextBlock, View
 
 TABLE = Table(
@@ -31,7 +31,7 @@ VIEW = View(
 
 @pytest.mark.parametrize("width", [120, 80, 60, 40])
 def test_lines_fit_and_every_word_is_whole(width: int) -> None:
-    whole, fitted = to_text(VIEW), to_text(VIEW, Room(width))
+    whole, fitted = to_text(VIEW), to_text(VIEW, TextLayout(width))
     assert max(map(len, whole.splitlines())) > 80
     assert max(map(len, fitted.splitlines())) <= width
     words = set(whole.replace("-", " ").split()) - {"│"}
@@ -41,11 +41,11 @@ def test_lines_fit_and_every_word_is_whole(width: int) -> None:
 
 
 def test_without_a_width_nothing_is_changed() -> None:
-    assert to_text(VIEW, Room(10_000)) == to_text(VIEW)
+    assert to_text(VIEW, TextLayout(10_000)) == to_text(VIEW)
 
 
 def test_columns_of_text_share_what_the_numbers_leave() -> None:
-    lines = to_text(View("table", "", (TABLE,)), Room(60)).splitlines()
+    lines = to_text(View("table", "", (TABLE,)), TextLayout(60)).splitlines()
     assert lines[0].split() == ["Part", "Now", "Every", "tool", "loaded"]
     assert [line.split("  ")[0] for line in lines[2:4]] == [
         "First request: system prompt",
@@ -55,7 +55,7 @@ def test_columns_of_text_share_what_the_numbers_leave() -> None:
 
 
 def test_a_table_that_is_too_wide_becomes_lists() -> None:
-    lines = to_text(View("table", "", (TABLE,)), Room(32)).splitlines()
+    lines = to_text(View("table", "", (TABLE,)), TextLayout(32)).splitlines()
     assert lines == [
         "First request: system prompt and",
         "  tool definitions",
@@ -70,14 +70,16 @@ def test_a_table_that_is_too_wide_becomes_lists() -> None:
 
 def test_lines_of_a_text_keep_their_indentation_and_their_bar() -> None:
     view = View("text", "", (TextBlock("    one two three four five six seven"),))
-    lines = to_text(view, Room(24)).splitlines()
+    lines = to_text(view, TextLayout(24)).splitlines()
     assert len(lines) > 1
     assert all(line.startswith("│     ") for line in lines)
 
 
 def test_a_word_longer_than_the_line_is_left_whole() -> None:
     address = "https://example.com/" + "a" * 100
-    assert address in to_text(View("text", "", (TextBlock(f"See {address} there."),)), Room(40))
+    assert address in to_text(
+        View("text", "", (TextBlock(f"See {address} there."),)), TextLayout(40)
+    )
 
 
 @pytest.mark.parametrize("text", [" " * 200, "x" * 200, "\t" * 90 + "end", ""])
@@ -85,10 +87,10 @@ def test_odd_texts_are_drawn(text: str) -> None:
     table = Table((Column("A"), Column("B", numeric=True)), ((text, text),))
     view = View("odd", text, (TextBlock(text), KeyValues(((text, text),)), table))
     for width in (20, 80):
-        assert to_text(view, Room(width))
+        assert to_text(view, TextLayout(width))
 
 
 def test_folded_sections_are_only_named() -> None:
-    folded = to_text(VIEW, Room(80, folded=True))
+    folded = to_text(VIEW, TextLayout(80, folded=True))
     assert "Steps" in folded
     assert "weather:forecast_of_the_week" not in folded

@@ -16,9 +16,12 @@ import pytest
 from fastmcp import FastMCP
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.base.secret import MASK
+from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.store import ConversationStore
 from casual_mcp_nb.errors import ConfigError, TrustRequiredError, UsageError
-from casual_mcp_nb.notebook.payloads import GoneValue, place_gone_values
+from casual_mcp_nb.notebook.payloads import GoneValue, Held, code_of, place_gone_values
 from casual_mcp_nb.providers.scripted import scripted_model
 
 MODELS: dict[str, Any] = {
@@ -214,6 +217,18 @@ def test_the_last_of_a_notebook_is_found_among_damaged_and_hidden_ones(file: Pat
     assert last is not None
     assert last.id == ids[1]
     assert store.last_of("/other.ipynb") is None
+
+
+@pytest.mark.parametrize("name", ["key", "a key"])
+def test_the_code_that_makes_a_value_again_has_no_secret(file: Path, name: str) -> None:
+    secret = "s3cr3t'of the harbour-9000"
+    environment = {"HARBOUR_TOKEN": secret}
+    config = {**BUNDLED, "servers": {"math": {**BUNDLED["servers"]["math"], "env": environment}}}
+    with Session(config, store=file, quiet=True, trust=True) as session:
+        call = ToolCall("", "shop__orders", ToolName("shop", "orders"), {name: f"Bearer {secret}"})
+        code = code_of("table", Held(call, ".value"), session.parts.secrets())
+    assert (MASK in code, "9000" in code) == (True, False)
+    assert code.startswith("table = session.tools.call('shop:orders', ")
 
 
 def test_a_variable_whose_value_is_gone_says_which_call_makes_it_again() -> None:
