@@ -8,8 +8,6 @@ and bounds them, and hands them to `SessionApps`.
 from __future__ import annotations
 
 import asyncio
-import base64
-import html
 import json
 import logging
 import time
@@ -23,7 +21,7 @@ import traitlets
 
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.content import ContentPart, ToolResult, media_type_of
-from casual_mcp_nb.base.displayable import Displayable, DisplayableList, display, widget_of
+from casual_mcp_nb.base.displayable import Displayable, DisplayableList, widget_of
 from casual_mcp_nb.base.limits import MAX_DEPTH, is_too_deep
 from casual_mcp_nb.base.mcp import MAX_SAMPLES, ResourceContents
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
@@ -503,17 +501,6 @@ class App(Displayable, traitlets.HasTraits):
 
     def __repr__(self) -> str:
         return f"<App: {self.tool}, {self.status}>"
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        bundle = display().mimebundle(self, include, exclude)
-        if self.picture is not None and "text/html" in bundle:
-            kind, data = media_type_of(self.picture), base64.b64encode(self.picture).decode()
-            label = html.escape(f"A picture of the app of {clean(str(self.tool))}", quote=True)
-            bundle["text/html"] += (
-                f'<div><img src="data:{kind};base64,{data}" alt="{label}" title="{label}"'
-                ' style="max-width:100%"></div>'
-            )
-        return bundle
 
     def _ipython_display_(self) -> None:
         widget_of(self)._ipython_display_()

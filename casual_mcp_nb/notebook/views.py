@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from casual_mcp_nb.base.config import Strategy, ToolSetConfig, option_limits
+from casual_mcp_nb.base.content import media_type_of
 from casual_mcp_nb.base.selection import Mode, Selection
 from casual_mcp_nb.base.status import (
     Check,
@@ -42,6 +43,7 @@ from casual_mcp_nb.display.view import (
     Cell,
     Column,
     DisplayLimits,
+    ImageBlock,
     KeyValues,
     Line,
     Name,
@@ -745,18 +747,24 @@ _APP_STATES: Mapping[str, tuple[str, Tone]] = {
 
 
 def app_view(app: App, limits: DisplayLimits) -> View:
-    """Show an app's call with its result, and why its page is not shown if it is not, with the
-    messages so far.
+    """Show an app's picture, with its call folded, or the call with its result if there is no
+    picture; and why its page is not shown if it is not, with the messages so far.
     """
     facts: list[tuple[str, Cell]] = []
     if app.problem:
         facts.append(("Not shown", app.problem))
     if app.value is not None:
         facts.append(("Value", pretty(app.value, indent=None)))
-    section = call_section(app.call, False, limits.text, ImageBudget(limits.images), fold=False)
-    blocks = list(section.blocks)
+    call = call_section(app.call, False, limits.text, ImageBudget(limits.images), fold=False).blocks
+    blocks: list[Block] = []
     if facts:
-        blocks.insert(0, KeyValues(tuple(facts)))
+        blocks.append(KeyValues(tuple(facts)))
+    kind = media_type_of(app.picture) if app.picture is not None else None
+    if app.picture is not None and kind is not None:
+        label = f"A picture of the app of {words.clean(str(app.tool))}"
+        blocks += [ImageBlock(kind, app.picture, label), Section("Call", call, fold="closed")]
+    else:
+        blocks += call
     if app.messages and app.status != "shown":
         blocks.append(Section("Messages", (_app_messages(app.messages, limits),), fold="closed"))
     return View(
