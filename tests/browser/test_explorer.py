@@ -990,7 +990,7 @@ def test_a_widget_whose_kernel_was_restarted_says_so_before_it_is_clicked(lone: 
     lone.evaluate(
         "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
     )
-    reads(lone, "gone", "Run the notebook from the top to reconnect.")
+    reads(lone, "gone", "%mcp resume")
     assert lone.evaluate(
         "() => document.querySelector('.cmn-explorer').closest('[inert]') !== null"
     )
@@ -1005,7 +1005,7 @@ def test_a_widget_whose_kernel_crashed_says_so_before_it_is_clicked(lone: Any) -
     shown(lone, 0, EXPLORER)
     sync_api.expect(at(lone, "gone")).to_be_hidden()
     os.kill(value(lone, "__import__('os').getpid()"), signal.SIGKILL)
-    reads(lone, "gone", "Run the notebook from the top to reconnect.")
+    reads(lone, "gone", "%mcp resume")
     assert lone.evaluate(
         "() => document.querySelector('.cmn-explorer').closest('[inert]') !== null"
     )

@@ -29,7 +29,8 @@ interface Waiting {
   unheard: number;
 }
 
-export const GONE = "The kernel restarted. Run the notebook from the top to reconnect.";
+export const GONE =
+  "The kernel restarted. To continue: %load_ext casual_mcp_nb, then %mcp resume. Or run the notebook from the top.";
 
 export const UNANSWERED =
   "The kernel does not answer: it may be busy with a cell, or this page has lost it. Try again, or reload the page.";

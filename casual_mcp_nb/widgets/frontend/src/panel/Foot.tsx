@@ -57,7 +57,7 @@ export function Foot({ conversation, conversations, tokens }: Props) {
         </Toggle>
         {calls > 0 && (
           <Toggle title="Every call: who made it, who allowed it, how it ended" testId="audit-toggle" {...opens("calls")}>
-            {counted(calls, "call")} so far
+            {counted(calls, "call")} in this session
           </Toggle>
         )}
         {discovered > 0 && (
