@@ -268,7 +268,7 @@ class ConversationSaver:
         if not first:
             return ""
         place = f"Conversations are saved in {_short(self.store.path)}."
-        return f"{place} To save nothing, open the session with store=None."
+        return f"{place} To save nothing, set MCP_STORE=off, or store=None in Session(…)."
 
 
 def save(saved: SavedTurns | None, turns: Sequence[Turn]) -> None:
