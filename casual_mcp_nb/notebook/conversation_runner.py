@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -54,6 +54,8 @@ class ConversationRunner:
         self.stops = 0
         self._stopped: asyncio.Task[object] | None = None
         self._ended: str | None = None
+        self._setting_up = False
+        chat.selection.watch(self.save_setup)
         self.tasks: TaskRegister | None = None
         self.asks: Callable[[], bool] = lambda: False
         """Whether a question waits for the person."""
@@ -192,6 +194,24 @@ class ConversationRunner:
             memory.variables = {**memory.variables, **variables}
         if (memory.widgets, memory.variables) != before:
             save(self.saver.current, self.turns)
+
+    def save_setup(self) -> None:
+        """Have it saved that the person chose another model, other tools or other servers after the
+        last turn.
+        """
+        if self.turns and not self.busy and not self._setting_up:
+            save(self.saver.current, self.turns)
+
+    @contextmanager
+    def setting_up(self) -> Iterator[None]:
+        """Leave the saved set-up as it is while the body gives the session that of a conversation: a
+        part that is not available here stays in the file.
+        """
+        self._setting_up = True
+        try:
+            yield
+        finally:
+            self._setting_up = False
 
     def clear(self, *, private: bool = False) -> None:
         """Start a conversation with no turns. The old turns stay intact for whoever holds them."""

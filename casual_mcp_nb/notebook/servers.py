@@ -169,6 +169,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         else:
             given, config = await asyncio.to_thread(self._read, cast("str", spec), name)
             await self._chat.add_server(given, config)
+        self._turns.runner.save_setup()
         self._observers.changes.notify()
         return self._chat.server_manager.status_of(given)
 
@@ -200,6 +201,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
     async def _remove(self, name: str) -> None:
         self._turns.check_open()
         await self._chat.remove_server(name)
+        self._turns.runner.save_setup()
         self._observers.changes.notify()
 
     @blocking

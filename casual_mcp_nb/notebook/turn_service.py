@@ -84,6 +84,7 @@ class TurnService:
     @model.setter
     def model(self, name: str | None) -> None:
         self._chat.models.default = name
+        self.runner.save_setup()
         self._observers.changes.notify()
 
     @property
@@ -96,6 +97,7 @@ class TurnService:
     @system.setter
     def system(self, text: str | None) -> None:
         self._chat.system = checked_system(text)
+        self.runner.save_setup()
         self._observers.changes.notify()
 
     def check_open(self) -> None:
@@ -346,7 +348,8 @@ class TurnService:
         """Set up the session as a conversation was, and list the names that are not available any
         more.
         """
-        return list(self._set_up(head))
+        with self.runner.setting_up():
+            return list(self._set_up(head))
 
     def _set_up(self, head: ConversationHead) -> Iterator[str]:
         if head.model in self._config.models:

@@ -51,12 +51,17 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "conversations.db"
 
 
-def saved(config: Any, file: Path, change: Callable[[Session], object] | None = None) -> str:
+def saved(
+    config: Any,
+    file: Path,
+    change: Callable[[Session], object] = lambda session: None,
+    then: Callable[[Session], object] = lambda session: None,
+) -> str:
     """Have a conversation in a session that is closed then, and return its id."""
     with Session(config, store=file, quiet=True, trust=True, name="lesson") as session:
-        if change is not None:
-            change(session)
+        change(session)
         session.chat("Hello?", model=scripted_model("Hello."), echo="none")
+        then(session)
         assert session.conversations.id is not None
         return session.conversations.id
 
@@ -80,12 +85,18 @@ def choose(session: Session) -> None:
 
 
 @pytest.mark.parametrize("in_a_file", [False, True])
-def test_it_has_its_servers_and_choices_again(tmp_path: Path, file: Path, in_a_file: bool) -> None:
+@pytest.mark.parametrize("chosen", ["before the turn", "after the last turn"])
+def test_it_has_its_servers_and_choices_again(
+    tmp_path: Path, file: Path, in_a_file: bool, chosen: str
+) -> None:
     config: Any = BUNDLED
     if in_a_file:
         config = tmp_path / "casual_mcp_config.json"
         config.write_text(json.dumps(BUNDLED))
-    id = saved(config, file, choose)
+    if chosen == "before the turn":
+        id = saved(config, file, choose)
+    else:
+        id = saved(config, file, then=choose)
     with Session.resume(id[:5], store=file) as session:
         assert list(session.servers) == ["math", "time", "units"]
         assert [status.state for status in session.servers.now.values()] == ["ready"] * 3
@@ -188,6 +199,18 @@ def test_secrets_are_not_saved_and_what_is_lost_is_named(file: Path) -> None:
     assert {str(each.message).split()[0] for each in warned} == {"'tides'", "'pier'", "'notebook'"}
     assert list(session.servers) == ["math", "time"]
     session.close()
+
+
+def test_what_another_session_lacks_stays_in_the_file(file: Path) -> None:
+    id = saved(BUNDLED, file, choose)
+    with (
+        Session(MODELS, store=file, quiet=True, name="other") as other,
+        pytest.warns(UserWarning),
+    ):
+        other.conversations.resume(id)
+    with Session.resume(id, store=file) as session:
+        assert dict(session.selection.servers)["units"] == "loaded"
+        assert session.selection.tool_set == "sums"
 
 
 def test_one_that_was_saved_without_its_config_says_so(file: Path) -> None:
