@@ -45,6 +45,8 @@ _RUNNERS = frozenset(
 )
 BARE_PYTHON = frozenset({"python", "python3"})
 """An interpreter by name only: which one it is, PATH decides."""
+SCRIPTS = {".py": "python", ".js": "node"}
+"""What runs a server's file, by how its name ends."""
 _SUBCOMMANDS = frozenset({"dlx", "exec", "run", "tool", "x"})
 _SAYS_LITTLE = frozenset({"api", "mcp", "server", "www"})
 
@@ -94,8 +96,9 @@ def server_fields(text: str) -> tuple[str, dict[str, Any]]:
     """Read a server as a person types it: a name for it, and its fields as in a config.
 
     It is an address (`https://…`), a bundled server (`time`, or `bundled:files --root .`), or a
-    command line (`npx -y …`), before which variables can be set (`TOKEN=… npx …`). Quotes around
-    the whole are taken off. In a command line, `python` and `python3` are this process's
+    command line (`npx -y …`), before which variables can be set (`TOKEN=… npx …`). A file of Python
+    or JavaScript alone (`server.py`) is run by `python` or `node`. Quotes around the whole are taken
+    off. In a command line, `python` and `python3` are this process's
     interpreter, which has the packages that the person installed here, unless a PATH is set. A
     UsageError never contains the text, which can hold a secret.
     """
@@ -115,6 +118,9 @@ def server_fields(text: str) -> tuple[str, dict[str, Any]]:
         raise UsageError(
             "Which server?", hint=f"{_EXAMPLES}the name of a bundled server: {', '.join(BUNDLED)}."
         )
+    runner = SCRIPTS.get(PurePath(words[0]).suffix)
+    if runner is not None and shutil.which(os.path.expanduser(words[0])) is None:
+        words = [runner, *words]
     command, args = words[0], words[1:]
     bundled = command.removeprefix(BUNDLED_PREFIX)
     fields: dict[str, Any] = {"args": args}
@@ -151,11 +157,23 @@ def unquoted(text: str) -> str:
 
 
 def check_command(text: str) -> None:
-    """Check that a server's command as a person types it exists, before anything is closed to make
-    room for it.
+    """Check that a server's command as a person types it exists, and the file that it runs, before
+    anything is closed to make room for it.
     """
     _, fields = server_fields(text)
     command, env = fields.get("command", ""), fields.get("env", {})
+    script = next(iter(fields.get("args", ())), "")
+    runner = SCRIPTS.get(PurePath(script).suffix)
+    if (
+        runner is not None
+        and PurePath(command).stem.startswith(runner)
+        and "$" not in script
+        and not os.path.isfile(os.path.expanduser(script))
+    ):
+        raise UsageError(
+            f"The file {shown(script)} was not found in {shown(os.getcwd())}.",
+            hint="Nothing was started or closed.",
+        )
     # Where to look is known only when variables are filled in.
     if (
         command

@@ -439,13 +439,16 @@ def _compared(option: str, text: str) -> Any:
 
 def is_config_file(text: str) -> bool:
     """Check whether a text is a config file's path: an existing file, or one that is named like a
-    config.
+    config. A server's script is none.
     """
+    from casual_mcp_nb.config.quick import SCRIPTS
+
     try:
         words = shlex.split(text)
         path = Path(*words).expanduser()
         is_named_like_one = path.suffix in (".json", ".jsonc", ".toml") and "://" not in text
-        return len(words) == 1 and (is_named_like_one or path.is_file())
+        is_other_file = path.is_file() and path.suffix not in SCRIPTS
+        return len(words) == 1 and (is_named_like_one or is_other_file)
     except (OSError, ValueError, RuntimeError):
         return False
 

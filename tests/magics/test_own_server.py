@@ -68,6 +68,7 @@ LINES = [
     '"{sys.executable} {folder}/$script"',
     pytest.param("python3 $script", marks=pytest.mark.slow),
     "--model offline:planner python3 library.py",
+    "library.py",
 ]
 
 
@@ -103,6 +104,15 @@ def test_what_cannot_be_filled_in_is_said_and_starts_nothing(kernel: Kernel) -> 
     assert "{nowhere.executable}" in ran.text()
     assert "NameError" in ran.text()
     assert kernel.printed("print(id(session), list(session.servers))") == before
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("line", ["python libary.py", "libary.py", "pyhton library.py"])
+def test_a_misspelt_file_or_command_leaves_the_session_open(kernel: Kernel, line: str) -> None:
+    assert kernel.run("%mcp connect python library.py").status == "ok"
+    before = kernel.printed("print(id(session), session.status.closed)")
+    assert kernel.run(f"%mcp connect {line}").status == "error"
+    assert kernel.printed("print(id(session), session.status.closed)") == before
 
 
 @pytest.mark.kernel
@@ -186,6 +196,8 @@ def test_only_lines_without_json_and_a_persons_words_are_filled_in() -> None:
             "PATH=/opt/bin python3 server.py",
             {"command": "python3", "args": ["server.py"], "env": {"PATH": "/opt/bin"}},
         ),
+        ("server.py --root .", {"command": sys.executable, "args": ["server.py", "--root", "."]}),
+        ("build/index.js", {"command": "node", "args": ["build/index.js"]}),
         ("python3.13 server.py", {"command": "python3.13", "args": ["server.py"]}),
         ('npx -y server "two words"', {"command": "npx", "args": ["-y", "server", "two words"]}),
     ],

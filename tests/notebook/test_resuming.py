@@ -205,7 +205,7 @@ def test_what_another_session_lacks_stays_in_the_file(file: Path) -> None:
     id = saved(BUNDLED, file, choose)
     with (
         Session(MODELS, store=file, quiet=True, name="other") as other,
-        pytest.warns(UserWarning),
+        pytest.warns(UserWarning, match="is not back|stays as it is"),
     ):
         other.conversations.resume(id)
     with Session.resume(id, store=file) as session:
