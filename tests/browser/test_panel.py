@@ -625,7 +625,7 @@ def test_the_calls_so_far_unfold_with_who_allowed_them(page: Any, axe: Path) -> 
     sync_api.expect(at(page, "deny-reason")).to_have_value("")
     at(page, "approve").click()
     ended(page, 1)
-    reads(at(page, "audit-toggle"), f"{before + 2} call")
+    reads(at(page, "audit-toggle"), f": {before + 2}")
     at(page, "audit-toggle").click()
     rows = at(page, "audit").locator("tbody tr")
     reads(rows.nth(0), "you, once")

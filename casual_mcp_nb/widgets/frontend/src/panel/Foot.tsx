@@ -56,8 +56,12 @@ export function Foot({ conversation, conversations, tokens }: Props) {
           {tokens.all.steps > 0 && <InputBar tokens={tokens} />}
         </Toggle>
         {calls > 0 && (
-          <Toggle title="Every call: who made it, who allowed it, how it ended" testId="audit-toggle" {...opens("calls")}>
-            {counted(calls, "call")} in this session
+          <Toggle
+            title="Every call and search: who made it, who allowed it, how it ended"
+            testId="audit-toggle"
+            {...opens("calls")}
+          >
+            Calls and searches: {calls}
           </Toggle>
         )}
         {discovered > 0 && (
