@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, Never, overload
 
-from casual_mcp_nb.base.config import Strategy, ToolSetConfig
+from casual_mcp_nb.base.config import Policies, Strategy, ToolSetConfig
 from casual_mcp_nb.base.displayable import (
     Displayable,
     DisplayableList,
@@ -349,7 +349,8 @@ class ConsentStatus(Displayable):
     """A session's rights, and when it asks first.
 
     Until the config is accepted, starting a server asks. If it is strict, every call asks unless
-    its policy was set to `never`. `problems` are tool names in the config that do not exist.
+    its policy was set to `never`. `policies` are those that were set in Python or with a magic, by
+    server. `problems` are tool names in the config that do not exist.
     """
 
     accepted: bool
@@ -358,6 +359,7 @@ class ConsentStatus(Displayable):
     calls: int = 0
     changed: tuple[ToolName, ...] = ()
     problems: tuple[str, ...] = ()
+    policies: Mapping[str, Policies] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

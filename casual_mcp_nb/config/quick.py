@@ -47,6 +47,9 @@ BARE_PYTHON = frozenset({"python", "python3"})
 """An interpreter by name only: which one it is, PATH decides."""
 SCRIPTS = {".py": "python", ".js": "node"}
 """What runs a server's file, by how its name ends."""
+_FETCHERS = frozenset({"bunx", "dnx", "docker", "npx", "pipx", "pnpm", "podman", "uvx"})
+"""What may fetch a server before it starts it, and the seconds that this may take."""
+_SECONDS_TO_FETCH = 120
 _SUBCOMMANDS = frozenset({"dlx", "exec", "run", "tool", "x"})
 _SAYS_LITTLE = frozenset({"api", "mcp", "server", "www"})
 
@@ -99,7 +102,8 @@ def server_fields(text: str) -> tuple[str, dict[str, Any]]:
     command line (`npx -y …`), before which variables can be set (`TOKEN=… npx …`). A file of Python
     or JavaScript alone (`server.py`) is run by `python` or `node`. Quotes around the whole are taken
     off. In a command line, `python` and `python3` are this process's
-    interpreter, which has the packages that the person installed here, unless a PATH is set. A
+    interpreter, which has the packages that the person installed here, unless a PATH is set. What
+    is fetched first, as by `npx`, gets more time to start. A
     UsageError never contains the text, which can hold a secret.
     """
     text = unquoted(text)
@@ -138,6 +142,8 @@ def server_fields(text: str) -> tuple[str, dict[str, Any]]:
     name = _name_in_command(words)
     if command in BARE_PYTHON and "PATH" not in env and sys.executable:
         command = sys.executable
+    if PurePath(command).stem in _FETCHERS:
+        fields["init_timeout"] = _SECONDS_TO_FETCH
     return name, {"command": command, **fields}
 
 

@@ -341,6 +341,27 @@ class Consent:
             for name in [name for name in tools if name.server == server]:
                 del tools[name]
 
+    @property
+    def policies(self) -> dict[str, Policies]:
+        """The policies that were given in Python, by server. They go before those of the config."""
+        given = dict(self.overrides)
+        # Those of the notebook's own functions come from their decorators.
+        given.pop(NOTEBOOK, None)
+        return given
+
+    def set_policy(self, server: str, policy: Approval, tool: str | None = None) -> None:
+        """Set the policy of a server, or of one of its tools; its other tools keep theirs."""
+        if tool is None:
+            self.overrides[server] = policy
+            return
+        config = self.config_of(server)
+        policies = self.overrides.get(server, config.approval if config else None)
+        if policies is None:
+            policies = {}
+        elif not isinstance(policies, dict):
+            policies = {OTHER_TOOLS: policies}
+        self.overrides[server] = {**policies, tool: policy}
+
     def policy(self, tool: ToolSpec) -> Policy:
         """Resolve a tool's policy."""
         return policy_of(

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from casual_mcp_nb.base.model_options import DELIVERY_SETTINGS
 from casual_mcp_nb.errors import UnknownNameError, UsageError
@@ -27,6 +27,7 @@ from casual_mcp_nb.magics.args import (
 Run = Callable[["Session", str], Any]
 
 if TYPE_CHECKING:
+    from casual_mcp_nb.base.config import Approval
     from casual_mcp_nb.base.selection import Mode
     from casual_mcp_nb.conversation.step import Step
     from casual_mcp_nb.session import Session
@@ -348,6 +349,26 @@ def _tools(session: Session, line: str) -> Any:
 )
 def _tool(session: Session, line: str) -> Any:
     return _connected(session).tools[one_word("tool", line, "tool", "math:add")]
+
+
+@command(
+    "approval",
+    _TOOLS,
+    "when calls ask for your consent, and setting that for a server or a tool",
+    usage="[SERVER | TOOL never | destructive | always]",
+    example="library never",
+    names="tools",
+)
+def _approval(session: Session, line: str) -> Any:
+    if line:
+        name, _, policy = line.rpartition(" ")
+        if not name.strip():
+            raise UsageError(
+                "%mcp approval needs a server or a tool, and a policy.",
+                hint="For example: %mcp approval library never",
+            )
+        session.consent.set_policy(name.strip(), cast("Approval", policy))
+    return session.consent
 
 
 @command("manifest", _TOOLS, "the text about deferred tools that the model reads")

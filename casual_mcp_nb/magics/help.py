@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from casual_mcp_nb.errors import UnknownNameError
+from casual_mcp_nb.errors import UnknownNameError, shown
 from casual_mcp_nb.magics.args import CELL_OPTIONS, CELL_OPTIONS_OF_EVERY_DAY
 from casual_mcp_nb.magics.commands import COMMANDS, EVERY_DAY, SAME, TOPICS, Command
 
@@ -18,8 +19,8 @@ _CELLS = "cells"
 
 
 def help_of(about: str = "") -> Help:
-    """Build the help on a command or a topic, on everything (`--all`), or on what one needs every
-    day.
+    """Build the help on a command, a topic or a word of their summaries, on everything (`--all`), or
+    on what one needs every day.
 
     Raises:
         UnknownNameError: There is no such command or topic.
@@ -43,8 +44,20 @@ def help_of(about: str = "") -> Help:
     if name in _titles():
         found.append(_topic(name, without=name))
     if not found:
+        found += _about(name)
+    if not found:
         raise UnknownNameError("%mcp command or topic", name, [*_titles(), _CELLS, *COMMANDS])
     return Help(f"%mcp {name}" if name in COMMANDS else name, tuple(found))
+
+
+def _about(word: str) -> list[Group]:
+    """Find the commands whose summary has a word, for what has no command or topic of its name."""
+    rows = [
+        _row(name, command)
+        for name, command in COMMANDS.items()
+        if re.search(rf"\b{re.escape(word)}", command.summary, re.IGNORECASE)
+    ]
+    return [(f"Commands about {shown(word)}", tuple(rows))] if rows else []
 
 
 def _titles() -> dict[str, str]:

@@ -5,12 +5,13 @@ asked.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from typing import get_args
 
 from casual_mcp_nb.base.callbacks import ignore
-from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.base.config import Approval, Config, Policies
 from casual_mcp_nb.base.displayable import Namespace
 from casual_mcp_nb.base.status import ConsentStatus
 from casual_mcp_nb.base.tool import ToolName
@@ -19,7 +20,7 @@ from casual_mcp_nb.config.trust import Trust, TrustStore, exact
 from casual_mcp_nb.conversation.audit import Audit
 from casual_mcp_nb.conversation.event import Notice
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.errors import TrustRequiredError, UsageError, shown
+from casual_mcp_nb.errors import TrustRequiredError, UnknownNameError, UsageError, shown
 from casual_mcp_nb.notebook.log import is_set
 from casual_mcp_nb.notebook.open_questions import Questions
 from casual_mcp_nb.notebook.typed_lines import can_prompt
@@ -187,10 +188,17 @@ def accept_found(listed: FoundTrust, *, trust: bool = False) -> None:
 class SessionConsent(Namespace):
     """A session's approvals and call record: `session.consent`."""
 
-    def __init__(self, chat: McpToolChat, gate: TrustGate, questions: Questions) -> None:
+    def __init__(
+        self,
+        chat: McpToolChat,
+        gate: TrustGate,
+        questions: Questions,
+        changed: Callable[[], object] = ignore,
+    ) -> None:
         self._chat = chat
         self._gate = gate
         self._questions = questions
+        self._changed = changed
         self._complete = True
 
     @property
@@ -203,7 +211,36 @@ class SessionConsent(Namespace):
             calls=self.call_count,
             changed=tuple(self._chat.changed_tools),
             problems=tuple(notice.text for notice in self.problems),
+            policies=self.policies,
         )
+
+    @property
+    def policies(self) -> Mapping[str, Policies]:
+        """The policies that were given to the session or set since, by server. They go before those
+        of the config.
+        """
+        return self._chat.consent.policies
+
+    def set_policy(self, name: str, policy: Approval) -> None:
+        """Set when a server's tools, or one tool, ask before they run. The config file stays as it
+        is.
+
+        Args:
+            name: A server, or a tool by any name that the catalog resolves.
+            policy: `never`, `destructive` or `always`.
+
+        Raises:
+            UnknownNameError: There is no such server or tool.
+            UsageError: There is no such policy.
+        """
+        if policy not in get_args(Approval):
+            raise UnknownNameError("policy", policy, get_args(Approval))
+        if name in self._chat.server_manager.names:
+            self._chat.consent.set_policy(name, policy)
+        else:
+            tool = self._chat.catalog.resolve(name)
+            self._chat.consent.set_policy(tool.server, policy, tool.name)
+        self._changed()
 
     def trust(self) -> Trust:
         """Show the commands in the config and the addresses that get keys. Starts nothing.

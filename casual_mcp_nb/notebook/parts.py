@@ -114,7 +114,7 @@ class SessionParts:
             run_function=run_function,
             strict=strict,
         )
-        memory = SessionMemory(chat, self.config, name, strict, approval or {})
+        memory = SessionMemory(chat, self.config, name, strict)
         saver = ConversationSaver(store_of(store, self.config), chat, memory)
         self.runner = runner = ConversationRunner(chat, observers, saver)
         runner.asks = lambda: bool(len(questions))
@@ -130,7 +130,7 @@ class SessionParts:
         self.starter = starter = ServerStarter(
             chat, engine, gate, runner.check_open, quiet=quiet, predecessors=_replace_earlier(self)
         )
-        self.consent = SessionConsent(chat, gate, questions)
+        self.consent = SessionConsent(chat, gate, questions, runner.save_setup)
         self.apps = SessionApps(chat, engine, questions, observers)
         self.apps.owner = weakref.ref(self)
         register = TaskRegister(chat, observers)

@@ -77,7 +77,10 @@ _DENY = ("deny", "Deny")
 _REASONS = {
     "always": "Calls of this tool always wait for your approval.",
     "destructive": "This tool can delete or overwrite data.",
-    "unannotated": "The server does not declare whether this tool can delete or overwrite data.",
+    "unannotated": (
+        "The server does not declare whether this tool can delete or overwrite data. If you allow the"
+        " server, its other tools that declare nothing do not ask either."
+    ),
     "changed": (
         "The server changed this tool since it was last approved or denied, or since it was first"
         " listed."

@@ -121,7 +121,8 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         """Add a server to this session and connect it. The config file stays as it is.
 
         Args:
-            name: Its name, or None for one made from the text.
+            name: Its name, or None for one made from the text. A server that failed is tried again
+                if the same text is given without a name.
             spec: A command line (`npx -y …`), which is run. An address (`https://…`). A bundled
                 server's name. An entry as in a config's `servers`, or a FastMCP server in this
                 process. A server that `find` has found, or a text for it (`io.github.user/weather`,
@@ -168,10 +169,21 @@ class SessionServers(NamespaceMapping[ServerStatus]):
             await self._chat.add_server(given, server=spec)
         else:
             given, config = await asyncio.to_thread(self._read, cast("str", spec), name)
+            failed = self._failed_like(config) if name is None else None
+            if failed is not None:
+                return await self._reconnect(failed)
             await self._chat.add_server(given, config)
         self._turns.runner.save_setup()
         self._observers.changes.notify()
         return self._chat.server_manager.status_of(given)
+
+    def _failed_like(self, config: ServerConfig) -> str | None:
+        """Find a server that failed and has this config: typed again, it is tried again."""
+        manager = self._chat.server_manager
+        for name in manager.names:
+            if manager.status_of(name).state == "failed" and manager.config_of(name) == config:
+                return name
+        return None
 
     def _read(self, spec: str, name: str | None) -> tuple[str, ServerConfig]:
         return read_server(

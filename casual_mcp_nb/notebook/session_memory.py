@@ -44,7 +44,6 @@ class SessionMemory:
 
     Args:
         strict: Whether the session was opened as a strict one.
-        approval: The policies that the session was given.
 
     Attributes:
         widgets: The widgets that were shown.
@@ -55,7 +54,6 @@ class SessionMemory:
     config: Config
     name: str | None = None
     strict: bool = False
-    approval: Mapping[str, Any] = field(default_factory=dict)
     widgets: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     _notebook: str = field(default_factory=notebook_place)
@@ -71,7 +69,12 @@ class SessionMemory:
         if self._basis is None or servers != self._servers:
             self._servers = servers
             self._basis = self._described(servers)
-        return replace(self._basis, widgets=self.widgets, variables=self.variables)
+        return replace(
+            self._basis,
+            approval=self.chat.consent.policies,
+            widgets=self.widgets,
+            variables=self.variables,
+        )
 
     def take_over(self, saved: SavedSession) -> None:
         """Keep what a conversation that is continued says about the notebook."""
@@ -115,5 +118,4 @@ class SessionMemory:
             lost=lost,
             name=self.name,
             strict=self.strict,
-            approval=dict(self.approval),
         )

@@ -131,7 +131,7 @@ def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
         part = fraction(session.tokens, session.undeferred_tokens) if session.deferred else None
         facts.insert(1, ("Tool definitions", Bar(price, part)))
     blocks: list[Block] = [KeyValues(tuple(facts))]
-    if not session.turns:
+    if not session.turns and (ready or not servers):
         hint = in_words_of("Ask with %%mcp, or look around with %mcp explore.")
         blocks.append(Line(None, (hint,)))
     blocks += [
@@ -526,6 +526,10 @@ def consent_view(consent: ConsentStatus, limits: DisplayLimits) -> View:
         ("Step mode", "on" if consent.step_mode else "off"),
         ("Calls so far", words.number(consent.calls)),
     ]
+    for server, policies in consent.policies.items():
+        by_tool = {"": policies} if isinstance(policies, str) else policies
+        text = ", ".join(f"{tool} {policy}".strip() for tool, policy in by_tool.items())
+        facts.append((f"Calls of {server}", text))
     blocks: list[Block] = [KeyValues(tuple(facts))]
     if consent.changed:
         rows: tuple[tuple[Cell, ...], ...] = tuple(

@@ -179,18 +179,24 @@ def test_only_lines_without_json_and_a_persons_words_are_filled_in() -> None:
     )
 
 
+FETCHED = {"init_timeout": 120}
+
+
 @pytest.mark.parametrize(
     ("text", "fields"),
     [
         (
             '"npx -y @scope/server-files ."',
-            {"command": "npx", "args": ["-y", "@scope/server-files", "."]},
+            {"command": "npx", "args": ["-y", "@scope/server-files", "."], **FETCHED},
         ),
-        ("'npx -y server'", {"command": "npx", "args": ["-y", "server"]}),
+        ("'npx -y server'", {"command": "npx", "args": ["-y", "server"], **FETCHED}),
         ('"https://example.com/mcp"', {"url": "https://example.com/mcp"}),
         ('"bundled:files --root ."', {"bundled": "files", "args": ["--root", "."]}),
         ('"time"', {"bundled": "time", "args": []}),
-        ('"TOKEN=x npx server"', {"command": "npx", "args": ["server"], "env": {"TOKEN": "x"}}),
+        (
+            '"TOKEN=x npx server"',
+            {"command": "npx", "args": ["server"], "env": {"TOKEN": "x"}, **FETCHED},
+        ),
         ("python3 server.py", {"command": sys.executable, "args": ["server.py"]}),
         (
             "PATH=/opt/bin python3 server.py",
@@ -199,7 +205,10 @@ def test_only_lines_without_json_and_a_persons_words_are_filled_in() -> None:
         ("server.py --root .", {"command": sys.executable, "args": ["server.py", "--root", "."]}),
         ("build/index.js", {"command": "node", "args": ["build/index.js"]}),
         ("python3.13 server.py", {"command": "python3.13", "args": ["server.py"]}),
-        ('npx -y server "two words"', {"command": "npx", "args": ["-y", "server", "two words"]}),
+        (
+            'npx -y server "two words"',
+            {"command": "npx", "args": ["-y", "server", "two words"], **FETCHED},
+        ),
     ],
 )
 def test_quotes_around_the_whole_are_taken_off(text: str, fields: dict[str, Any]) -> None:

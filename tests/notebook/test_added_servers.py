@@ -249,3 +249,15 @@ def test_a_text_without_a_meaning_is_refused(session: Session) -> None:
     with pytest.raises(UsageError, match="time"):
         session.servers.add("clock", "tiem")
     assert "clock" not in session.servers
+
+
+def test_a_failed_server_that_is_added_again_is_tried_again(tmp_path: Path) -> None:
+    script = tmp_path / "late_server.py"
+    script.write_text("raise SystemExit('not yet')")
+    with Session({}, quiet=True, store=None) as session:
+        assert session.servers.add(None, f"{sys.executable} {script}").state == "failed"
+        assert "not yet" in str(session.status).split("End of stderr")[0]
+        script.write_text("from fastmcp import FastMCP\nFastMCP('late').run(show_banner=False)")
+        status = session.servers.add(None, f"{sys.executable} {script}")
+        assert status.state == "ready"
+        assert list(session.servers) == [status.name]

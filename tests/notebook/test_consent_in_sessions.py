@@ -337,3 +337,29 @@ def test_another_turn_is_told_that_this_one_waits_for_the_person(shop: Session) 
     assert isinstance(question, ApprovalQuestion)
     question.deny()
     assert future.result(30).status == "done"
+
+
+def test_policies_are_set_for_a_server_or_a_tool_and_resumed(tmp_path: Path) -> None:
+    config = {"servers": {"math": {"bundled": "math", "transport": "in-process"}}}
+    file = tmp_path / "chats.db"
+    with Session(config, store=file, quiet=True) as session:
+        session.connect()
+        session.consent.set_policy("math", "destructive")
+        session.consent.set_policy("math:add", "always")
+        tools = session.parts.chat.catalog
+        policies = {
+            tool.name: session.parts.chat.consent.policy(tool) for tool in tools if tool.name < "d"
+        }
+        assert policies["add"] == "always"
+        assert policies["convert_base"] == "destructive"
+        for name, policy in (("nothing", "never"), ("math:nothing", "never"), ("math", "maybe")):
+            with pytest.raises(UsageError):
+                session.consent.set_policy(name, policy)  # type: ignore[arg-type]
+        session.chat("Hi", model=scripted_model("Hi."), echo="none")
+        # After the last turn, too.
+        session.consent.set_policy("math", "never")
+        id = session.conversations.id
+        assert id is not None
+    with Session.resume(id, store=file) as session:
+        assert session.consent.policies == {"math": "never"}
+        assert session.consent.now.policies == {"math": "never"}
