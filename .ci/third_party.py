@@ -67,6 +67,13 @@ BASE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["pro
     "dependencies"
 ]
 
+# What looks at a release and at what publishes it: archives, workflows, recipes, the list of parts.
+RELEASE = [
+    *("check-jsonschema==0.39.0", "check-wheel-contents==0.6.3", "twine==7.0.0"),
+    *("cyclonedx-python-lib[json-validation]==11.12.0", "py-rattler-build==0.73.0"),
+    "zizmor==1.32.0",
+]
+
 # The peer that benchmarks run beside this package, and whose names, files and commands are compared
 # with ours.
 CASUAL_MCP = ["casual-mcp[openai]==1.0.0"]
@@ -94,6 +101,7 @@ def main() -> None:
         "base": ("base", BASE, with_python),
         "apps": ("apps/node_modules", APPS, with_npm),
         "axe": ("axe/node_modules", AXE, with_npm),
+        "release": ("release", RELEASE, with_python),
         "casual-mcp": ("casual-mcp", CASUAL_MCP, with_python),
         "minilm": ("minilm", MINILM, alone),
     }
