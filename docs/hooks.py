@@ -13,6 +13,7 @@ import importlib
 import inspect
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,11 @@ def path_of(title: str) -> str:
     return f"reference/{title.lower().replace(',', '').replace(' ', '-')}.md"
 
 
-LESSONS = Path(__file__).resolve().parents[1] / "notebooks"
+ROOT = Path(__file__).resolve().parents[1]
+URLS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+    "project"
+]["urls"]
+LESSONS = ROOT / "notebooks"
 BOOSTS = {
     "index": 4.0,
     "guides": 4.0,
@@ -173,7 +178,15 @@ def outputs(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def on_config(config: Any) -> Any:
-    """Add the lessons and the pages of the reference to the navigation."""
+    """Add the lessons and the pages of the reference to the navigation, and the addresses of the
+    project.
+    """
+    # Of several published versions, the latest is what search engines should list. `mkdocs serve`
+    # has set its own address.
+    config.site_url = config.site_url or f"{URLS['Documentation']}latest/"
+    # A link, and not `repo_url`: with that, the theme asks GitHub for figures on each page.
+    source = {"icon": "fontawesome/brands/github", "link": URLS["Source"], "name": "Source code"}
+    config.extra["social"] = [source]
     more = {
         "Learn": [f"lessons/{path.stem}.md" for path in lessons()],
         "Reference": [{title: path_of(title)} for title in reference()],
@@ -256,7 +269,12 @@ def on_env(env: Any, *, config: Any, files: Any) -> Any:
                 "\n".join([f"## {title}", "", *(_listed(pages[path], site) for path in paths)])
             )
     site.mkdir(parents=True, exist_ok=True)
-    text = "\n\n".join([f"# {config.site_name}", f"> {config.site_description}", *sections])
+    head = [
+        f"# {config.site_name}",
+        f"> {config.site_description}",
+        f"Source code: {URLS['Source']}",
+    ]
+    text = "\n\n".join([*head, *sections])
     (site / "llms.txt").write_text(f"{text}\n", encoding="utf-8")
     return env
 
