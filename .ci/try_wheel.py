@@ -19,13 +19,13 @@ def main() -> None:
     (wheel,) = Path(sys.argv[1]).resolve().glob("*.whl")
     with tempfile.TemporaryDirectory() as place:
         venv.create(place, with_pip=True)
-        bin = Path(place) / ("Scripts" if os.name == "nt" else "bin")
-        run(bin / "python", "-m", "pip", "install", "--quiet", "--only-binary", ":all:", wheel)
-        said = run(bin / "casual-mcp-nb", "--help", folder=place)
+        programs = Path(place) / ("Scripts" if os.name == "nt" else "bin")
+        run(programs / "python", "-m", "pip", "install", "--quiet", "--only-binary", ":all:", wheel)
+        said = run(programs / "casual-mcp-nb", "--help", folder=place)
         assert "demo" in said, said
-        said = run(bin / "casual-mcp-nb", "demo", QUESTION, folder=place)
+        said = run(programs / "casual-mcp-nb", "demo", QUESTION, folder=place)
         assert ANSWER in said, said
-        said = run(bin / "python", "-m", "casual_mcp_nb.bundled", "math", "--help", folder=place)
+        run(programs / "python", "-m", "casual_mcp_nb.bundled", "math", "--help", folder=place)
     version = sys.version.split()[0]
     print(f"{wheel.name} on Python {version}: installed, asked for help, and answered {ANSWER}.")
 

@@ -179,6 +179,12 @@ def test_each_guide_opens_with_a_sentence_and_a_cell_with_its_output_or_a_pictur
         assert any(re.match(each, rest, re.DOTALL | re.MULTILINE) for each in shown), guide.name
 
 
+def test_each_guide_is_in_the_menu_of_the_site_from_which_llms_txt_is_made() -> None:
+    menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    listed = re.findall(r"^ +- .*: (guides/[\w-]+\.md)$", menu, re.MULTILINE)
+    assert sorted(listed) == [f"guides/{guide.name}" for guide in guides()]
+
+
 def test_the_saving_in_the_readme_is_the_first_lessons() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     lesson = (ROOT / "notebooks" / "01_quickstart.ipynb").read_text(encoding="utf-8")
