@@ -42,6 +42,7 @@ from casual_mcp_nb.compat._tools import tool_from_mcp as tool_from_mcp
 from casual_mcp_nb.compat._tools import tools_from_mcp as tools_from_mcp
 from casual_mcp_nb.config.loader import load_config as load_config
 from casual_mcp_nb.conversation.conversation import Conversation as Conversation
+from casual_mcp_nb.conversation.event import AppCalled as AppCalled
 from casual_mcp_nb.conversation.event import ApprovalAnswered as ApprovalAnswered
 from casual_mcp_nb.conversation.event import ApprovalAsked as ApprovalAsked
 from casual_mcp_nb.conversation.event import ContextTrimmed as ContextTrimmed
@@ -57,6 +58,7 @@ from casual_mcp_nb.conversation.event import Request as Request
 from casual_mcp_nb.conversation.event import RequestEdited as RequestEdited
 from casual_mcp_nb.conversation.event import SearchRow as SearchRow
 from casual_mcp_nb.conversation.event import ServerLog as ServerLog
+from casual_mcp_nb.conversation.event import SkillRead as SkillRead
 from casual_mcp_nb.conversation.event import StepFinished as StepFinished
 from casual_mcp_nb.conversation.event import StepStarted as StepStarted
 from casual_mcp_nb.conversation.event import TaskChanged as TaskChanged

@@ -103,7 +103,8 @@ class Session(Checked, Displayable):
         name: The name as given.
         questions: Questions that running turns wait for you to answer: calls to approve, servers'
             forms, pauses in step mode.
-        parts: The services behind the namespaces, for code that shows or changes them.
+        parts: The services behind the namespaces, for this package's own widgets and magics. They
+            may change in any release.
 
     Raises:
         ConfigError: The config or a policy is wrong. Nothing was started.
@@ -406,9 +407,9 @@ class Session(Checked, Displayable):
     async def search(
         self,
         query: str,
+        *,
         k: int | None = None,
         server: str | None = None,
-        *,
         all_tools: bool = False,
     ) -> SearchResults:
         """Search the deferred tools as the model does, or all tools that the selection includes if

@@ -45,7 +45,7 @@ and sites, separated by commas.
 """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ServeLimits:
     """A service's limits.
 

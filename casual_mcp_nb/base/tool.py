@@ -8,7 +8,7 @@ import json
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from enum import IntEnum
 from functools import cached_property
 from typing import Any, Literal, Protocol, overload, runtime_checkable
@@ -170,6 +170,7 @@ class ToolSpec(Displayable):
     name: str
     description: str = ""
     input_schema: Mapping[str, Any] = field(default_factory=dict)
+    _: KW_ONLY
     annotations: ToolAnnotations | None = None
     output_schema: Mapping[str, Any] | None = None
     title: str | None = None

@@ -11,20 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from casual_mcp_nb.bundled.registry import (
-    BUNDLED,
-    Available,
-    BundledServer,
-    Missing,
-    available,
-    build_server,
-    bundled_server,
-)
+from casual_mcp_nb.bundled.registry import BUNDLED as BUNDLED
+from casual_mcp_nb.bundled.registry import Available, Missing, available, build_server
+from casual_mcp_nb.bundled.registry import BundledServer as BundledServer
+from casual_mcp_nb.bundled.registry import bundled_server as bundled_server
 
 if TYPE_CHECKING:
     from casual_mcp_nb.bundled._server import FunctionServer
 
-__all__ = ["BUNDLED", "Available", "BundledServer", "Missing", "available", "build", "command"]
+__all__ = ["Available", "Missing", "available", "build", "command"]
 
 
 def build(name: str, args: Sequence[str] = ()) -> FunctionServer:

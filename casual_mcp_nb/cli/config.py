@@ -85,7 +85,7 @@ def doctor(
     connect: Flag = False,
     demo: Flag = False,
     trust: Flag = False,
-    tool: Annotated[str | None, Parameter(alias="-t")] = None,
+    tool: str | None = None,
     query: Annotated[str | None, Parameter(alias="-q")] = None,
     json: AsJson = False,
 ) -> int:
@@ -131,7 +131,7 @@ def _checks_without_config() -> list[Check]:
 
 def _report_on_tool(session: Session, name: str, query: str | None, json: bool) -> int:
     connect(session)
-    diagnosis = session.servers.doctor(name, query)
+    diagnosis = session.servers.doctor(name, query=query)
     if json:
         write_json(diagnosis.as_dict())
     else:

@@ -78,7 +78,12 @@ def http(
     return _until_ctrl_c(
         source.connected(),
         lambda session: session.serve.http(
-            host, port, approval=approval, limits=limits, hosts=allow_host, origins=allow_origin
+            host=host,
+            port=port,
+            approval=approval,
+            limits=limits,
+            hosts=allow_host,
+            origins=allow_origin,
         ),
     )
 

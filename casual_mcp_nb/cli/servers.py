@@ -258,7 +258,7 @@ def search(
     with source.connected() as session:
         if server is not None and server not in session.servers:
             raise UnknownNameError("server", server, session.servers)
-        results = session.search(" ".join(query), limit, server, all_tools=all)
+        results = session.search(" ".join(query), k=limit, server=server, all_tools=all)
         if why_not is not None:
             explanation = results.why_not(why_not)
             if json:

@@ -19,7 +19,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, cast, get_args
 
 from casual_mcp_nb.base.patterns import check_pattern
@@ -52,6 +52,7 @@ class ExpectedCall:
 
     tool: str | Sequence[str]
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    _: KW_ONLY
     match: ArgumentMode | None = None
     turn: int | None = None
     may_fail: bool = False
@@ -142,6 +143,7 @@ class ToolUseCase:
 
     message: str | Sequence[str]
     calls: Sequence[Any] = ()
+    _: KW_ONLY
     alternatives: Sequence[Sequence[Any]] = ()
     order: Order = "any"
     extra_calls: int | None = None

@@ -138,9 +138,9 @@ def _add_arguments(
     places = [number for number, call in enumerate(calls) if call.tool == tool]
     index = {"first": 0, "last": -1}.get(which, which)
     if not places:
-        calls.append(ExpectedCall(tool, arguments, match))
+        calls.append(ExpectedCall(tool, arguments, match=match))
     else:
-        calls[places[index]] = ExpectedCall(tool, arguments, match)
+        calls[places[index]] = ExpectedCall(tool, arguments, match=match)
 
 
 def _message(inputs: Any) -> Any:

@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+__all__ = ["cases_needed", "smallest_difference"]
+
 LEVEL = 0.95
 RISK = 0.05
 """How often a difference may be reported where there is none, over all candidates and looks."""

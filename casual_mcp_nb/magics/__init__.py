@@ -2,6 +2,5 @@
 
 from __future__ import annotations
 
-from casual_mcp_nb.magics.extension import register, unregister
-
-__all__ = ["register", "unregister"]
+from casual_mcp_nb.magics.extension import register as register
+from casual_mcp_nb.magics.extension import unregister as unregister

@@ -272,7 +272,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         )
 
     def wire(
-        self, server: str | None = None, method: str | None = None, text: str | None = None
+        self, server: str | None = None, *, method: str | None = None, text: str | None = None
     ) -> Wire:
         """Return the last messages to and from servers, grouped by request, with HTTP headers,
         secrets masked.
@@ -296,9 +296,9 @@ class SessionServers(NamespaceMapping[ServerStatus]):
     @overload
     def doctor(self) -> Diagnosis: ...
     @overload
-    def doctor(self, name: str, query: str | None = None) -> ToolDiagnosis | ServerDiagnosis: ...
+    def doctor(self, name: str, *, query: str | None = None) -> ToolDiagnosis | ServerDiagnosis: ...
     def doctor(
-        self, name: str | None = None, query: str | None = None
+        self, name: str | None = None, *, query: str | None = None
     ) -> Diagnosis | ToolDiagnosis | ServerDiagnosis:
         """Check everything that the session needs, or follow one tool to the model.
 

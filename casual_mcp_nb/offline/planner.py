@@ -152,7 +152,7 @@ def _tool(definition: Mapping[str, Any]) -> ToolSpec:
         owner.tool,
         str(definition.get("description") or ""),
         definition.get("parameters") or {},
-        ToolAnnotations(read_only=getattr(definition, "read_only", None)),
+        annotations=ToolAnnotations(read_only=getattr(definition, "read_only", None)),
         wire_name=wire_name,
     )
 

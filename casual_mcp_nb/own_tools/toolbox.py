@@ -102,7 +102,9 @@ def read_tool(
             )
         tool, name = target, _checked(name or target.name)
         schema = checked_schema(tool.input_schema, name)
-        spec = ToolSpec(server, name, description or tool.description, schema, annotations)
+        spec = ToolSpec(
+            server, name, description or tool.description, schema, annotations=annotations
+        )
 
         def execute(arguments: Mapping[str, Any], context: ToolContext) -> Callable[[], Any]:
             return partial(tool.execute, arguments)
@@ -124,7 +126,9 @@ def read_tool(
     for each in documented.params:
         described[each.arg_name] = each.description or ""
     parameters = read_parameters(target, name, inject or {}, described, context)
-    spec = ToolSpec(server, name, description or summary, parameters.schema, annotations)
+    spec = ToolSpec(
+        server, name, description or summary, parameters.schema, annotations=annotations
+    )
 
     def start(arguments: Mapping[str, Any], context: ToolContext) -> Callable[[], Any]:
         positional, named = parameters.bind(arguments, context)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from casual_llm import ChatOptions, Usage
     from casual_llm.messages import AssistantMessage, ChatMessage
 
+__all__ = ["call", "calls", "scripted_model"]
+
 
 @dataclass(frozen=True)
 class Call:

@@ -147,9 +147,9 @@ class SessionServe(Namespace):
     @blocking
     async def http(
         self,
+        *,
         host: str = "127.0.0.1",
         port: int = 8000,
-        *,
         token: str | SecretStr | None = None,
         approval: Mapping[str, Policies] | None = None,
         limits: ServeLimits | None = None,

@@ -462,7 +462,9 @@ class SelectionState(AcceptsConfig, ToolsState):
         """
 
         def rows() -> dict[str, Any]:
-            wire = self.parts.servers.wire(server, method or None, text[:MAX_NAME] or None)
+            wire = self.parts.servers.wire(
+                server, method=method or None, text=text[:MAX_NAME] or None
+            )
             return wire_rows(wire)
 
         return await asyncio.to_thread(rows)

@@ -137,7 +137,7 @@ def test_the_doctor_shows_how_far_a_tool_gets(
 
 @pytest.mark.defect("K3")
 def test_the_doctor_shows_how_far_each_tool_gets(config: Path, run: Run) -> None:
-    code, out, _ = run("doctor", "-t", "units", "--json")
+    code, out, _ = run("doctor", "--tool", "units", "--json")
     assert code == 0
     assert {tool["ends_at"] for tool in json.loads(out)["tools"]} == {"sent"}
     assert run("doctor", "-t", "unts")[0] == WRONG_USAGE

@@ -17,7 +17,7 @@ TOOLS = [
         "now",
         "The time.",
         {"type": "object", "properties": {"zone": {}}},
-        ToolAnnotations(read_only=True),
+        annotations=ToolAnnotations(read_only=True),
     ),
     ToolSpec("files", "delete", "Delete a file."),
     ToolSpec("_synthetic", "search_tools", "Find tools.", wire_name="search_tools"),

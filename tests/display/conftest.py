@@ -100,7 +100,7 @@ def weather_tool(say: Say) -> ToolSpec:
         say("get_forecast"),
         say("The weather forecast for a city."),
         schema,
-        claims,
+        annotations=claims,
         title=say("Forecast"),
     )
 
@@ -111,7 +111,7 @@ def tools(say: Say) -> Tools:
         "remove",
         say("Remove a file for good."),
         {},
-        ToolAnnotations(destructive=True, idempotent=True),
+        annotations=ToolAnnotations(destructive=True, idempotent=True),
     )
     catalog = Catalog([weather_tool(say), remove, ToolSpec("mail", "send", say("Send an e-mail."))])
     return Tools(catalog, {tool.tool_name: MODES.get(tool.server, "loaded") for tool in catalog})  # type: ignore[misc]

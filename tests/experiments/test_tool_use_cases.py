@@ -339,7 +339,7 @@ def test_datasets_of_pydantic_evals_are_read(tmp_path: Path) -> None:
     )
     assert book.calls == (
         ExpectedCall("search_flights"),
-        ExpectedCall("book_flight", {"to": "Oslo"}, "exact"),
+        ExpectedCall("book_flight", {"to": "Oslo"}, match="exact"),
     )
     assert [fits(book.checks[0], text) for text in ("Booked", "Booked!")] == [True, False]
     assert book.metadata == {"difficulty": "easy", "evaluators not read": ["MaxDuration"]}

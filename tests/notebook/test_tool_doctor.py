@@ -64,7 +64,7 @@ def session() -> Iterator[Session]:
 
 
 def tool_of(session: Session, name: str, query: str | None = None) -> ToolDiagnosis:
-    diagnosis = session.servers.doctor(name, query)
+    diagnosis = session.servers.doctor(name, query=query)
     assert isinstance(diagnosis, ToolDiagnosis)
     assert [check.stage for check in diagnosis.stages] == [
         "listed",

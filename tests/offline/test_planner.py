@@ -80,7 +80,7 @@ async def test_a_tool_that_does_not_say_that_it_reads_is_called_only_by_an_order
 ) -> None:
     schema = {"properties": {"item": {"type": "integer"}}, "required": ["item"]}
     claims = ToolAnnotations(read_only=read_only)
-    lend = ToolSpec("desk", "lend_item", "Lend an item.", schema, claims)
+    lend = ToolSpec("desk", "lend_item", "Lend an item.", schema, annotations=claims)
     assert len((await room_of([lend]).ask("Why did you lend item 7?")).calls) == question
     assert len((await room_of([lend]).ask("Please lend item 7")).calls) == order
 

@@ -212,9 +212,9 @@ def test_a_token_is_needed_where_it_is_set_and_is_nowhere_shown(
 def test_another_address_needs_a_token(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     for token in (None, "short", "with a space and more"):
         with pytest.raises(UsageError):
-            session.serve.http("0.0.0.0", 0, token=token)
+            session.serve.http(host="0.0.0.0", port=0, token=token)
     monkeypatch.setenv("MCP_SERVE_TOKEN", TOKEN)
-    with session.serve.http("0.0.0.0", 0) as service:
+    with session.serve.http(host="0.0.0.0", port=0) as service:
         headers = {"Authorization": f"Bearer {TOKEN}", "Host": "any.example"}
         assert httpx.get(f"{service.url}/toolsets", headers=headers).status_code == 200
         assert httpx.get(f"{service.url}/toolsets").status_code == 401

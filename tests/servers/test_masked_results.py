@@ -85,7 +85,13 @@ def test_a_tool_is_masked_except_for_its_name_and_keys() -> None:
         },
     }
     tool = ToolSpec(
-        "s", "search", SECRET, schema, ToolAnnotations(title=SECRET), schema, title=SECRET
+        "s",
+        "search",
+        SECRET,
+        schema,
+        annotations=ToolAnnotations(title=SECRET),
+        output_schema=schema,
+        title=SECRET,
     )
     hidden = Redactor([SECRET, "search", "object"]).tool(tool)
     assert (hidden.name, hidden.description, hidden.title) == ("search", MASK, MASK)

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from casual_mcp_nb.cassettes.replayer import Replayer
     from casual_mcp_nb.conversation.step import ModelResponse
 
-__all__ = ["SPEC", "ReplayClient"]
-
 
 class ReplayClient:
     """The client for models whose answers are in a cassette.
