@@ -67,7 +67,8 @@ def problems(now: changes.Surface) -> list[str]:
     difference = difflib.unified_diff(
         before.splitlines(), changes.written(now, HEAD).splitlines(), lineterm="", n=0
     )
-    found = [line for line in difference if re.match(r"[-+](?![-+] )", line)]
+    # Without the names of the two files, and without places.
+    found = [line for line in list(difference)[2:] if not line.startswith("@@")]
     if found:
         found.append(f"What is public has changed. If that is meant: {COMMAND}")
     release = changes.last_release(FOLDER)

@@ -255,9 +255,9 @@ def _members(name: str, holder: Any) -> Iterator[tuple[str, str]]:
 
 
 def _signature(function: Any) -> str:
-    """Write a signature without the object on which the function is called."""
+    """Write a signature without the object on which the function is called, as griffe does."""
     text = str(function.signature(name="_")).removeprefix("_").removesuffix(" -> None")
-    return re.sub(r"^\((self|cls)(, /)?(, )?", "(", text)
+    return text.replace("(/, ", "(", 1)
 
 
 def _options(function: Any) -> Iterator[tuple[str, str]]:

@@ -53,6 +53,8 @@ def test_the_list_is_read_as_it_was_written() -> None:
     assert said == "(name: str, /, **arguments: Any) -> ToolCall"
     assert surface["Config keys"]["clients.*.provider"] == ": string (required)"
     assert surface["Commands"]["casual-mcp-nb call NAME"] == " (required)"
+    # Each signature can be compared, and is compatible with itself.
+    assert changes.breaks(surface, surface, "1.0.0") == []
 
 
 RELEASED = """# Of 1.1.0
