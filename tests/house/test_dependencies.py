@@ -102,6 +102,35 @@ def test_a_library_whose_privates_are_used_is_bounded_at_its_next_major_release(
     assert ceiling == str(int(floor.split(".")[0]) + 1)
 
 
+BOUNDED = {"casual-llm", "fastmcp", "mcp", "mcp-types"}
+"""What may have a ceiling: parts of these that are not public are used, see
+test_library_privates.py. For another one, a break must be known.
+"""
+
+
+def of_users() -> list[Requirement]:
+    """What users install: the dependencies and the extras, without this package's own extras."""
+    extras = PROJECT["project"]["optional-dependencies"].values()
+    listed = [*PROJECT["project"]["dependencies"], *(each for extra in extras for each in extra)]
+    return [each for each in map(Requirement, listed) if each.name != "casual-mcp-nb"]
+
+
+def test_each_dependency_of_a_user_has_a_floor_and_only_those_with_a_reason_a_ceiling() -> None:
+    for requirement in of_users():
+        operators = [each.operator for each in requirement.specifier]
+        expected = [">=", "<"] if requirement.name in BOUNDED else [">="]
+        assert sorted(operators, reverse=True) == expected, str(requirement)
+
+
+def test_each_dependency_of_a_user_has_a_line_on_why_it_is_there() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    text = text.partition("[project]")[2].partition("[dependency-groups]")[0]
+    lines = re.findall(r'^[^#\n]*"([A-Za-z][\w.-]*)(?:\[[\w,]+\])?[<>=][^#\n]*(#.*)?$', text, re.M)
+    named = {name: reason.strip("# ") for name, reason in lines}
+    assert {each.name for each in of_users()} <= named.keys()
+    assert [name for name, reason in named.items() if not re.fullmatch(r".+\.", reason)] == []
+
+
 def test_the_lock_is_up_to_date_and_takes_everything_from_pypi() -> None:
     packages = tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))["package"]
     (project,) = [package for package in packages if package["name"] == "casual-mcp-nb"]
@@ -128,6 +157,14 @@ def test_the_lock_is_up_to_date_and_takes_everything_from_pypi() -> None:
         assert wanted - inlined == set(), f"{name}: run uv lock"
     homes = [package["source"] for package in packages if package is not project]
     assert all(home == {"registry": "https://pypi.org/simple"} for home in homes)
+
+
+def test_what_the_workflows_run_exists() -> None:
+    workflows = list((ROOT / ".github" / "workflows").glob("*.yml"))
+    assert workflows
+    for path in workflows:
+        for named in re.findall(r"(?:tests|\.ci)/[\w./-]*\w", path.read_text(encoding="utf-8")):
+            assert (ROOT / named).exists(), f"{path.name} names {named}"
 
 
 @pytest.mark.defect("C12")
