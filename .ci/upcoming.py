@@ -7,22 +7,37 @@ what breaks is known before it is released.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
 import venv
+from itertools import chain
 from pathlib import Path
 
 import environment
 
 FOLDER = environment.ROOT / ".upcoming"
 PROJECT = tomllib.loads((environment.ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+BOUNDED = re.compile(r"(?P<name>[\w-]+)(\[(?P<extras>.*)\])?(?P<floor>>=[\d.]+),<.*")
 
 
 def without_ceilings() -> list[str]:
-    """List the floors of dependencies that have a ceiling."""
-    dependencies: list[str] = PROJECT["project"]["dependencies"]
-    return [each.partition(",<")[0] for each in dependencies if ",<" in each]
+    """List what has a ceiling with its floor alone.
+
+    An override replaces the extras that were asked for as well, so it has all of them.
+    """
+    groups = [
+        PROJECT["project"]["dependencies"],
+        *PROJECT["project"]["optional-dependencies"].values(),
+    ]
+    floors: dict[str, str] = {}
+    extras: dict[str, list[str]] = {}
+    for requirement in chain.from_iterable(groups):
+        if bounded := BOUNDED.fullmatch(requirement):
+            floors[bounded["name"]] = bounded["floor"]
+            extras.setdefault(bounded["name"], []).extend(filter(None, [bounded["extras"]]))
+    return [f"{name}[{','.join(extras[name])}]{floor}" for name, floor in floors.items()]
 
 
 def main() -> None:

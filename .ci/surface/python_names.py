@@ -34,7 +34,11 @@ and how they are made is not promised.
 _WIDGET = "close freeze"
 _SERVED = "close close_async closed host port status url wait wait_async"
 PARTLY = {
+    "AddressQuestion": "answer cancel decline id kind server text",
     "App": ("call_tool calls close context messages on_change problem send status value widget"),
+    "ApprovalQuestion": (
+        "approve approve_for_server choices deny difference id kind server text why"
+    ),
     "CassetteInUse": "close failures mode path save state",
     "Config": (
         "clients folder model_dump model_dump_json models notes path prices servers tool_discovery"
@@ -43,7 +47,9 @@ PARTLY = {
     "ConversationStore": (
         "add archive at close delete find flush get load path problem rename restore"
     ),
+    "Elicitation": "cancel decline id kind server text",
     "Explorer": _WIDGET,
+    "FormQuestion": "answer cancel decline id kind server text",
     "ManifestView": _WIDGET,
     "McpEndpoint": f"{_SERVED} has_token",
     "McpToolChat": (
@@ -62,7 +68,10 @@ PARTLY = {
         " manifest_max_tokens max_active_tokens max_active_tools max_search_results"
         " max_search_tokens servers snapshot strategy tool_set tools_off watch"
     ),
+    "SignInQuestion": "answer cancel decline id kind server text",
     "ServerToggles": _WIDGET,
+    "Question": "id kind server text",
+    "Questions": "by_id step_mode time_limit unattended wait",
     "Service": _SERVED,
     "TokenMeter": _WIDGET,
     "ToolCache": "client get_tools invalidate prime version",
@@ -72,6 +81,7 @@ PARTLY = {
     ),
     "ToolsetPicker": _WIDGET,
     "TurnOptions": "",
+    "UrlElicitation": "accept cancel decline id kind server text",
 }
 """What is promised of classes that have more, which only the rooms of this package use."""
 
@@ -81,7 +91,10 @@ APART = {
     *("SessionTools.call_recorded", "SessionTools.find", "SessionTools.functions"),
     *("SessionTools.searchable", "ToolChange.blocked", "Trace.kinds", "Trace.unread"),
     *("Resources.lister", "Prompts.lister", "Skills.lister", "StoredConversations.find"),
-    *("Accounts.find", "Trust.on_accept"),
+    *("Accounts.find", "ChatStats.of", "Conversation.as_in_a_file", "ExpectedCall.names"),
+    *("ExpectedCall.plain", "RunResults.absent", "RunResults.active", "RunResults.of_cases"),
+    *("SessionCassettes.source", "ToolUseCase.checks", "ToolUseCase.needs", "ToolUseCase.plain"),
+    *("Trace.append", "Trust.on_accept"),
 }
 """Single members that only the rooms of this package use."""
 
@@ -90,7 +103,7 @@ ONLY_HERE = {"Cassette", "RecordedCalls", "Replayer"}
 
 FACES = {
     *("McpClientConfig", "McpModelConfig", "RemoteServerConfig", "StdioServerConfig"),
-    *("ExcludeSpec", "ToolDiscoveryConfig", "ToolSetConfig"),
+    *("EmbeddingConfig", "ExcludeSpec", "ToolDiscoveryConfig", "ToolSetConfig"),
 }
 """Classes whose fields are keys of the config, where they are listed."""
 
@@ -119,17 +132,28 @@ def returned_values() -> Iterator[tuple[str, str]]:
     """List what those values have that a session returns and that no module has in `__all__`."""
     session = {"session": _object("session.Session"), **_namespaces()}
     listed = {kind.path for kind in session.values()}
-    for module, names in public_modules().items():
-        listed |= {_object(_home_of(module, name)).path for name in names if _home_of(module, name)}
+    listed |= _public_paths()
     for holder in session.values():
         for _, member in _public(holder):
-            for path in _paths_in(member.returns if member.is_function else member.annotation):
-                value = _object(path.removeprefix(f"{PACKAGE}."))
-                if value is None or not value.is_class or value.name in ONLY_HERE:
-                    continue
-                if value.path not in listed:
-                    listed.add(value.path)
-                    yield from _members(value.name, value)
+            for value in _classes_in(member.returns if member.is_function else member.annotation):
+                for kind in (value, *_kinds_of(value)):
+                    if kind.path not in listed and kind.name not in ONLY_HERE | FACES:
+                        listed.add(kind.path)
+                        yield from _members(kind.name, kind)
+
+
+def _kinds_of(value: Any) -> Iterator[Any]:
+    """List the classes in a class's own module that inherit from it."""
+    for kind in value.parent.classes.values():
+        if value in kind.mro():
+            yield kind
+
+
+@cache
+def _public_paths() -> frozenset[str]:
+    """List where the public names are defined."""
+    homes = [_home_of(module, name) for module, names in public_modules().items() for name in names]
+    return frozenset(_object(home).path for home in homes if home)
 
 
 @cache
@@ -185,7 +209,8 @@ def _object(path: str) -> Any:
 
 def _namespaces() -> dict[str, Any]:
     """Find the namespaces of a session, and theirs, by what one writes to reach them."""
-    found: dict[str, Any] = {}
+    # It is assigned without an annotation.
+    found: dict[str, Any] = {"session.questions": _object("notebook.open_questions.Questions")}
     waiting = {"session": _object("session.Session")}
     while waiting:
         title, holder = waiting.popitem()
@@ -198,6 +223,16 @@ def _namespaces() -> dict[str, Any]:
                         path.removeprefix(f"{PACKAGE}.")
                     )
     return found
+
+
+def _classes_in(annotation: Any) -> Iterator[Any]:
+    """List the package's classes in an annotation, also by a name that stands for several."""
+    for path in _paths_in(annotation):
+        value = _object(path.removeprefix(f"{PACKAGE}."))
+        if value is not None and value.is_class:
+            yield value
+        elif value is not None and value.is_attribute:
+            yield from _classes_in(value.value)
 
 
 def _paths_in(annotation: Any) -> Iterator[str]:
@@ -218,6 +253,16 @@ def _public(holder: Any) -> Iterator[tuple[str, Any]]:
             continue
         if not APART & {f"{holder.name}.{name}", f"{member.parent.name}.{name}"}:
             yield name, member
+
+
+def _documented(holder: Any) -> Iterator[str]:
+    """List the attributes that a class's docstring names."""
+    if holder.docstring is None:
+        return
+    quietly = {"warn_missing_types": False, "warn_unknown_params": False, "warnings": False}
+    for section in holder.docstring.parse("google", **quietly):
+        if section.kind is griffe.DocstringSectionKind.attributes:
+            yield from (each.name for each in section.value)
 
 
 def _with_members(name: str, value: Any) -> Iterator[tuple[str, str]]:
@@ -244,7 +289,7 @@ def _with_members(name: str, value: Any) -> Iterator[tuple[str, str]]:
 def _members(name: str, holder: Any) -> Iterator[tuple[str, str]]:
     """List what a class has without what another public class, which is listed, gives it."""
     for member_name, member in _public(holder):
-        if member.parent.path != holder.path and member.parent.name in public_modules()[PACKAGE]:
+        if member.parent.path != holder.path and member.parent.path in _public_paths():
             continue
         listed = f"{name}.{member_name}"
         if member.is_function:
@@ -252,6 +297,10 @@ def _members(name: str, holder: Any) -> Iterator[tuple[str, str]]:
             yield from _options(member)
         else:
             yield listed, f": {_plain(member.annotation)}" if member.annotation else ""
+    for member_name in _documented(holder):
+        # What is assigned together with others, for instance.
+        if member_name not in holder.all_members and f"{holder.name}.{member_name}" not in APART:
+            yield f"{name}.{member_name}", ""
 
 
 def _signature(function: Any) -> str:

@@ -6,11 +6,10 @@ A public name that is to go, or to change, stays for at least one minor release,
 
 from __future__ import annotations
 
-import sys
+import inspect
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import FrameType
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,8 @@ def _level_of_caller() -> int:
     `warnings.warn` can skip a package by itself since Python 3.12.
     """
     level = 1
-    frame: FrameType | None = sys._getframe(1)
+    frame = inspect.currentframe()
+    frame = frame.f_back if frame else None
     while frame is not None and frame.f_globals.get("__name__", "").startswith(_PACKAGE):
         level += 1
         frame = frame.f_back

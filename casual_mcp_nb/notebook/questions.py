@@ -177,7 +177,7 @@ class ApprovalQuestion(Question):
         ]
         return "\n".join(filter(None, parts))
 
-    def approve(self, for_conversation: bool = False) -> None:
+    def approve(self, *, for_conversation: bool = False) -> None:
         """Let the call run.
 
         Args:
