@@ -1,8 +1,8 @@
 """Check that pip finds wheels for everything: `python .ci/resolve.py` asks the package index which
 releases it would install, and installs nothing.
 
-For each supported Python, on Linux, macOS and Windows, the package alone, with each extra, and
-with all extras that go together. With versions of Python, only these: `python .ci/resolve.py 3.15`.
+For each supported Python, on Linux, macOS and Windows, the package alone, with all extras that go
+together, and with each of the others. With versions of Python, only these: `python .ci/resolve.py 3.15`.
 It needs uv, which `.venv` has.
 """
 
@@ -13,14 +13,23 @@ import subprocess
 import sys
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import product
 
 from environment import ROOT, SUPPORTED, TESTS
 
 PLATFORMS = ("linux", "macos", "windows")
-EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
-    "optional-dependencies"
-]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def sets_of_extras() -> list[tuple[str, ...]]:
+    """List what is installed together: nothing more, what the tests need, what stands apart."""
+    chosen: dict[tuple[str, ...], None] = {(): None, TESTS.extras: None}
+    for pair in PROJECT["tool"]["uv"]["conflicts"]:
+        for each in pair:
+            if each.get("extra", "providers") not in TESTS.extras:
+                chosen[each["extra"],] = None
+    return list(chosen)
 
 
 def problem(python: str, platform: str, extras: tuple[str, ...]) -> str:
@@ -36,20 +45,19 @@ def problem(python: str, platform: str, extras: tuple[str, ...]) -> str:
 
 
 def main() -> int:
-    """Check each Python with each set of extras on each platform, and print what each is."""
-    versions = sys.argv[1:] or SUPPORTED
-    chosen = [(), *((extra,) for extra in EXTRAS), TESTS.extras]
-    cases = list(product(versions, PLATFORMS, chosen))
+    """Check each Python on each platform, and print what fits together and what does not."""
+    chosen = sets_of_extras()
+    failed = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = list(pool.map(lambda case: problem(*case), cases))
-    for version, platform in product(versions, PLATFORMS):
-        failed = 0
-        for (python, system, extras), text in zip(cases, found, strict=True):
-            if (python, system) == (version, platform) and text:
-                failed += 1
-                print(f"Python {version}, {platform}, [{','.join(extras)}]:\n{text}\n")
-        print(f"Python {version}, {platform}: {len(chosen) - failed} of {len(chosen)} resolve.")
-    return 1 if any(found) else 0
+        for python, platform in product(sys.argv[1:] or SUPPORTED, PLATFORMS):
+            found = list(pool.map(partial(problem, python, platform), chosen))
+            for extras, text in zip(chosen, found, strict=True):
+                if text:
+                    print(f"Python {python}, {platform}, [{','.join(extras)}]:\n{text}\n")
+            resolved = found.count("")
+            failed += len(found) - resolved
+            print(f"Python {python}, {platform}: {resolved} of {len(found)} resolve.", flush=True)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
