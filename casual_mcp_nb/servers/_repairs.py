@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from types import GenericAlias
 from typing import Any
 
 import mcp_types
@@ -49,11 +50,6 @@ SLICE = 500
 """How many listed tools are validated at a time, to block the event loop for at most about 40 ms.
 """
 _MAX_REASON = 200
-_WHOLE_PAGE = "casual_mcp_nb/page"
-"""Key in the `_meta` of a page of tools for the page as the server sent it.
-
-The SDK would validate all tools of the page at once, so it is handed none.
-"""
 _LISTINGS: Mapping[str, tuple[str, type[BaseModel]]] = {
     "resources/list": ("resources", mcp_types.Resource),
     "resources/templates/list": ("resourceTemplates", mcp_types.ResourceTemplate),
@@ -61,6 +57,19 @@ _LISTINGS: Mapping[str, tuple[str, type[BaseModel]]] = {
     "skills/list": ("skills", MCPSkill),
 }
 """The listings besides tools, with their item types."""
+
+
+class ToolsPage(mcp_types.ListToolsResult):
+    """A page of a server's tools.
+
+    The SDK would validate all its tools at once, so `Repairs.repair` gives it none in `tools`, and
+    those that the server has sent in a field of this class.
+
+    Attributes:
+        listed: The tools as the server has sent them.
+    """
+
+    listed: list[Any]
 
 
 class Repairs:
@@ -114,8 +123,7 @@ class Repairs:
             if not isinstance(raw.get("tools"), list):
                 raise MCPError(INTERNAL_ERROR, "its answer to tools/list contains no list of tools")
             page = self._usable_result(method, {**raw, "tools": []}, place)
-            whole = {**page, "tools": raw["tools"]}
-            return {**page, "_meta": {**(page.get("_meta") or {}), _WHOLE_PAGE: whole}}
+            return {**page, "listed": raw["tools"]}
         if method in _LISTINGS:
             raw = self._only_valid(method, raw)
         elif method == "prompts/get" and isinstance(raw.get("messages"), list):
@@ -194,32 +202,26 @@ class Repairs:
         self._note_ignored(method, ignored)
         return {**raw, key: valid}
 
-    async def valid_tools(self, page: mcp_types.ListToolsResult) -> list[Any]:
-        """Fill a page with those tools that are usable, slice by slice, and return all as the server
-        sent them.
-        """
-        meta = page.meta or {}
-        whole: dict[str, Any] = meta.pop(_WHOLE_PAGE, {"tools": []})
-        listed: list[Any] = whole["tools"]
-        for start in range(0, len(listed), SLICE):
-            page.tools += self._valid_slice({**whole, "tools": listed[start : start + SLICE]})
+    async def read_tools(self, page: ToolsPage) -> None:
+        """Fill a page with those of its listed tools that are usable, slice by slice."""
+        for start in range(0, len(page.listed), SLICE):
+            page.tools += self._valid_slice(page.listed[start : start + SLICE])
             await asyncio.sleep(0)
-        return listed
 
-    def _valid_slice(self, part: dict[str, Any]) -> list[mcp_types.Tool]:
+    def _valid_slice(self, listed: list[Any]) -> list[mcp_types.Tool]:
         """Drop tools whose definition cannot be used, and fields that are not valid from the
         others.
         """
-        tools = part["tools"]
-        kinds = result_kinds("tools/list", self._version, part)
-        if not any(map(_is_costly, tools)) and (read := fitted(kinds, part)) is not None:
-            # The SDK's own type is the last.
-            result: mcp_types.ListToolsResult = read[-1]
-            return result.tools
+        kinds = item_kinds("tools/list", self._version, "tools")
+        if not any(map(_is_costly, listed)):
+            read = fitted([GenericAlias(list, kind) for kind in kinds], listed)
+            if read is not None:
+                # The SDK's own type is the last.
+                tools: list[mcp_types.Tool] = read[-1]
+                return tools
         budget = Budget()
         valid: list[mcp_types.Tool] = []
-        kinds = item_kinds("tools/list", self._version, "tools")
-        for tool in tools:
+        for tool in listed:
             name = str(tool.get("name") if isinstance(tool, dict) else tool)
             try:
                 definition, ignored = usable(kinds, tool, name, budget)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from importlib.metadata import version
 from typing import Any
 
 import mcp_types
@@ -23,14 +22,22 @@ from fastmcp.skills.models import (
 )
 from mcp import ClientSession, MCPError
 from mcp.client.session import ClientRequestContext
+from mcp.shared.dispatcher import CallOptions, DispatchContext, Dispatcher, OnNotify, OnRequest
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, ErrorData, InputRequiredResult
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    PROTOCOL_VERSION_META_KEY,
+    ErrorData,
+    InputRequiredResult,
+)
 from mcp_types.methods import INPUT_REQUIRED_METHODS, validate_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic_core import to_json
 
-from casual_mcp_nb.base.mcp import APP_MIME_TYPE, APPS_EXTENSION
-from casual_mcp_nb.servers._repairs import Repairs
+from casual_mcp_nb.base.mcp import APPS_EXTENSION
+from casual_mcp_nb.servers._repairs import Repairs, ToolsPage
+from casual_mcp_nb.servers._routing import Routing
 from casual_mcp_nb.servers._streams import Received, Sent
 from casual_mcp_nb.servers.askers import ASKER
 from casual_mcp_nb.servers.session_protocols import SessionOpener
@@ -45,49 +52,91 @@ MAX_STATE_SECONDS = 0.25
 """The first and the longest wait before a request is repeated for a server that asks nothing."""
 
 
-class _RepairingDispatcher(JSONRPCDispatcher[Any]):
-    session: TolerantSession
+class _RepairingDispatcher(Dispatcher[Any]):
+    """The session's way to its server: changes what both send where that is necessary, and hands it
+    on to the SDK's dispatcher.
+    """
+
+    def __init__(self, read_stream: Any, write_stream: Any, session: TolerantSession) -> None:
+        opener = session.opener
+        wire = opener.connection.wire
+        self._session = session
+        self._sdk = JSONRPCDispatcher[Any](
+            Received(read_stream, wire),
+            Sent(write_stream, wire),
+            on_stream_exception=opener.unreadable,
+        )
 
     async def send_raw_request(
-        self, method: str, params: Mapping[str, Any] | None, opts: Any = None, **kwargs: Any
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
-        if method == "server/discover" and opts is not None:
+        """Send a request. Return the answer, repaired."""
+        session = self._session
+        sent, options = dict(params or {}), CallOptions(**(opts or {}))
+        if method == "initialize":
+            sent["capabilities"] = session.declared(sent["capabilities"], modern=False)
+        elif CLIENT_CAPABILITIES_META_KEY in sent.get("_meta", {}):
+            sent["_meta"] = self._modern_meta(method, sent["_meta"])
+        if method == "server/discover":
             # The SDK's own limit, 10 s, is less than some servers need to wake up.
-            opts = {name: value for name, value in opts.items() if name != "timeout"}
-        repairs = self.session.repairs
-        asker = ASKER.get()
-        if (
-            asker is not None
-            and method in INPUT_REQUIRED_METHODS
-            and self.session.protocol_version in MODERN_PROTOCOL_VERSIONS
-        ):
-            # What the server may ask and log depends on who calls it.
-            params = {**(params or {}), "_meta": {**(params or {}).get("_meta", {}), **asker.meta}}
-        number = repairs.numbers.get((method, (params or {}).get("cursor") or ""))
+            options.pop("timeout", None)
+        if method == "tools/call" and (headers := session.routing.headers(sent)):
+            options["headers"] = {**options.get("headers", {}), **headers}
+        number = session.repairs.numbers.get((method, sent.get("cursor") or ""))
         if number is not None:
-            params = {**(params or {}), "cursor": number}
-        answer = await super().send_raw_request(method, params, opts, **kwargs)
-        return repairs.repair(method, answer, str((params or {}).get("name") or ""))
+            sent["cursor"] = number
+        answer = await self._sdk.send_raw_request(method, sent, options)
+        answer = session.repairs.repair(method, answer, str(sent.get("name") or ""))
+        if method == "server/discover" and session.has_alternative:
+            # Every later answer is held to this version, so the versions of a server that does not
+            # keep it are of no use.
+            validate_server_result(method, sent["_meta"][PROTOCOL_VERSION_META_KEY], answer)
+        return answer
 
-    async def run(self, on_request: Any, on_notify: Any, *args: Any, **kwargs: Any) -> None:
-        session = self.session
+    def _modern_meta(self, method: str, meta: Mapping[str, Any]) -> dict[str, Any]:
+        """Build the `_meta` of a request on a connection without a handshake, which declares the
+        client's capabilities each time.
+        """
+        asker = ASKER.get()
+        if asker is not None and method in INPUT_REQUIRED_METHODS:
+            # What the server may ask and log depends on who calls it.
+            return {**meta, **asker.meta}
+        declared = self._session.declared(meta[CLIENT_CAPABILITIES_META_KEY], modern=True)
+        return {**meta, CLIENT_CAPABILITIES_META_KEY: declared}
 
-        async def answer(context: Any, method: str, params: Mapping[str, Any] | None) -> Any:
+    async def notify(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> None:
+        """Send a notification as it is."""
+        await self._sdk.notify(method, params, opts)
+
+    async def run(
+        self, on_request: OnRequest, on_notify: OnNotify, *args: Any, **kwargs: Any
+    ) -> None:
+        """Receive messages until the stream ends. The server's requests and notifications are
+        repaired.
+        """
+        session = self._session
+
+        async def answer(
+            context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
+        ) -> dict[str, Any]:
+            kinds = request_kinds(method, session.protocol_version)
+            usable = session.repairs.usable_part(method, kinds, params)
             try:
-                kinds = request_kinds(method, session.protocol_version)
-                return await on_request(
-                    context, method, session.repairs.usable_part(method, kinds, params)
-                )
+                return await on_request(context, method, usable)
             except MCPError:
                 session.opener.connection.request_refused(method)
                 raise
 
-        async def note(context: Any, method: str, params: Mapping[str, Any] | None) -> None:
+        async def note(
+            context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
+        ) -> None:
             kinds = notification_kinds(method, session.protocol_version)
             await on_notify(context, method, session.repairs.usable_part(method, kinds, params))
 
         try:
-            await super().run(answer, note, *args, **kwargs)
+            await self._sdk.run(answer, note, *args, **kwargs)
         finally:
             session.opener.stream_ended()
 
@@ -101,65 +150,48 @@ class TolerantSession(ClientSession):
 
     Attributes:
         output_schemas: The output schemas of the listed tools, as the server wrote them.
+        routing: The arguments of the listed tools that are repeated in HTTP headers.
         has_alternative: Whether the older handshake can take the place of `server/discover`.
     """
 
     def __init__(
         self, read_stream: Any, write_stream: Any, *, opener: SessionOpener, **callbacks: Any
     ) -> None:
-        wire = opener.connection.wire
-        dispatcher = _RepairingDispatcher(Received(read_stream, wire), Sent(write_stream, wire))
-        dispatcher.session = self
         self.opener = opener
         self.repairs = Repairs(
             self, opener.name, opener.context.redact, opener.connection.field_ignored
         )
         self.output_schemas: dict[str, dict[str, Any] | None] = {}
+        self.routing = Routing()
         self.has_alternative = False
-        self._routed: set[str] = set()
-        self._told_of_headers = False
+        dispatcher = _RepairingDispatcher(read_stream, write_stream, self)
         super().__init__(dispatcher=dispatcher, **callbacks)
 
-    def _build_capabilities(self, version: str) -> mcp_types.ClientCapabilities:
-        """Declare sampling (texts only) and roots (that never change) only to versions that have
-        not deprecated them.
+    def declared(self, capabilities: Mapping[str, Any], *, modern: bool) -> dict[str, Any]:
+        """Choose which of the session's capabilities are declared to the server.
 
-        Handlers are always set, for other programs' clients. A handshake declares what the config
-        permits. Apps are declared to all versions unless they are turned off, skills and tasks to
-        those without a handshake.
+        The session has all, for other programs' clients, whose own are declared with their calls.
+        Sampling and roots are declared in a handshake, if the config permits them: later versions
+        deprecate them. Of the extensions, a handshake has only apps.
+
+        Args:
+            capabilities: What the SDK would declare.
+            modern: Whether the connection is one without a handshake.
         """
-        declared = super()._build_capabilities(version)
+        declared = {**capabilities}
+        sampling, roots = declared.pop("sampling", None), declared.pop("roots", None)
+        if modern:
+            return declared
         config = self.opener.config
-        roots: mcp_types.RootsCapability | None = None
-        sampling: mcp_types.SamplingCapability | None = None
-        extensions: dict[str, dict[str, Any]] = {}
-        if version in MODERN_PROTOCOL_VERSIONS:
-            extensions.update(declared.extensions or {})
-        elif config is not None:
-            if declared.roots and config.roots:
-                roots = mcp_types.RootsCapability()
-            if declared.sampling and config.sampling:
-                sampling = mcp_types.SamplingCapability()
-        if self.opener.connection.shows_apps:
-            extensions[APPS_EXTENSION] = {"mimeTypes": [APP_MIME_TYPE]}
-        return declared.model_copy(
-            update={"roots": roots, "sampling": sampling, "extensions": extensions or None}
-        )
-
-    async def dispatch_input_request(self, ctx: Any, request: Any) -> Any:
-        """Refuse undeclared requests.
-
-        Only another program's client can declare them, if its call caused the request.
-        """
-        undeclared = (
-            isinstance(request, mcp_types.CreateMessageRequest | mcp_types.ListRootsRequest)
-            and ASKER.get() is None
-        )
-        if undeclared and self.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            return mcp_types.ErrorData(
-                code=INVALID_REQUEST, message=f"{request.method} is not supported in this version"
-            )
-        return await super().dispatch_input_request(ctx, request)
+        if config is not None and config.sampling and sampling is not None:
+            declared["sampling"] = {}
+        if config is not None and config.roots and roots is not None:
+            # They never change, so `listChanged` is left out.
+            declared["roots"] = {}
+        extensions = declared.pop("extensions", {})
+        if APPS_EXTENSION in extensions:
+            declared["extensions"] = {APPS_EXTENSION: extensions[APPS_EXTENSION]}
+        return declared
 
     async def answered(
         self, result: mcp_types.Result, send: Callable[..., Awaitable[Any]], **arguments: Any
@@ -208,20 +240,17 @@ class TolerantSession(ClientSession):
         return {key: answer.result() for key, answer in answers.items()}
 
     async def _response(self, key: str, request: Any) -> Any:
+        undeclared = isinstance(
+            request, mcp_types.CreateMessageRequest | mcp_types.ListRootsRequest
+        )
+        if undeclared and ASKER.get() is None:
+            # Only another program's client declares them, for its own calls.
+            raise MCPError(INVALID_REQUEST, f"{request.method} is not supported in this version")
         meta = request.params.meta if request.params else None
         context = ClientRequestContext(session=self, request_id=key, meta=meta)
         answer = await self.dispatch_input_request(context, request)
         if isinstance(answer, ErrorData):
             raise MCPError.from_error_data(answer)
-        return answer
-
-    async def send_discover(self, version: str) -> dict[str, Any]:
-        """Send `server/discover` as the SDK does."""
-        answer = await super().send_discover(version)
-        if self.has_alternative:
-            # Every later answer is held to this, so the versions of a server that does not keep it
-            # are of no use.
-            validate_server_result("server/discover", version, answer)
         return answer
 
     async def validate_tool_result(self, name: str, result: mcp_types.CallToolResult) -> None:
@@ -242,12 +271,12 @@ class TolerantSession(ClientSession):
         first = params is None or params.cursor is None
         if first:
             self.repairs.begin_listing()
-        page = await self.send_request(
-            mcp_types.ListToolsRequest(params=params), mcp_types.ListToolsResult
-        )
-        listed = await self.repairs.valid_tools(page)
+        page = await self.send_request(mcp_types.ListToolsRequest(params=params), ToolsPage)
+        await self.repairs.read_tools(page)
         self.output_schemas.update({tool.name: tool.output_schema for tool in page.tools})
-        self._note_headers(page, listed, complete=first and page.next_cursor is None)
+        if self.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            for name in self.routing.read(page, first=first):
+                self.repairs.leave_out(name, "its x-mcp-header annotations are not valid")
         return page
 
     async def list_skills(
@@ -263,45 +292,3 @@ class TolerantSession(ClientSession):
         """Fetch one entry of the list of skills."""
         request = GetSkillRequest(params=GetSkillParams(uri=uri))
         return (await self.send_request(request, GetSkillResult)).skill
-
-    def _note_headers(
-        self, page: mcp_types.ListToolsResult, listed: list[Any], *, complete: bool
-    ) -> None:
-        """Note the `x-mcp-header`s of a page's tools, for servers that route by headers, and drop
-        tools whose headers are wrong.
-        """
-        absorb = getattr(self, "_absorb_tool_listing", None)
-        # It walks each schema twice, and few have such a header. A tool that had one may have it no
-        # more.
-        mentioned = self.protocol_version in MODERN_PROTOCOL_VERSIONS and _mentions_headers(listed)
-        if absorb is None:
-            if mentioned and not self._told_of_headers:
-                self._told_of_headers = True
-                self.opener.connection.field_ignored(
-                    f"Its x-mcp-header annotations have no effect with mcp {version('mcp')}, so a"
-                    " gateway that routes by these headers may refuse calls. Install another"
-                    " version of mcp."
-                )
-            return
-        routed = [
-            tool
-            for tool in page.tools
-            if tool.name in self._routed or (mentioned and _mentions_headers(tool.input_schema))
-        ]
-        if complete:
-            self._routed.clear()
-        self._routed.update(tool.name for tool in routed)
-        absorbed = absorb(page.model_copy(update={"tools": routed}), complete=complete).tools
-        kept = set(map(id, absorbed))
-        dropped = {id(tool): tool.name for tool in routed if id(tool) not in kept}
-        for name in dropped.values():
-            self.repairs.leave_out(name, "its x-mcp-header annotations are not valid")
-        page.tools = [tool for tool in page.tools if id(tool) not in dropped]
-
-
-def _mentions_headers(tools: Any) -> bool:
-    """Check whether listed tools, or the schema of one, can have an `x-mcp-header`."""
-    try:
-        return b'"x-mcp-header"' in to_json(tools)
-    except ValueError:
-        return True

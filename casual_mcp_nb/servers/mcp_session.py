@@ -34,7 +34,12 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from casual_mcp_nb.base.config import Protocol, ServerConfig
-from casual_mcp_nb.base.mcp import SKILLS_EXTENSION, TASKS_EXTENSION
+from casual_mcp_nb.base.mcp import (
+    APP_MIME_TYPE,
+    APPS_EXTENSION,
+    SKILLS_EXTENSION,
+    TASKS_EXTENSION,
+)
 from casual_mcp_nb.base.status import Agreement
 from casual_mcp_nb.servers._errors import (
     CLOSED,
@@ -394,13 +399,16 @@ class McpSession:
         """Open the transport, with a session on it."""
         transport = self.context.transport
         session_class: Any = partial(TolerantSession, opener=self)
+        extensions: dict[str, Any] = {TASKS_EXTENSION: {}, SKILLS_EXTENSION: {}}
+        if self.connection.shows_apps:
+            extensions[APPS_EXTENSION] = {"mimeTypes": [APP_MIME_TYPE]}
         async with transport.connect_session(
             transport_options=TransportOptions(session_class=session_class),
             message_handler=self._on_message,
             client_info=Implementation(name="casual-mcp-nb", version=_package_version()),
             # Since 2026-07-28, a server logs nothing without it.
             log_level="debug",
-            extensions={TASKS_EXTENSION: {}, SKILLS_EXTENSION: {}},
+            extensions=extensions,
             result_claims={TASKS_EXTENSION: [TASK_CLAIM]},
             **self.connection.server_requests.callbacks,
         ) as session:
@@ -496,11 +504,13 @@ class McpSession:
             self.connection.offers_changed()
         elif isinstance(message, ResourceUpdatedNotification):
             self.connection.resource_updated(str(message.params.uri))
-        elif isinstance(message, ValidationError):
+
+    async def unreadable(self, error: Exception) -> None:
+        """Keep the first output that is no message, which programs print by mistake."""
+        if isinstance(error, ValidationError):
             self.strayed_at = asyncio.get_running_loop().time()
-            self.stray_output = (
-                self.stray_output or clean(self.context.redact(input_of(message)))[:200]
-            )
+            if not self.stray_output:
+                self.stray_output = clean(self.context.redact(input_of(error)))[:200]
 
 
 @cache

@@ -66,5 +66,8 @@ class SessionOpener(Protocol):
     context: TransportContext
     connection: SessionConnection
 
+    async def unreadable(self, error: Exception) -> None:
+        """Note that the server's stream brought something that is no message."""
+
     def stream_ended(self) -> None:
         """End the session, because its message stream has ended."""

@@ -59,24 +59,6 @@ class Used:
 PRIVATE = [
     Used(
         "mcp",
-        ("mcp.client.session:ClientSession._absorb_tool_listing",),
-        ("servers/_sdk_session.py",),
-        "a gateway that routes by `x-mcp-header` refuses calls, because no header repeats the"
-        " argument; and a tool whose header is wrong is offered and always fails",
-        "A list of tools that the client reads itself",
-        ("self", "result", "complete"),
-    ),
-    Used(
-        "mcp",
-        ("mcp.client.session:ClientSession._build_capabilities",),
-        ("servers/_sdk_session.py",),
-        "sampling and roots are declared to servers that must not use them any more, and apps to"
-        " none",
-        "Capabilities by protocol version",
-        ("self", "version"),
-    ),
-    Used(
-        "mcp",
         (
             "mcp.client.auth.oauth2:OAuthClientProvider._auth_flow",
             "mcp.client.auth.oauth2:OAuthClientProvider._initialize",
@@ -194,21 +176,31 @@ ACROSS_FILES = {
 """Private names of this package that another of its files reads."""
 
 EXTENDED = {
-    "mcp.shared.jsonrpc_dispatcher:JSONRPCDispatcher.send_raw_request": (
-        "one wrong part of a result makes the whole call fail",
-        ("self", "method", "params", "opts"),
+    "mcp.client.session:ClientSession.__init__": (
+        "one wrong part of a result makes the whole call fail, and a server that ended is noticed"
+        " at the next call",
+        ("self", "dispatcher"),
     ),
-    "mcp.shared.jsonrpc_dispatcher:JSONRPCDispatcher.run": (
-        "a server that ended is noticed at the next call",
+    "mcp.shared.jsonrpc_dispatcher:JSONRPCDispatcher.__init__": (
+        "what a program prints among its messages is not shown where a call fails",
+        ("self", "on_stream_exception"),
+    ),
+    "mcp.shared.dispatcher:Dispatcher.run": (
+        "no server can be connected",
         ("self", "on_request", "on_notify"),
+    ),
+    "mcp.shared.inbound:x_mcp_header_map": (
+        "a gateway that routes by `x-mcp-header` refuses calls, because no header repeats the"
+        " argument",
+        ("input_schema",),
+    ),
+    "mcp.shared.inbound:find_invalid_x_mcp_header": (
+        "a tool whose header is wrong is offered and always fails",
+        ("input_schema",),
     ),
     "mcp.client.session:ClientSession.validate_tool_result": (
         "a result that breaks its own schema makes its call fail, and the check holds the loop",
         ("self", "name", "result"),
-    ),
-    "mcp.client.session:ClientSession.dispatch_input_request": (
-        "a server can ask for what was not declared, and gets the SDK's answer",
-        ("self", "ctx", "request"),
     ),
     "mcp.client.streamable_http:streamable_http_client": (
         "a server over HTTP cannot send a large event",

@@ -15,7 +15,6 @@ import pytest
 from kit.mcp_http import McpHttp
 from kit.scripted_http import Reply, ScriptedHttp
 from kit.sites import OAuthSite
-from mcp import ClientSession
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.config import ServerConfig
@@ -380,24 +379,6 @@ async def test_headers_follow_the_schema_of_the_last_listing(opened: Opened, pag
                 )
             )
     assert headers == ["north", None, "north"]
-
-
-async def test_headers_that_this_sdk_cannot_repeat_are_told_once(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # As if the next release had another name for it, see `tests/house/test_library_privates.py`.
-    monkeypatch.delattr(ClientSession, "_absorb_tool_listing")
-    told: list[str] = []
-    with ScriptedHttp(modern()) as server:
-        config = ServerConfig.model_validate({"url": f"{server.url}/mcp"})
-        handlers = Handlers(log=lambda server, level, text: told.append(text))
-        connection = opened(Connection("shop", config, handlers=handlers))
-        await connection.connect()
-        await connection.refresh(force=True)
-        await connection.call("sell", {"region": "north"})
-        headers = {name.lower() for name in server.seen[-1].headers}
-    assert "mcp-param-region" not in headers
-    assert ["x-mcp-header" in text for text in told] == [True]
 
 
 async def test_a_server_that_only_ever_wants_to_wait_has_asked_nothing(opened: Opened) -> None:
