@@ -29,14 +29,12 @@ callback.
 """
 
 READ_SECONDS = 30.0
-"""How long a client may go without reading its response."""
+"""How long a client may read nothing of its response. One that reads slowly is not limited."""
 
 
 class ServiceProtocol(H11Protocol):
-    """A uvicorn connection with two more time limits: for a request to arrive, and for a client to
-    read the response.
-
-    Whoever exceeds one is disconnected.
+    """A uvicorn connection with two more time limits: `HEAD_SECONDS` for a request to arrive, and
+    `READ_SECONDS` for a client that has stopped reading. After them, the connection is closed.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -44,6 +42,7 @@ class ServiceProtocol(H11Protocol):
         self.logger = logger
         self._arrival: asyncio.TimerHandle | None = None
         self._reading: asyncio.TimerHandle | None = None
+        self._unread = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
@@ -66,9 +65,9 @@ class ServiceProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Wait for a client that does not read."""
+        """Stop writing until the client has read, and close the connection if it reads nothing."""
         super().pause_writing()
-        self._reading = self.loop.call_later(READ_SECONDS, self.transport.abort)
+        self._await_reader()
 
     def resume_writing(self) -> None:
         """Write on."""
@@ -87,6 +86,17 @@ class ServiceProtocol(H11Protocol):
         for event in (head, h11.Data(data=bytes(response.body)), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
+
+    def _await_reader(self) -> None:
+        self._unread = self.transport.get_write_buffer_size()
+        self._reading = self.loop.call_later(READ_SECONDS, self._check_reader)
+
+    def _check_reader(self) -> None:
+        """Wait on if the client has read something since the last check."""
+        if self.transport.get_write_buffer_size() < self._unread:
+            self._await_reader()
+        else:
+            self.transport.abort()
 
     def _await_request(self) -> None:
         waiting = self.cycle is None or self.cycle.response_complete

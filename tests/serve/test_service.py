@@ -17,6 +17,7 @@ import pytest
 from fastmcp import FastMCP
 from kit.obedient import Obedient, order
 from kit.waiting import wait_until
+from starlette.responses import Response
 
 from casual_mcp_nb import Service, Session, UsageError
 from casual_mcp_nb.base.service import ServeLimits
@@ -282,6 +283,36 @@ def test_a_client_that_does_not_read_is_disconnected(
             lambda: not service._listener.server_state.connections,
             "the slow clients are disconnected",
         )
+
+
+async def test_a_client_that_reads_slowly_gets_all_and_one_that_stops_is_disconnected() -> None:
+    loop = asyncio.get_running_loop()
+    bound = connection.bound_socket("127.0.0.1", 0)
+    # More than any buffer on the way takes.
+    listener = connection.Listener(Response(b"x" * 40_000_000), bound)
+    await listener.begin()
+    try:
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+            client.setblocking(False)
+            await loop.sock_connect(client, bound.getsockname())
+            await loop.sock_sendall(client, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            async with asyncio.timeout(30):
+                received = len(await loop.sock_recv(client, 1_000))
+                (protocol,) = listener.server_state.connections
+                assert isinstance(protocol, connection.ServiceProtocol)
+                for _ in range(4):
+                    # What it reads between two checks makes room for more.
+                    unread = protocol.transport.get_write_buffer_size()
+                    while protocol.transport.get_write_buffer_size() == unread:
+                        received += len(await loop.sock_recv(client, 65_536))
+                    protocol._check_reader()
+                    assert not protocol.transport.is_closing()
+                protocol._check_reader()
+                assert protocol.transport.is_closing()
+            assert 1_000_000 < received < 40_000_000
+    finally:
+        await listener.end()
 
 
 @pytest.mark.defect("G1")
