@@ -77,6 +77,7 @@ from casual_mcp_nb.serve.mcp_questions import (
 )
 from casual_mcp_nb.servers.askers import ASKER, Asker, ForwardedRequest, SeveralClients
 from casual_mcp_nb.servers.resources import ServerResources
+from casual_mcp_nb.servers.sdk_privates import connection_of
 from casual_mcp_nb.servers.to_mcp import (
     completions_to_mcp,
     contents_to_mcp,
@@ -544,24 +545,29 @@ class ToolServer:
         One that is not recognized later calls found tools through `call_tool`.
         """
         given = self._options.given
-        is_known = self._single is not None or not _is_modern(context)
-        if is_known or given.get("discovery") is False:
+        if self._is_recognized(context) or given.get("discovery") is False:
             return self._options
         tool_set: Any = given.get("tool_set")
         return tool_options(tool_set, bridge=True)
 
+    def _is_recognized(self, context: Context) -> bool:
+        """Check whether later requests of a client are known to be its own."""
+        if self._single is not None:
+            return True
+        return not _is_modern(context) and connection_of(context.session) is not None
+
     def _host(self, context: Context) -> _Host:
-        # The SDK keeps connection data there, and a request has no other access to it.
-        client_session = context.session
-        connection: Connection = client_session._connection
-        modern = _is_modern(context)
-        if modern and self._single is not None:
+        """Find the client that makes a request. One that is not recognized is new each time."""
+        connection = connection_of(context.session)
+        if self._single is not None and (_is_modern(context) or connection is None):
             self._hosts.add(self._single)
             return self._single
+        if connection is None:
+            return self._new_host(None, self._options_for(context), remembers=False)
         host: _Host | None = connection.state.get(_HOST)
         if host is not None:
             return host
-        if modern:
+        if _is_modern(context):
             host = self._new_host(None, self._options_for(context), remembers=False)
         else:
             host = self._new_host(connection)

@@ -38,18 +38,26 @@ def _folder() -> Path:
 
 
 class AccountFile:
-    """The tokens of one server, in a file with mode 0600. It is the SDK's token storage.
+    """The tokens of one server, in a file with mode 0600.
+
+    Args:
+        learn: Called with the secrets that are to be masked.
 
     Attributes:
         record: The contents, or empty.
     """
 
-    def __init__(self, server: str, url: str, client_id: str | None) -> None:
+    def __init__(
+        self,
+        server: str,
+        url: str,
+        client_id: str | None,
+        learn: Callable[[Collection[str]], None] = ignore,
+    ) -> None:
         digest = hashlib.sha256(json.dumps([url, client_id]).encode()).hexdigest()
         self.path = _folder() / f"{digest[:40]}.json"
         self.record: dict[str, Any] = {}
-        self.more: Callable[[], dict[str, Any]] = dict
-        self.learn: Callable[[Collection[str]], None] = ignore
+        self._learn = learn
         self._server = server
         self._head = {"version": _VERSION, "server": server, "url": url}
 
@@ -66,15 +74,15 @@ class AccountFile:
             tokens.get("refresh_token"),
             client.get("client_secret"),
         )
-        self.learn({value for value in values if isinstance(value, str) and value})
+        self._learn({value for value in values if isinstance(value, str) and value})
 
-    async def get_tokens(self) -> OAuthToken | None:
+    def tokens(self) -> OAuthToken | None:
         """Return the stored tokens."""
         tokens: OAuthToken | None = read_as(OAuthToken, self.record.get("tokens"))
         return tokens
 
-    async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """Return the stored registration."""
+    def client(self) -> OAuthClientInformationFull | None:
+        """Return the stored registration, unless it has expired."""
         client: OAuthClientInformationFull | None = read_as(
             OAuthClientInformationFull, self.record.get("client")
         )
@@ -83,19 +91,19 @@ class AccountFile:
             return None
         return client
 
-    async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Store tokens, with the data to refresh them after a restart."""
+    async def set_tokens(self, tokens: OAuthToken, more: Mapping[str, Any]) -> None:
+        """Store tokens, with more that renews them after a restart."""
         expires = time.time() + tokens.expires_in if tokens.expires_in is not None else None
         self.record |= {
             "tokens": tokens.model_dump(mode="json"),
             "expires_at": expires,
-            **self.more(),
+            **more,
         }
         await self._save()
 
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+    async def set_client(self, client: OAuthClientInformationFull) -> None:
         """Store a registration."""
-        self.record |= {"client": client_info.model_dump(mode="json", exclude_none=True)}
+        self.record |= {"client": client.model_dump(mode="json", exclude_none=True)}
         await self._save()
 
     async def _save(self) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
-import json
 import secrets
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import httpx2
@@ -93,24 +93,16 @@ class Proofs:
         named = response.headers.get("www-authenticate", "")
         return "use_dpop_nonce" in named or b"use_dpop_nonce" in await response.aread()
 
-    async def read_metadata(self, request: httpx2.Request, response: httpx2.Response) -> None:
-        """Note whether the authorization server binds tokens, in its metadata."""
-        if response.status_code != 200 or "/.well-known/o" not in request.url.path:
-            return
-        with contextlib.suppress(ValueError, RecursionError):
-            metadata = json.loads(await response.aread())
-            algorithms = (
-                metadata.get("dpop_signing_alg_values_supported")
-                if isinstance(metadata, dict)
-                else None
-            )
-            self.wanted = self.wanted or (isinstance(algorithms, list) and "ES256" in algorithms)
+    def read_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Note whether an authorization server binds tokens, by its metadata."""
+        algorithms = metadata.get("dpop_signing_alg_values_supported")
+        if isinstance(algorithms, list) and "ES256" in algorithms:
+            self.wanted = True
 
     def read_challenge(self, response: httpx2.Response) -> None:
         """Note whether a server wants bound tokens."""
-        self.wanted = self.wanted or response.headers.get(
-            "www-authenticate", ""
-        ).lower().startswith("dpop")
+        if response.headers.get("www-authenticate", "").lower().startswith("dpop"):
+            self.wanted = True
 
     @property
     def _pair(self) -> Any:

@@ -14,9 +14,10 @@ import webbrowser
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
+from urllib.parse import urljoin
 
 import httpx2
-from mcp.client.auth import OAuthClientProvider, OAuthTokenError
+from mcp.client.auth import OAuthTokenError
 from mcp.client.auth.extensions.client_credentials import SignedJWTParameters
 from mcp.client.auth.utils import issuers_match
 from mcp.shared.auth import (
@@ -24,6 +25,7 @@ from mcp.shared.auth import (
     OAuthClientInformationFull,
     OAuthClientMetadata,
     OAuthMetadata,
+    OAuthToken,
     ProtectedResourceMetadata,
 )
 from pydantic import AnyHttpUrl
@@ -45,6 +47,7 @@ from casual_mcp_nb.servers.browser_answer import (
 from casual_mcp_nb.servers.contacts import ClientFactory, Contacts, SignInError
 from casual_mcp_nb.servers.handlers import OWN_REQUEST, PersonToAsk
 from casual_mcp_nb.servers.proofs import Proofs
+from casual_mcp_nb.servers.sdk_privates import AuthorizationFlow, authorization_problem
 
 ANSWER_SECONDS = 900.0
 """How long a sign-in waits for the person, if nothing else limits it."""
@@ -58,9 +61,14 @@ _JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 _TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 
+_FORM = "application/x-www-form-urlencoded"
 
-class SignIn(OAuthClientProvider):
-    """Signs in to one server, when it requires that.
+MAX_PROOFS = 2
+"""How often a request is sent: a server can require a proof with its nonce (RFC 9449, section 8)."""
+
+
+class SignIn(AuthorizationFlow):
+    """Signs in to one server, when it requires that. It is also the SDK's storage of the tokens.
 
     Args:
         config: The server's entry, with the settings of the sign-in.
@@ -84,7 +92,7 @@ class SignIn(OAuthClientProvider):
         self._contacts = Contacts(config, person, client)
         self._began = began
         self._file = AccountFile(
-            person.server, url, settings.client_id or settings.client_metadata_url
+            person.server, url, settings.client_id or settings.client_metadata_url, person.learn
         )
         self._address = ""
         self._failed: str | None = None
@@ -105,46 +113,54 @@ class SignIn(OAuthClientProvider):
                 token_endpoint_auth_method="none",
                 scope=" ".join(settings.scopes) or None,
             ),
-            self._file,
+            self,
             self._redirect,
             self._answer,
             client_metadata_url=settings.client_metadata_url,
         )
-        self._file.more = self._to_remember
-        self._file.learn = person.learn
 
-    async def _initialize(self) -> None:
+    async def get_tokens(self) -> OAuthToken | None:
+        """Return the tokens of the account's file, and restore what else it has."""
         await self._file.load()
-        await super()._initialize()
-        record, settings = self._file.record, self._settings
+        record, context = self._file.record, self.context
         expires = record.get("expires_at")
         if isinstance(expires, int | float):
-            self.context.token_expiry_time = expires
-        self.context.oauth_metadata = read_as(OAuthMetadata, record.get("metadata"))
-        self.context.protected_resource_metadata = read_as(
-            ProtectedResourceMetadata, record.get("resource")
-        )
-        if self.context.protected_resource_metadata is not None:
-            self.context.auth_server_url = str(
-                self.context.protected_resource_metadata.authorization_servers[0]
-            )
+            context.token_expiry_time = expires
+        context.oauth_metadata = read_as(OAuthMetadata, record.get("metadata"))
+        resource = read_as(ProtectedResourceMetadata, record.get("resource"))
+        context.protected_resource_metadata = resource
+        if resource is not None:
+            context.auth_server_url = str(resource.authorization_servers[0])
         self._proofs.restore(record.get("proof_key"))
+        return self._file.tokens()
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        """Store tokens, with what renews them after a restart."""
+        await self._file.set_tokens(tokens, self._to_remember())
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        """Return the client of the config, or the one that was registered."""
+        settings = self._settings
         if settings.client_id is not None:
             secret = settings.client_secret.get_secret_value() if settings.client_secret else None
-            self.context.client_info = OAuthClientInformationFull(
+            return OAuthClientInformationFull(
                 client_id=settings.client_id,
                 client_secret=secret,
                 redirect_uris=self.context.client_metadata.redirect_uris,
                 token_endpoint_auth_method="client_secret_basic" if secret else "none",
             )
-        elif settings.grant != "authorization_code":
+        if settings.grant != "authorization_code":
             # Without an id there is no registration either: the assertion says who it is.
-            self.context.client_info = OAuthClientInformationFull.model_construct(
-                client_id="", redirect_uris=None
-            )
-        elif self.context.client_info is not None and settings.callback_port is None:
+            return OAuthClientInformationFull.model_construct(client_id="", redirect_uris=None)
+        registered = self._file.client()
+        if registered is not None and settings.callback_port is None:
             # Some authorization servers accept exactly the address that was registered.
-            self.context.client_metadata.redirect_uris = self.context.client_info.redirect_uris
+            self.context.client_metadata.redirect_uris = registered.redirect_uris
+        return registered
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        """Store a registration."""
+        await self._file.set_client(client_info)
 
     def _to_remember(self) -> dict[str, Any]:
         context = self.context
@@ -159,62 +175,15 @@ class SignIn(OAuthClientProvider):
         }
         return {**stored, "proof_key": self._proofs.stored}
 
-    def _select_authorization_server(self, advertised: list[str]) -> str:
-        issuer = self._settings.issuer
-        if issuer is None:
-            return advertised[0]
-        chosen = next((each for each in advertised if issuers_match(each, issuer)), None)
-        if chosen is None:
-            raise SignInError(
-                f"The server wants a sign-in at {shown(advertised[0], 200)}, not at the issuer of"
-                " its sign_in."
-            )
-        return chosen
-
     async def async_auth_flow(
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Run the flow.
+        """Run the SDK's flow, with a proof on each request that needs one.
 
-        Its own requests go to addresses that the server names, so that its client does not send
-        them.
+        The flow's own requests go to addresses that the server names, so they are not sent by the
+        client that sends `request`.
         """
         async with aclosing(super().async_auth_flow(request)) as flow:
-            response: httpx2.Response | None = None
-            while True:
-                try:
-                    outgoing = await flow.asend(response)  # type: ignore[arg-type]
-                except StopAsyncIteration:
-                    return
-                response = (
-                    (yield outgoing) if outgoing is request else await self._contact(outgoing)
-                )
-
-    async def _contact(self, outgoing: httpx2.Request) -> httpx2.Response:
-        try:
-            if str(outgoing.url) == self._get_token_endpoint():
-                await self._check_credentials()
-            return await self._contacts.send(outgoing)
-        except SignInError as error:
-            # The next request of this session would ask again.
-            self._failed = str(error)
-            # This is the reason, and not the status with which the sign-in began.
-            self._began()
-            raise
-
-    async def _check_credentials(self) -> None:
-        confirmed = self.context.oauth_metadata is not None
-        await self._contacts.check_credentials(
-            self._audience, self._get_token_endpoint(), confirmed=confirmed
-        )
-
-    async def _auth_flow(
-        self, request: httpx2.Request
-    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Run the SDK's flow, with a proof on each request that needs one, again with the nonce
-        that a server requires.
-        """
-        async with aclosing(super()._auth_flow(request)) as flow:
             response: httpx2.Response | None = None
             while True:
                 try:
@@ -225,55 +194,87 @@ class SignIn(OAuthClientProvider):
                     self._failed = str(error)
                     raise
                 if outgoing is not request:
-                    registers = outgoing.headers.get("content-type", "").startswith(
-                        "application/json"
-                    )
-                    outgoing.extensions = {
-                        **outgoing.extensions,
-                        OWN_REQUEST: "registration" if registers else "sign-in",
-                    }
-                self._prove(outgoing, request)
-                response = yield outgoing
-                if await self._proofs.challenged(outgoing, response):
-                    self._prove(outgoing, request)
-                    response = yield outgoing
-                if self._takes_tokens(outgoing, request):
-                    response = await self._as_bearer(response)
-                if outgoing is not request:
-                    await self._proofs.read_metadata(outgoing, response)
-                elif response.status_code in (401, 403):
+                    response = await self._own_response(outgoing)
+                    continue
+                for _ in range(MAX_PROOFS):
+                    self._prove_possession(request)
+                    response = yield request
+                    if not await self._proofs.challenged(request, response):
+                        break
+                assert response is not None
+                if response.status_code in (401, 403):
                     self._proofs.read_challenge(response)
+                    if self._settings.grant != "authorization_code":
+                        self._failed = self._failed or authorization_problem() or None
                     if self._failed is not None:
                         self._began()
                         raise SignInError(self._failed)
 
-    def _takes_tokens(self, outgoing: httpx2.Request, request: httpx2.Request) -> bool:
-        return (
-            outgoing is not request
-            and outgoing.method == "POST"
-            and str(outgoing.url) == self._get_token_endpoint()
+    def _prove_possession(self, request: httpx2.Request) -> None:
+        """Add a proof to a request with a bound token."""
+        tokens = self.context.current_tokens
+        if tokens is not None and self._proofs.bound and "authorization" in request.headers:
+            request.headers["authorization"] = f"DPoP {tokens.access_token}"
+            request.headers["dpop"] = self._proofs.proof(request, tokens.access_token)
+
+    async def _own_response(self, outgoing: httpx2.Request) -> httpx2.Response:
+        """Send a request of the sign-in. Return the response as the SDK can read it."""
+        wants_tokens = outgoing.method == "POST" and _has_type(outgoing, _FORM)
+        kind = "registration" if _has_type(outgoing, "application/json") else "sign-in"
+        outgoing.extensions = {**outgoing.extensions, OWN_REQUEST: kind}
+        for _ in range(MAX_PROOFS):
+            if wants_tokens and self._proofs.wanted:
+                outgoing.headers["dpop"] = self._proofs.proof(outgoing)
+            response = await self._contact(outgoing, wants_tokens=wants_tokens)
+            if not await self._proofs.challenged(outgoing, response):
+                break
+        answer = await _object_in(response)
+        changed: dict[str, Any] = {}
+        if wants_tokens and "token_type" in answer:
+            self._proofs.bound = str(answer["token_type"]).lower() == "dpop"
+            if self._proofs.bound:
+                # The SDK takes no other type.
+                changed["token_type"] = "Bearer"
+        elif response.status_code == 200:
+            self._proofs.read_metadata(answer)
+            advertised = answer.get("authorization_servers")
+            if isinstance(advertised, list) and advertised and self._settings.issuer is not None:
+                # The SDK takes the first.
+                changed["authorization_servers"] = [_chosen(advertised, self._settings.issuer)]
+        if not changed:
+            return response
+        return httpx2.Response(
+            response.status_code, json={**answer, **changed}, request=response.request
         )
 
-    def _prove(self, outgoing: httpx2.Request, request: httpx2.Request) -> None:
-        if outgoing is request:
-            tokens = self.context.current_tokens
-            if tokens is not None and self._proofs.bound and "authorization" in outgoing.headers:
-                outgoing.headers["authorization"] = f"DPoP {tokens.access_token}"
-                outgoing.headers["dpop"] = self._proofs.proof(outgoing, tokens.access_token)
-        elif self._takes_tokens(outgoing, request) and self._proofs.wanted:
-            outgoing.headers["dpop"] = self._proofs.proof(outgoing)
+    async def _contact(self, outgoing: httpx2.Request, *, wants_tokens: bool) -> httpx2.Response:
+        try:
+            if wants_tokens:
+                await self._check_credentials(str(outgoing.url))
+            return await self._contacts.send(outgoing)
+        except SignInError as error:
+            # The next request of this session would ask again.
+            self._failed = str(error)
+            # This is the reason, and not the status with which the sign-in began.
+            self._began()
+            raise
 
-    async def _perform_authorization(self) -> httpx2.Request:
+    async def _check_credentials(self, endpoint: str) -> None:
+        confirmed = self.context.oauth_metadata is not None
+        await self._contacts.check_credentials(self._audience, endpoint, confirmed=confirmed)
+
+    async def authorize(self) -> httpx2.Request:
+        """Begin a sign-in. Return the request for its tokens."""
         self._began()
         context, settings = self.context, self._settings
         wanted = [*(context.client_metadata.scope or "").split(), *settings.scopes]
         context.client_metadata.scope = " ".join(dict.fromkeys(wanted)) or None
         self._choose_client_authentication()
         try:
-            await self._check_credentials()
+            await self._check_credentials(self._token_endpoint)
             match settings.grant:
                 case "authorization_code":
-                    return await super()._perform_authorization()
+                    return await super().authorize()
                 case "client_credentials":
                     return await self._client_credentials()
                 case "jwt_bearer":
@@ -287,24 +288,6 @@ class SignIn(OAuthClientProvider):
             # The next request of this session would ask again.
             self._failed = str(error) or type(error).__name__
             raise
-
-    async def _as_bearer(self, response: httpx2.Response) -> httpx2.Response:
-        """Note whether the tokens in a response are bound to the key.
-
-        The SDK takes no type of token but Bearer, so it is handed a response that says this.
-        """
-        try:
-            answer = json.loads(await response.aread())
-        except ValueError:
-            return response
-        if not isinstance(answer, dict) or "token_type" not in answer:
-            return response
-        self._proofs.bound = str(answer["token_type"]).lower() == "dpop"
-        if not self._proofs.bound:
-            return response
-        return httpx2.Response(
-            response.status_code, json={**answer, "token_type": "Bearer"}, request=response.request
-        )
 
     def _choose_client_authentication(self) -> None:
         client, metadata = self.context.client_info, self.context.oauth_metadata
@@ -332,10 +315,8 @@ class SignIn(OAuthClientProvider):
             data["resource"] = self.context.get_resource_url()
         if self.context.client_metadata.scope:
             data["scope"] = self.context.client_metadata.scope
-        data, headers = self.context.prepare_token_auth(
-            data, {"Content-Type": "application/x-www-form-urlencoded"}
-        )
-        return httpx2.Request("POST", self._get_token_endpoint(), data=data, headers=headers)
+        data, headers = self.context.prepare_token_auth(data, {"Content-Type": _FORM})
+        return httpx2.Request("POST", self._token_endpoint, data=data, headers=headers)
 
     async def _client_credentials(self) -> httpx2.Request:
         settings, data = self._settings, {"grant_type": "client_credentials"}
@@ -350,6 +331,13 @@ class SignIn(OAuthClientProvider):
             data["client_assertion"] = await signed.create_assertion_provider()(self._audience)
             data["client_assertion_type"] = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
         return self._token_request(data)
+
+    @property
+    def _token_endpoint(self) -> str:
+        metadata = self.context.oauth_metadata
+        if metadata is not None and metadata.token_endpoint:
+            return str(metadata.token_endpoint)
+        return urljoin(self.context.get_authorization_base_url(self.context.server_url), "/token")
 
     @property
     def _audience(self) -> str:
@@ -392,6 +380,7 @@ class SignIn(OAuthClientProvider):
         return str(answer["access_token"])
 
     async def _redirect(self, address: str) -> None:
+        self._began()
         await self._contacts.check_page(address)
         self._address = address
 
@@ -463,3 +452,33 @@ class SignIn(OAuthClientProvider):
             "It requires a sign-in, and no one can be asked here. "
             "Connect it once in a notebook or a terminal. The sign-in is remembered."
         )
+
+
+def _has_type(request: httpx2.Request, media_type: str) -> bool:
+    return request.headers.get("content-type", "").startswith(media_type)
+
+
+async def _object_in(response: httpx2.Response) -> dict[str, Any]:
+    """Read the JSON object of a response, or an empty one."""
+    try:
+        answer = json.loads(await response.aread())
+    except (ValueError, RecursionError):
+        return {}
+    if isinstance(answer, dict):
+        return answer
+    return {}
+
+
+def _chosen(advertised: list[Any], issuer: str) -> str:
+    """Choose the config's issuer among the authorization servers that a server names.
+
+    Raises:
+        SignInError: It names others only.
+    """
+    for each in advertised:
+        if isinstance(each, str) and issuers_match(each, issuer):
+            return each
+    raise SignInError(
+        f"The server wants a sign-in at {shown(str(advertised[0]), 200)}, not at the issuer of its"
+        " sign_in."
+    )

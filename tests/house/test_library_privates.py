@@ -59,25 +59,19 @@ class Used:
 PRIVATE = [
     Used(
         "mcp",
-        (
-            "mcp.client.auth.oauth2:OAuthClientProvider._auth_flow",
-            "mcp.client.auth.oauth2:OAuthClientProvider._initialize",
-            "mcp.client.auth.oauth2:OAuthClientProvider._perform_authorization",
-            "mcp.client.auth.oauth2:OAuthClientProvider._select_authorization_server",
-            "mcp.client.auth.oauth2:OAuthClientProvider._get_token_endpoint",
-        ),
-        ("servers/sign_in.py",),
-        "each session signs in again; programs without a person cannot sign in at all; bound tokens"
-        " are refused; and a server chooses an issuer that the config excludes",
-        "Seams of the OAuth client",
+        ("mcp.client.auth.oauth2:OAuthClientProvider._perform_authorization",),
+        ("servers/sdk_privates.py",),
+        "programs without a person cannot sign in, and are told which release is the cause; a"
+        " person signs in with the scopes that the server asks for",
+        "A sign-in of a program",
         ("self",),
     ),
     Used(
         "mcp",
         ("mcp.server.session:ServerSession*_connection",),
-        ("serve/mcp_server.py",),
+        ("servers/sdk_privates.py",),
         "the MCP server forgets between two requests what its client has found, so a found tool"
-        " cannot be called by its name",
+        " is called through `call_tool`; the log names the release",
         "The connection of a request",
     ),
     Used(
