@@ -18,7 +18,6 @@ from mcp_types import INTERNAL_ERROR
 from pydantic import BaseModel
 
 from casual_mcp_nb.errors import shown
-from casual_mcp_nb.servers._errors import clean
 from casual_mcp_nb.servers.convert import (
     MAX_LEFT_OUT,
     UNKNOWN_CONTENT_META,
@@ -26,6 +25,7 @@ from casual_mcp_nb.servers.convert import (
     warn_left_out,
 )
 from casual_mcp_nb.servers.logs import logger
+from casual_mcp_nb.servers.redaction import clean
 from casual_mcp_nb.servers.usable import (
     Budget,
     Unusable,

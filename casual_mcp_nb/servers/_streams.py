@@ -8,7 +8,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCNotification
 from pydantic import ValidationError
 
-from casual_mcp_nb.servers._errors import answer_to_unreadable
+from casual_mcp_nb.servers.message_limits import answer_to_unreadable
 from casual_mcp_nb.servers.wire import SENT, WireLog
 
 MAX_PROGRESS = 2**63

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from casual_mcp_nb.base.mcp import QuestionAnswer, ServerQuestion
 from casual_mcp_nb.errors import shown
-from casual_mcp_nb.servers._errors import Redactor
+from casual_mcp_nb.servers.redaction import Redactor
 
 if TYPE_CHECKING:
     from mcp_types import InputRequiredResult

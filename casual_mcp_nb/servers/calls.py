@@ -14,16 +14,11 @@ from casual_mcp_nb.base.schema import fits_plainly
 from casual_mcp_nb.base.secret import Secrets
 from casual_mcp_nb.errors import ToolCallError, ToolTimeoutError, shown
 from casual_mcp_nb.isolation.worker import GaveUp, Worker
-from casual_mcp_nb.servers._errors import (
-    Redactor,
-    died_error,
-    refused_error,
-    root_cause,
-    timeout_error,
-)
+from casual_mcp_nb.servers._errors import died_error, refused_error, root_cause, timeout_error
 from casual_mcp_nb.servers.convert import has_structured, is_small, result_from_mcp, with_note
 from casual_mcp_nb.servers.deadlines import CallDeadline, CallDeadlines, CallLimits, CallTimeout
 from casual_mcp_nb.servers.lifecycle import Lifecycle, cannot_ask
+from casual_mcp_nb.servers.redaction import Redactor
 from casual_mcp_nb.servers.server_requests import ServerRequests
 from casual_mcp_nb.servers.tasks import OnTask, ServerTasks
 

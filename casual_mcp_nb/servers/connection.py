@@ -21,7 +21,7 @@ from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Risk, ToolSpec
 from casual_mcp_nb.base.wire import Messages, ServerLog, Wire
 from casual_mcp_nb.errors import ToolCallError, UsageError, shown
 from casual_mcp_nb.isolation.worker import Worker
-from casual_mcp_nb.servers._errors import Redactor, no_answer, root_cause, secrets_of, shown_address
+from casual_mcp_nb.servers._errors import no_answer, root_cause
 from casual_mcp_nb.servers.askers import RunningCalls
 from casual_mcp_nb.servers.calls import CallRepeatable, OutputCheck, ServerCalls
 from casual_mcp_nb.servers.convert import read_listing
@@ -30,6 +30,7 @@ from casual_mcp_nb.servers.handlers import Handlers
 from casual_mcp_nb.servers.lifecycle import Lifecycle, StartSlots
 from casual_mcp_nb.servers.listing import DEFAULT_TTL, ToolListing
 from casual_mcp_nb.servers.logs import LogBuffer, keep_out_of_log, logger
+from casual_mcp_nb.servers.redaction import Redactor, secrets_of, shown_address
 from casual_mcp_nb.servers.resources import ServerResources
 from casual_mcp_nb.servers.server_requests import ServerRequests
 from casual_mcp_nb.servers.tasks import OnTask, ServerTasks

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.mcp import QuestionAnswer, ServerQuestion
-from casual_mcp_nb.servers._errors import Redactor
 from casual_mcp_nb.servers.convert import has_few_values
+from casual_mcp_nb.servers.redaction import Redactor
 
 if TYPE_CHECKING:
     from mcp_types import ElicitRequestParams, ElicitResult

@@ -20,11 +20,11 @@ from casual_mcp_nb.servers._errors import (
     closed_error,
     connect_error,
     root_cause,
-    shown_address,
     start_reason,
 )
 from casual_mcp_nb.servers.handlers import PersonToAsk
 from casual_mcp_nb.servers.logs import keep_out_of_log, route_library_logs
+from casual_mcp_nb.servers.redaction import shown_address
 from casual_mcp_nb.servers.session_protocols import SessionConnection
 from casual_mcp_nb.servers.transport import Unusable, open_transport, transport_kind
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 from casual_mcp_nb.base.secret import redacted
 from casual_mcp_nb.base.wire import LogLine, ServerLog
-from casual_mcp_nb.servers._errors import Redactor, clean
+from casual_mcp_nb.servers.redaction import Redactor, clean
 
 logger = logging.getLogger("casual_mcp_nb.servers")
 # Without a handler, Python would print warnings into the cell.

@@ -43,9 +43,7 @@ from casual_mcp_nb.base.mcp import (
 from casual_mcp_nb.base.status import Agreement
 from casual_mcp_nb.servers._errors import (
     CLOSED,
-    clean,
     error_text,
-    input_of,
     is_answer,
     is_forgotten,
     says_session_is_lost,
@@ -54,19 +52,16 @@ from casual_mcp_nb.servers._sdk_session import TolerantSession
 from casual_mcp_nb.servers._task_messages import TASK_CLAIM
 from casual_mcp_nb.servers.askers import ASKER, ForwardedRequest, forwarded_to
 from casual_mcp_nb.servers.convert import CacheHint
+from casual_mcp_nb.servers.http_transport import ResponseMonitor
 from casual_mcp_nb.servers.logs import logger
+from casual_mcp_nb.servers.message_limits import input_of
 from casual_mcp_nb.servers.negotiation import Negotiation, patience
 from casual_mcp_nb.servers.pages import all_pages
+from casual_mcp_nb.servers.process import POLL_SECONDS, end_group, process_ended, signal_group
+from casual_mcp_nb.servers.redaction import clean
 from casual_mcp_nb.servers.session_life import SessionLife, SessionState
 from casual_mcp_nb.servers.session_protocols import SessionConnection
-from casual_mcp_nb.servers.transport import (
-    POLL_SECONDS,
-    ResponseMonitor,
-    TransportContext,
-    end_group,
-    process_ended,
-    signal_group,
-)
+from casual_mcp_nb.servers.transport import TransportContext
 
 MAX_EXTENSIONS = 20
 ListKind = Literal["tools", "resources", "prompts"]

@@ -32,7 +32,7 @@ from casual_mcp_nb.base.mcp import SKILLS_EXTENSION as SKILLS
 from casual_mcp_nb.base.named_address import AddressGuard, AddressRefusedError
 from casual_mcp_nb.base.secret import Secrets
 from casual_mcp_nb.errors import ServerError, UsageError, shown
-from casual_mcp_nb.servers._errors import Redactor, error_text, request_error, root_cause
+from casual_mcp_nb.servers._errors import error_text, request_error, root_cause
 from casual_mcp_nb.servers.convert import (
     SMALL_CHARACTERS,
     CacheHint,
@@ -48,6 +48,7 @@ from casual_mcp_nb.servers.deadlines import CallDeadline, CallDeadlines, CallLim
 from casual_mcp_nb.servers.listing import RETRY_SECONDS, Listing
 from casual_mcp_nb.servers.logs import logger
 from casual_mcp_nb.servers.pages import all_pages
+from casual_mcp_nb.servers.redaction import Redactor
 from casual_mcp_nb.servers.skills import ServerSkills
 
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.mcp import MAX_SAMPLES, QuestionAnswer, SamplingRefused, ServerQuestion
 from casual_mcp_nb.errors import shown
-from casual_mcp_nb.servers._errors import Redactor
 from casual_mcp_nb.servers.askers import Asker, RunningCalls, SeveralClients
 from casual_mcp_nb.servers.deadlines import CallDeadlines
 from casual_mcp_nb.servers.elicitation import FormTooLarge, elicit_result, question_of
 from casual_mcp_nb.servers.handlers import AskQuestion, Handlers
 from casual_mcp_nb.servers.logs import LogBuffer, logger
+from casual_mcp_nb.servers.redaction import Redactor
 from casual_mcp_nb.servers.sampling import request_of, result_of
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from urllib.parse import unquote, urlsplit
 from casual_mcp_nb.base.binary import bytes_of
 from casual_mcp_nb.base.mcp import SKILL_FILE, Skill, SkillContents, SkillFile
 from casual_mcp_nb.errors import ResourceError, shown
-from casual_mcp_nb.servers._errors import Redactor, clean
 from casual_mcp_nb.servers.convert import warn_left_out
+from casual_mcp_nb.servers.redaction import Redactor, clean
 
 if TYPE_CHECKING:
     from casual_mcp_nb.servers.mcp_session import McpSession

@@ -20,9 +20,10 @@ from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.mcp import OVER, TASK_STATUSES, TaskStatus
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.errors import ServerError, ToolCallError, shown
-from casual_mcp_nb.servers._errors import Redactor, clean, is_answer, root_cause
+from casual_mcp_nb.servers._errors import is_answer, root_cause
 from casual_mcp_nb.servers.deadlines import CallLimits
 from casual_mcp_nb.servers.logs import logger
+from casual_mcp_nb.servers.redaction import Redactor, clean
 from casual_mcp_nb.servers.server_requests import ServerRequests
 
 if TYPE_CHECKING:

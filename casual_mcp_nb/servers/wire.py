@@ -30,7 +30,7 @@ from casual_mcp_nb.base.wire import (
     Wire,
     WireRecord,
 )
-from casual_mcp_nb.servers._errors import Redactor, clean
+from casual_mcp_nb.servers.redaction import Redactor, clean
 
 MAX_MESSAGES = 500
 """How many messages and HTTP exchanges are kept per server."""

@@ -18,7 +18,7 @@ from casual_mcp_nb import Session, load_config
 from casual_mcp_nb.base.secret import MASK, Mask, redacted, url_secrets
 from casual_mcp_nb.conversation.event import ToolFinished
 from casual_mcp_nb.providers.scripted import call, scripted_model
-from casual_mcp_nb.servers._errors import Redactor
+from casual_mcp_nb.servers.redaction import Redactor
 
 SECRETS = (
     "planted-tok3n-7f3a9c",

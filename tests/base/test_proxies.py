@@ -26,7 +26,7 @@ from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.errors import ConnectError, ProviderError
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.servers.connection import Connection
-from casual_mcp_nb.servers.transport import _tls
+from casual_mcp_nb.servers.http_transport import _tls
 
 VARIABLES = {
     *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),
@@ -242,7 +242,7 @@ def test_every_client_that_is_built_names_the_variable_or_reads_none() -> None:
         for node in _builders_outside(ast.parse(path.read_text()))
     ]
     # Called within `http_transport`.
-    assert [place for place in unnamed if not place.startswith("servers/transport.py")] == []
+    assert [place for place in unnamed if not place.startswith("servers/http_transport.py")] == []
     assert len(unnamed) <= 1
 
 

@@ -20,7 +20,7 @@ from casual_mcp_nb.conversation.event import Notice
 from casual_mcp_nb.engine.notices import MAX_LOGS
 from casual_mcp_nb.engine.options import TurnLimits
 from casual_mcp_nb.providers.scripted import call, calls
-from casual_mcp_nb.servers.transport import KEPT_BYTES
+from casual_mcp_nb.servers.process import KEPT_BYTES
 
 Raw = Callable[..., dict[str, Any]]
 Opened = Callable[..., Any]

@@ -29,7 +29,7 @@ gc.disable()
 import asyncio, casual_llm, fastmcp.client, fastmcp.server.server, rank_bm25
 import IPython.core.interactiveshell
 import casual_mcp_nb
-from casual_mcp_nb.servers import transport as _http, _sdk_session as _session, transport as _stdio
+from casual_mcp_nb.servers import transport as _transport, _sdk_session as _session
 from casual_mcp_nb.providers.scripted import scripted_model
 for name in casual_mcp_nb.__all__:
     getattr(casual_mcp_nb, name)

@@ -17,9 +17,9 @@ from casual_mcp_nb.base.mcp import QuestionAnswer, ServerQuestion
 from casual_mcp_nb.base.secret import MASK, redacted
 from casual_mcp_nb.base.tool import ToolAnnotations, ToolSpec
 from casual_mcp_nb.errors import ToolCallError, ToolTimeoutError
-from casual_mcp_nb.servers._errors import Redactor
 from casual_mcp_nb.servers.connection import Connection
 from casual_mcp_nb.servers.handlers import Handlers
+from casual_mcp_nb.servers.redaction import Redactor
 from casual_mcp_nb.servers.server_manager import ServerManager
 
 SECRET = "planted-0123456789abcdef"

@@ -4,7 +4,7 @@ import pytest
 
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.secret import MASK, redacted
-from casual_mcp_nb.servers._errors import clean, secrets_of, shown_address
+from casual_mcp_nb.servers.redaction import clean, secrets_of, shown_address
 
 
 def test_secrets_are_masked_the_longest_first_and_very_short_ones_not() -> None:

@@ -11,8 +11,8 @@ from kit.scripted_http import Reply
 
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.errors import ToolCallError
-from casual_mcp_nb.servers._errors import LineLimit
 from casual_mcp_nb.servers.connection import Connection
+from casual_mcp_nb.servers.message_limits import LineLimit
 
 LONG = "x" * 200
 

@@ -19,7 +19,7 @@ from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.secret import MASK
 from casual_mcp_nb.errors import ConnectError
 from casual_mcp_nb.servers.connection import Connection
-from casual_mcp_nb.servers.transport import KEPT_BYTES, launched
+from casual_mcp_nb.servers.process import KEPT_BYTES, launched
 
 Raw = Callable[..., ServerConfig]
 Opened = Callable[..., Any]

@@ -19,9 +19,9 @@ from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.secret import MASK
 from casual_mcp_nb.base.wire import Messages
 from casual_mcp_nb.errors import ToolCallError, UnknownNameError, UsageError
-from casual_mcp_nb.servers._errors import Redactor
 from casual_mcp_nb.servers.connection import Connection
 from casual_mcp_nb.servers.logs import LINE_LENGTH, MAX_CHARACTERS, MAX_LINES, LogBuffer
+from casual_mcp_nb.servers.redaction import Redactor
 from casual_mcp_nb.servers.server_manager import ServerManager
 from casual_mcp_nb.servers.wire import MAX_MESSAGE_LENGTH as MAX_LENGTH
 from casual_mcp_nb.servers.wire import MAX_MESSAGES, MAX_STORED, WireLog

@@ -36,7 +36,7 @@ from casual_mcp_nb.base.wire import Wire, WireRecord
 from casual_mcp_nb.errors import ServerError, UnknownNameError, UsageError
 from casual_mcp_nb.servers.connection import Connection
 from casual_mcp_nb.servers.handlers import Handlers
-from casual_mcp_nb.servers.transport import ResponseMonitor, _Client
+from casual_mcp_nb.servers.http_transport import ResponseMonitor, _Client
 from casual_mcp_nb.servers.wire import (
     MAX_HEADER_LENGTH,
     MAX_HEADERS,
