@@ -32,8 +32,8 @@ class OpenRequests:
         return self._counts[server] < limits.per_server and self._counts.total() < limits.in_all
 
     def first_refused(self, server: str) -> bool:
-        """Check whether this is a server's first refused request since it, or all, last had none
-        open.
+        """Check whether this is a server's first refused request since another one of its own was
+        opened or ended, or since no server had an open one.
         """
         first = server not in self._refused
         self._refused.add(server)
@@ -43,14 +43,13 @@ class OpenRequests:
     def counted(self, server: str) -> Iterator[None]:
         """Count a request as open while the body runs."""
         self._counts[server] += 1
+        self._refused.discard(server)
         try:
             yield
         finally:
             self._counts[server] -= 1
-            if not self._counts[server]:
-                self._refused.discard(server)
+            self._refused.discard(server)
             if not self._counts.total():
-                # Those of servers that were refused because of the others'.
                 self._refused.clear()
 
 
