@@ -1,9 +1,8 @@
-"""Limits: how deep and large input is, and how long questions stay open.
+"""Limits: how deep and large input may be, and how long questions stay open.
 
-Input is limited in nesting and in the number of values. Too deeply nested values cannot be sent,
-shown or saved, because JSON encoders recurse. Each value costs whoever reads it up to a microsecond
-in a parser and up to a hundred in an SDK, all of it on the event loop, so bytes alone are not a
-limit. Nor may an import hold the loop, see `load`.
+Values that are nested too deeply cannot be sent, shown or saved, because JSON encoders recurse. And
+a limit in bytes is not enough: each value takes up to a microsecond in a parser, and up to a hundred
+in an SDK, all of it on the event loop. Imports are kept off the loop, see `load`.
 """
 
 from __future__ import annotations

@@ -39,7 +39,13 @@ logger = logging.getLogger(__name__)
 
 
 def offered_tool(tool: ToolSpec, name: str, modern: bool) -> mcp.Tool:
-    """Convert a tool to its form in a listing, under a name, as a model would see it."""
+    """Convert a tool to its form in a listing, as a model would see it.
+
+    Args:
+        tool: The tool.
+        name: The name under which it is listed.
+        modern: Whether the host speaks a version without a handshake.
+    """
     definition = tool.definition
     hints = tool.annotations
     if is_program(tool.tool_name):
@@ -61,9 +67,7 @@ def offered_tool(tool: ToolSpec, name: str, modern: bool) -> mcp.Tool:
 
 
 def outcome_to_mcp(outcome: CallOutcome, modern: bool) -> mcp.CallToolResult:
-    """Convert a call's outcome: the server's answer, or the text that a model would read; `modern`
-    as in `offered_tool`.
-    """
+    """Convert a call's outcome: the server's answer, or else the text that a model would read."""
     failed = outcome.status != "ok"
     if outcome.result is None or outcome.status not in ("ok", "error"):
         return text_result(outcome.text, failed)
@@ -180,7 +184,7 @@ class Offers:
         return None
 
     async def read(self, server: ServerResources, uri: str) -> ResourceContents:
-        """Read a resource of its owner: a skill's file with its digest checked."""
+        """Read a resource from its server. The digest of a skill's file is checked."""
         file = self._skill_file(uri)
         if file is None or self._servers().get(file[0].server) is not server:
             return await server.read(uri)

@@ -60,9 +60,12 @@ def _form(*answers: str) -> dict[str, Any]:
 class HostCall:
     """A request that a host makes. An `Asker`.
 
-    `context` is the request, or the one with which the host answered the last question, and `level`
-    the least severe log message that it wants. If it `remembers`, "from now on" is a possible
-    answer. `log` sends a message with the answer.
+    Args:
+        client: The client, see `Asker`.
+        context: The request, or the one with which the host answered the last question.
+        level: The least severe log messages that the host wants, or None for none.
+        remembers: Whether the host's person can allow a tool from now on.
+        log: Sends a log message before the result.
     """
 
     client: object
@@ -334,7 +337,7 @@ def allowed_by_host(tool: ToolSpec) -> str:
 
 
 async def approve(request: ApprovalRequest) -> Decision:
-    """Ask whoever makes this task's call. An `Approver`."""
+    """Ask the host's person whose call this task runs. An `Approver`."""
     asker = ASKER.get()
     if not isinstance(asker, HostCall):
         raise NobodyToAsk

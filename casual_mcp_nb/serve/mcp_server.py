@@ -110,12 +110,11 @@ Context = ServerRequestContext[Any, Any]
 
 
 class ToolServer:
-    """Serves a session's tools, resources, prompts and skills to MCP clients.
+    """Serves a session's tools, resources, prompts and skills to MCP clients, on the engine's loop.
 
-    Runs on the engine's loop.
-
-    With `plain_names`, tools and prompts that only one server has keep their names. A `single`
-    client counts as one, even if it makes requests without a connection.
+    Args:
+        plain_names: Whether tools and prompts keep their names where only one server has the name.
+        single: Whether there is only one client, so that it is recognized at each request.
     """
 
     def __init__(
@@ -678,9 +677,14 @@ class ToolServer:
 
 
 class _Host:
-    """A client. One without a connection listens to changes in another way.
+    """A client. Without a connection, it gets no notifications: it listens to changes, see
+    `ToolServer._listen`.
 
-    `announced` is the list it knows from a notification or a listing.
+    Attributes:
+        listed: The tools that it has listed, or None if it has not.
+        announced: The tools that it has listed, or was told of by the last notification.
+        lists: The other lists that it has read.
+        calls: How many of its requests run.
     """
 
     def __init__(self, client: ToolClient, connection: Connection | None) -> None:

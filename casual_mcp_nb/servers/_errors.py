@@ -120,6 +120,7 @@ _CAPABILITIES = {
     "roots": "servers.NAME.roots: [folders]",
 }
 _MAX_LISTED = 10
+_MAX_NAMED = 100
 
 
 def _named_error(exc: Any, redact: Callable[[str], str]) -> str:
@@ -127,32 +128,36 @@ def _named_error(exc: Any, redact: Callable[[str], str]) -> str:
 
     Empty for another one.
     """
-    code, data = exc.error.code, exc.error.data if isinstance(exc.error.data, dict) else {}
+    code, data = exc.error.code, exc.error.data
     if code not in _REMEDIES:
         return ""
     name, remedy = _REMEDIES[code]
     if code == -32021:
-        required = data.get("requiredCapabilities")
-        needed = (
-            [redact(str(each))[:100] for each in list(required)[:_MAX_LISTED]]
-            if isinstance(required, dict)
-            else []
-        )
-        settings = [_CAPABILITIES[each] for each in needed if each in _CAPABILITIES]
-        remedy += f": {', '.join(needed)}." if needed else "."
-        remedy += f" Set {' and '.join(settings)}, with `protocol: legacy`." if settings else ""
+        remedy += _remedy_of_capabilities(_listed_in(data, "requiredCapabilities", redact))
     elif code == -32022:
-        versions = data.get("supported")
-        listed = (
-            [redact(str(each))[:40] for each in versions[:_MAX_LISTED]]
-            if isinstance(versions, list)
-            else []
-        )
-        remedy = _remedy_of_versions(listed)
+        remedy = _remedy_of_versions(_listed_in(data, "supported", redact))
     text = _first_line(redact(str(exc))).rstrip(".")
     if text:
         return f"{name} ({code}): {text}. {remedy}"
     return f"{name} ({code}). {remedy}"
+
+
+def _listed_in(data: object, name: str, redact: Callable[[str], str]) -> list[str]:
+    """List the names in a field of an error's data: the items of a list, or an object's keys."""
+    values = data.get(name) if isinstance(data, dict) else None
+    if isinstance(values, list | dict):
+        return [redact(str(each))[:_MAX_NAMED] for each in list(values)[:_MAX_LISTED]]
+    return []
+
+
+def _remedy_of_capabilities(needed: Sequence[str]) -> str:
+    """Name the capabilities that a server needs, and the settings that declare them."""
+    if not needed:
+        return "."
+    settings = [_CAPABILITIES[each] for each in needed if each in _CAPABILITIES]
+    if not settings:
+        return f": {', '.join(needed)}."
+    return f": {', '.join(needed)}. Set {' and '.join(settings)}, with `protocol: legacy`."
 
 
 def _remedy_of_versions(supported: Sequence[str]) -> str:
@@ -393,7 +398,9 @@ def request_error(
 
 def no_answer(limit: str, setting: str) -> str:
     """Explain that the start took too long, with the setting that raises the limit."""
-    return f"no answer in {limit}" + (f" (if it needs longer, raise {setting})" if setting else "")
+    if setting:
+        return f"no answer in {limit} (if it needs longer, raise {setting})"
+    return f"no answer in {limit}"
 
 
 def start_reason(

@@ -77,7 +77,7 @@ class CancelTask(Request[TaskParams, Literal["tasks/cancel"]]):
 
 
 async def _left_to_the_caller(created: CreatedTask, context: ClaimContext) -> CallToolResult:
-    raise AssertionError("Whoever makes a call also gets the task that it becomes.")
+    raise AssertionError("`ServerCalls` handles the task of a call.")
 
 
 TASK_CLAIM = ResultClaim(result_type="task", model=CreatedTask, resolve=_left_to_the_caller)

@@ -155,11 +155,12 @@ def read_as(kind: Any, value: Any) -> Any:
 
 def accounts() -> tuple[Account, ...]:
     """List the servers that somebody has signed in to on this computer, without their tokens."""
-    folder = _folder()
-    records = (
-        {path: _read(path) for path in sorted(folder.glob("*.json"))} if folder.is_dir() else {}
-    )
-    return tuple(_account(record, path) for path, record in records.items() if record.get("tokens"))
+    found: list[Account] = []
+    for path in sorted(_folder().glob("*.json")):
+        record = _read(path)
+        if record.get("tokens"):
+            found.append(_account(record, path))
+    return tuple(found)
 
 
 def _account(record: Mapping[str, Any], path: Path) -> Account:

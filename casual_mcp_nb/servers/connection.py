@@ -336,13 +336,11 @@ class Connection:
         meta: Mapping[str, Any] | None = None,
         on_task: OnTask | None = None,
     ) -> ToolResult:
-        """Call a tool once.
+        """Call a tool.
 
-        A second time only if the first cannot have run, or failed at a question.
-
-        The call is repeated if the server has forgotten the session. Unless the tool is declared
-        destructive, it is also repeated if it asked the person a question that this server can ask
-        only after the older handshake.
+        The call is repeated once if the server has forgotten the session: then it has not run.
+        Unless the tool is declared destructive, it is also repeated if it failed because it asked
+        the person a question, which this server can do only after the older handshake.
 
         Cancelling the caller cancels the request at the server and leaves the connection usable.
 
@@ -367,8 +365,8 @@ class Connection:
         return self._calls.tasks
 
     def _repeatable(self, name: str) -> bool:
-        """Check whether a call that failed at its question may be repeated: everything it did
-        before is done twice.
+        """Check whether a call that failed at its question may be repeated. Everything that it did
+        before the question is then done twice.
         """
         return not any(tool.name == name and tool.risk is Risk.DESTRUCTIVE for tool in self.tools)
 
@@ -401,7 +399,7 @@ class Connection:
     async def _list_again(self) -> None:
         with contextlib.suppress(Exception):
             await self.refresh(force=True)
-            # Whoever waited for the start has taken what was listed by then.
+            # A turn that waited for the start began without these tools.
             await self._handlers.listed_late()
             self.changed()
 
@@ -442,8 +440,7 @@ class Connection:
             and session.modern
             and TASKS_EXTENSION in session.server_info.extensions
         ):
-            # Without the extension, tools that run only as tasks are those of an older version,
-            # whose tasks are no more.
+            # The restriction is from an older version, whose tasks this client does not have.
             tools = [_without_task_restriction(tool) for tool in tools]
         if not self.shows_apps:
             # A server may name them nevertheless.

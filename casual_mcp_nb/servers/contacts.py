@@ -1,9 +1,9 @@
-"""The addresses of a sign-in: which of them are contacted, and which authorization server gets the
+"""The addresses of a sign-in: which ones are contacted, and which authorization server gets the
 config's credentials.
 
-An MCP server names all of them: where its metadata is, its authorization server, and through that
-where clients register and get tokens. See `AddressGuard` for what is contacted. Whatever else it
-names, the person decides, once.
+All of them are named by the MCP server: where its metadata is, its authorization server, and
+through that server where clients register and get tokens. `AddressGuard` says which ones are
+contacted without a question. About any other, the person is asked once.
 """
 
 from __future__ import annotations

@@ -83,11 +83,13 @@ def hint_of(page: Any) -> CacheHint:
 
     The SDK fills in values that the server did not send.
     """
-    if "ttl_ms" not in page.model_fields_set:
+    given = page.model_fields_set
+    if "ttl_ms" not in given:
         return CacheHint()
-    return CacheHint(
-        page.ttl_ms, page.cache_scope if "cache_scope" in page.model_fields_set else ""
-    )
+    scope = ""
+    if "cache_scope" in given:
+        scope = page.cache_scope
+    return CacheHint(page.ttl_ms, scope)
 
 
 def shortest(hints: Iterable[CacheHint]) -> CacheHint:
@@ -95,10 +97,10 @@ def shortest(hints: Iterable[CacheHint]) -> CacheHint:
     given = [hint for hint in hints if hint.ttl_ms is not None]
     if not given:
         return CacheHint()
-    scopes = {hint.scope for hint in given}
-    return CacheHint(
-        min(hint.ttl_ms or 0 for hint in given), scopes.pop() if len(scopes) == 1 else "private"
-    )
+    scope = given[0].scope
+    if any(hint.scope != scope for hint in given):
+        scope = "private"
+    return CacheHint(min(hint.ttl_ms or 0 for hint in given), scope)
 
 
 def tool_from_mcp(tool: Tool, server: str = "") -> ToolSpec:
@@ -115,32 +117,38 @@ def tool_from_mcp(tool: Tool, server: str = "") -> ToolSpec:
     problem = unusable_part(schema)
     if problem:
         raise ValueError(problem)
-    hints = tool.annotations
+    annotations = _annotations(tool)
     meta = tool.meta or {}
     visibility = _visibility(meta)
+    title = tool.title
+    if not title and annotations is not None:
+        title = annotations.title
     return ToolSpec(
         server=server,
         name=tool.name,
         description=tool.description or "",
         input_schema=schema,
-        annotations=(
-            ToolAnnotations(
-                title=hints.title,
-                read_only=hints.read_only_hint,
-                destructive=hints.destructive_hint,
-                idempotent=hints.idempotent_hint,
-                open_world=hints.open_world_hint,
-            )
-            if hints
-            else None
-        ),
+        annotations=annotations,
         output_schema=tool.output_schema,
-        title=tool.title or (hints.title if hints else None),
+        title=title or None,
         restriction=_restriction(tool, visibility),
         tags=_tags(meta),
         always_load=meta.get("anthropic/alwaysLoad") is True,
         app=_app(meta),
         for_apps="app" in visibility,
+    )
+
+
+def _annotations(tool: Tool) -> ToolAnnotations | None:
+    hints = tool.annotations
+    if hints is None:
+        return None
+    return ToolAnnotations(
+        title=hints.title,
+        read_only=hints.read_only_hint,
+        destructive=hints.destructive_hint,
+        idempotent=hints.idempotent_hint,
+        open_world=hints.open_world_hint,
     )
 
 

@@ -109,6 +109,7 @@ class CallDeadlines(set[CallDeadline]):
         super().__init__()
         self._waiting = 0
         self._until_empty: list[asyncio.Future[None]] = []
+        # Each with its end on the loop's clock, or with the seconds that are left while it is paused.
         self._timeouts: dict[asyncio.Timeout, float] = {}
 
     def add(self, deadline: CallDeadline, /) -> None:
@@ -168,20 +169,29 @@ class CallDeadlines(set[CallDeadline]):
         """Pause all deadlines in the body, because it is unknown which call a server's question
         belongs to.
         """
+        if not self._waiting:
+            self._pause_all()
         self._waiting += 1
-        for deadline in self:
-            deadline.pause()
-        for timeout in self._timeouts if self._waiting == 1 else ():
-            self._pause(timeout)
         try:
             yield
         finally:
             self._waiting -= 1
-            for deadline in () if self._waiting else self:
-                deadline.resume()
-            for timeout, left in () if self._waiting else tuple(self._timeouts.items()):
-                if not timeout.expired():
-                    timeout.reschedule(asyncio.get_running_loop().time() + left)
+            if not self._waiting:
+                self._resume_all()
+
+    def _pause_all(self) -> None:
+        for deadline in self:
+            deadline.pause()
+        for timeout in self._timeouts:
+            self._pause(timeout)
+
+    def _resume_all(self) -> None:
+        for deadline in self:
+            deadline.resume()
+        now = asyncio.get_running_loop().time()
+        for timeout, left in self._timeouts.items():
+            if not timeout.expired():
+                timeout.reschedule(now + left)
 
     def _pause(self, timeout: asyncio.Timeout) -> None:
         end = timeout.when()

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -69,10 +69,10 @@ def http_transport(
         # A call's time limit cuts a silent stream; the client's own limit only frees what was
         # forgotten.
         timeout = httpx2.Timeout(CONNECT_SECONDS, read=config.total_timeout)
+        transport = None
         with named_variables():
-            transport = (
-                GuardedTransport(AddressGuard(), verify, proxies=True) if config.is_found else None
-            )
+            if config.is_found:
+                transport = GuardedTransport(AddressGuard(), verify, proxies=True)
             return _Client(
                 monitor,
                 headers=headers,
@@ -161,21 +161,23 @@ class ResponseMonitor:
             self._record(request, None)
 
     def _record(self, request: httpx2.Request, response: httpx2.Response | None) -> None:
-        if self.wire is not None:
-            status, headers = (
-                (response.status_code, response.headers.raw) if response is not None else (None, ())
-            )
-            exchange = exchange_of(
-                request.method, str(request.url), status, request.headers.raw, headers
-            )
-            if (
-                request.extensions.get(OWN_REQUEST) == "registration"
-                and response is not None
-                and response.is_success
-            ):
+        if self.wire is None:
+            return
+        status: int | None = None
+        headers: Sequence[tuple[bytes, bytes]] = ()
+        if response is not None:
+            status, headers = response.status_code, response.headers.raw
+            registers = request.extensions.get(OWN_REQUEST) == "registration"
+            if registers and response.is_success:
                 self.wire.deprecated.add("dynamic client registration")
-            # The requests for a token are sent in the same context.
-            self.wire.add_http(SENT.get() if _carries_message(request) else None, exchange)
+        carried = None
+        # The requests for a token are sent in the same context.
+        if _carries_message(request):
+            carried = SENT.get()
+        exchange = exchange_of(
+            request.method, str(request.url), status, request.headers.raw, headers
+        )
+        self.wire.add_http(carried, exchange)
 
     def explain(self, reason: str, start: float, redact: Callable[[str], str] = str) -> str:
         """Describe the last HTTP error since `start`, if it is more informative than `reason`.
@@ -294,12 +296,11 @@ class _Bounded(httpx2.AsyncByteStream):
                 raise
             yield json.dumps(reply(request_id, CLOSED_IN_CALL)).encode()
             return
-        if remainder := self._lines.feed(b"", final=True):
-            yield (
-                _one_answer(remainder, self._inner.request)
-                if self._lines.whole
-                else remainder + b"\n\n"
-            )
+        remainder = self._lines.feed(b"", final=True)
+        if remainder and self._lines.whole:
+            yield _one_answer(remainder, self._inner.request)
+        elif remainder:
+            yield remainder + b"\n\n"
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -440,11 +441,9 @@ def _request_id(request: httpx2.Request) -> int | None:
 
 
 def _start_of_message(request: httpx2.Request) -> bytes:
-    """Read the start of a request's body.
+    """Read the start of a POST request's body. Empty for other requests, and for a stream.
 
-    Empty if it is a stream, or if the request is none that carries messages.
-
-    A request that follows a redirect has its body, but httpx has not read it.
+    The body of a request that follows a redirect is there, but httpx has not read it.
     """
     if request.method != "POST" or not isinstance(request.stream, httpx2.ByteStream):
         return b""

@@ -155,16 +155,17 @@ class Lifecycle:
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes for the user on how the server was connected."""
-        notes = [self.mode.note] if self.mode.note else []
+        notes: list[str] = []
+        if self.mode.note:
+            notes.append(self.mode.note)
         if self.session is not None and self.session.negotiation.failure == "silent":
-            waited = (
-                "It did not answer the request for its protocol versions, so the older handshake"
-                " was used."
-            )
             version = self.session.server_info.protocol_version
-            notes += (
-                [waited + self._advice()] if version and version < FIRST_WITHOUT_HANDSHAKE else []
-            )
+            if version and version < FIRST_WITHOUT_HANDSHAKE:
+                waited = (
+                    "It did not answer the request for its protocol versions, so the older"
+                    " handshake was used."
+                )
+                notes.append(waited + self._advice())
         return tuple(notes)
 
     def _advice(self) -> str:
@@ -301,22 +302,26 @@ class Lifecycle:
             self._failures += 1
             reason = self._start_reason(error, self._started_at)
             self.startable = self._may_return(error)
-            self._set(
-                "failed",
-                f"{reason}. It is tried again at its next use" if self.startable else reason,
-            )
+            if self.startable:
+                reason += ". It is tried again at its next use"
+            self._set("failed", reason)
             if self.session is not None:
                 await self._end_session(self.session, grace=0)
                 # The end of its stderr is known only now.
-                if advice := advice_of_stderr(
-                    self.session.stderr_tail, self._config.command if self._config else None
-                ):
-                    self.error = f"{self.error}. {advice}"
-                self._connection.changed()
+                self._set("failed", reason + self._advice_of_stderr(self.session))
             raise self._connect_error() from None
         self.seconds = asyncio.get_running_loop().time() - self._started_at
         self.startable = self._was_ready = True
         self._set("ready")
+
+    def _advice_of_stderr(self, session: McpSession) -> str:
+        command = None
+        if self._config is not None:
+            command = self._config.command
+        advice = advice_of_stderr(session.stderr_tail, command)
+        if advice:
+            return f". {advice}"
+        return ""
 
     async def _open_session(self) -> None:
         # Time spent waiting for a slot is not its own.
@@ -463,16 +468,21 @@ class Lifecycle:
     def _start_reason(self, error: Exception, start: float) -> str:
         if isinstance(error, _BothFailed):
             return str(error)
-        session = self.session
-        reason = root_cause(error, self._secrets)
-        if session:
-            reason = session.broken_reason or session.context.explain(reason, start)
+        reason, stray_output = root_cause(error, self._secrets), None
+        if self.session is not None:
+            stray_output = self.session.stray_output
+            reason = self.session.broken_reason or self.session.context.explain(reason, start)
+        limit = setting = ""
+        if isinstance(error, TimeoutError):
+            limit = f"{self._limit:g} s"
+        if self._config is not None:
+            setting = f"servers.{self._name}.init_timeout"
         return start_reason(
             self._with_advice(reason, error),
             process=self.mode.transport == "stdio",
-            limit=f"{self._limit:g} s" if isinstance(error, TimeoutError) else "",
-            setting=f"servers.{self._name}.init_timeout" if self._config else "",
-            stray_output=session.stray_output if session else None,
+            limit=limit,
+            setting=setting,
+            stray_output=stray_output,
         )
 
     def _with_advice(self, reason: str, error: Exception) -> str:

@@ -87,15 +87,19 @@ class ServerInfo:
     def of(cls, session: ClientSession, redact: Callable[[str], str]) -> ServerInfo:
         """Read it from a session after the handshake."""
         info, capabilities = session.server_info, session.server_capabilities
-        extensions = list((capabilities.extensions if capabilities else None) or ())[
-            :MAX_EXTENSIONS
-        ]
+        agreed: Agreement = "handshake"
+        if session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            agreed = "discover"
+        version = None
+        if info is not None:
+            version = clean(redact(f"{info.name} {info.version}".strip()))[:200]
+        extensions: list[str] = []
+        if capabilities is not None:
+            extensions = list(capabilities.extensions or ())[:MAX_EXTENSIONS]
         return cls(
             protocol_version=session.protocol_version,
-            agreed=(
-                "discover" if session.protocol_version in MODERN_PROTOCOL_VERSIONS else "handshake"
-            ),
-            version=clean(redact(f"{info.name} {info.version}".strip()))[:200] if info else None,
+            agreed=agreed,
+            version=version,
             instructions=redact(session.instructions or ""),
             capabilities=_names(capabilities),
             extensions=tuple(clean(redact(str(name)))[:100] for name in extensions),
@@ -304,12 +308,9 @@ class McpSession:
         if fate == "forgotten" and self.connection.deadlines:
             await asyncio.wait({self.connection.deadlines.until_empty()}, timeout=OTHERS_SECONDS)
         if fate != "alive":
-            told = is_answer(error) or is_forgotten(error)
-            reason = (
-                self.context.explain(clean(error_text(error, self.context.redact)), start)
-                if told
-                else None
-            )
+            reason = None
+            if is_answer(error) or is_forgotten(error):
+                reason = self.context.explain(clean(error_text(error, self.context.redact)), start)
             self.give_up(reason)
         return fate
 
@@ -355,7 +356,7 @@ class McpSession:
         await asyncio.shield(self._closing)
 
     async def _run(self) -> None:
-        # Whoever made the call for which this session is opened does not make the later ones.
+        # The caller for whom this session is opened makes only the first call in it.
         ASKER.set(None)
         watch = asyncio.create_task(self._watch_process())
         try:

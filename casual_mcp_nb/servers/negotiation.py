@@ -12,6 +12,7 @@ from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from casual_mcp_nb.base.callbacks import ignore_outcome
 from casual_mcp_nb.base.config import Protocol
 from casual_mcp_nb.servers._errors import CONNECTION_CLOSED
 from casual_mcp_nb.servers._sdk_session import TolerantSession
@@ -145,13 +146,7 @@ async def _finish_handshake(session: TolerantSession, handshake: asyncio.Task[An
 
 def _give_up(task: asyncio.Task[Any]) -> None:
     task.cancel()
-    task.add_done_callback(_read_error)
-
-
-def _read_error(task: asyncio.Task[Any]) -> None:
-    # asyncio would log an error that nobody reads.
-    if not task.cancelled():
-        task.exception()
+    task.add_done_callback(ignore_outcome)
 
 
 def _has_other_versions_only(error: MCPError) -> bool:

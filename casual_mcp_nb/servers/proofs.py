@@ -1,6 +1,7 @@
-"""Proofs of possession: whoever uses a token has the key that it is bound to.
+"""Proofs of possession (DPoP): a request with a token is signed with the key to which the token is
+bound, so that a stolen token is of no use.
 
-See https://www.rfc-editor.org/rfc/rfc9449 (DPoP).
+See https://www.rfc-editor.org/rfc/rfc9449.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ import httpx2
 
 
 class Proofs:
-    """Proofs that whoever uses a token has the key that it is bound to (DPoP,
-    https://www.rfc-editor.org/rfc/rfc9449).
+    """Signs the proofs of one sign-in.
 
     Attributes:
         wanted: Whether the authorization server binds tokens to keys.

@@ -216,6 +216,13 @@ def may_name(domain: str, home: str) -> bool:
     return True
 
 
+def _declared_domains(declared: object, name: str) -> list[object]:
+    values = declared.get(name) if isinstance(declared, Mapping) else None
+    if isinstance(values, list):
+        return values[:MAX_DOMAINS]
+    return []
+
+
 def app_policy(declared: object, home: str | None = None) -> tuple[str, tuple[str, ...]]:
     """Build the content security policy of an app, and list the declared domains that it leaves
     out.
@@ -229,18 +236,14 @@ def app_policy(declared: object, home: str | None = None) -> tuple[str, tuple[st
     """
     left_out: list[str] = []
 
-    def allowed(value: object) -> bool:
-        return is_domain(value) and may_name(str(value), home or _THIS_COMPUTER)
-
     def domains(name: str) -> str:
-        values = declared.get(name) if isinstance(declared, Mapping) else None
-        values = values if isinstance(values, list) else []
-        left_out.extend(str(value)[:100] for value in values[:MAX_DOMAINS] if not allowed(value))
-        return " ".join(
-            dict.fromkeys(
-                value.lower().rstrip("/") for value in values[:MAX_DOMAINS] if allowed(value)
-            )
-        )
+        allowed: list[str] = []
+        for value in _declared_domains(declared, name):
+            if is_domain(value) and may_name(str(value), home or _THIS_COMPUTER):
+                allowed.append(str(value).lower().rstrip("/"))
+            else:
+                left_out.append(str(value)[:100])
+        return " ".join(dict.fromkeys(allowed))
 
     connect, resources = domains("connectDomains"), domains("resourceDomains")
     frames, bases = domains("frameDomains"), domains("baseUriDomains")
@@ -338,7 +341,7 @@ class ServerResources:
         return self._lifetime(own, "prompts", ("prompts",))
 
     def _lifetime_of_skills(self, own: float | None) -> float | None:
-        # Their changes are reported with those of the resources.
+        # A server reports changes of skills as changes of resources.
         return self._lifetime(own, "resources", ("skills",))
 
     def _lifetime(

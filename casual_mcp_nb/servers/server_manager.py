@@ -335,9 +335,9 @@ class ServerManager:
         the latter. Cancelling it ends the starts in progress. A second call starts them again.
         """
         self._check_open()
-        connections = (
-            [self._connection_to(name) for name in names] if names is not None else self._enabled()
-        )
+        connections = self._enabled()
+        if names is not None:
+            connections = [self._connection_to(name) for name in names]
         # Each turn calls this, and usually there is nothing to do.
         unsettled = [connection for connection in connections if not connection.settled]
         if unsettled:
@@ -479,7 +479,9 @@ class ServerManager:
         await connection.tasks.cancel(task)
 
     def shows_apps(self, name: str) -> bool:
-        """Check whether a server's apps are shown. One that is not here is as the others."""
+        """Check whether a server's apps are shown. Without such a server, the session's setting
+        holds.
+        """
         return self._handlers.shows_apps(self.config_of(name))
 
     def resources_of(self, name: str) -> ServerResources:
@@ -504,7 +506,7 @@ class ServerManager:
 
         If one server fails, the others are still listed.
         """
-        # By name: those of a recorded or replayed server are of another class.
+        # By name, because the readers of recorded and replayed servers are of another class.
         return Resources(*await self._listed(operator.methodcaller("resources")))
 
     async def list_prompts(self) -> Prompts:
@@ -711,9 +713,9 @@ def _why_absent(status: ServerStatus) -> str:
     line = telling_line(status.stderr_tail)[:_MAX_REASON]
     match status.state:
         case "failed":
-            return f"did not start: {reason}" + (
-                f", with this on its stderr: {line}" if line else ""
-            )
+            if line:
+                return f"did not start: {reason}, with this on its stderr: {line}"
+            return f"did not start: {reason}"
         case "unlisted":
             return f"is connected, but {reason}"
         case "starting":

@@ -24,10 +24,10 @@ class SessionState(Enum):
 class SessionLife:
     """A session's state, and what waits for the next one.
 
-    Whoever opens the session waits for its handshake. What is told first holds: `handshake_done`,
-    or the error of `fail`. An `end` alone tells nothing, because the session's task then fails with
-    the reason. A handshake can still succeed in a session that is over: the opener has to check
-    `state`.
+    The task that opens the session waits for its handshake, which ends with the first
+    `handshake_done` or `fail`. An `end` does not end it, because the session's task then fails with
+    the reason. A handshake can still succeed in a session that is over, so the task has to check
+    `state` afterwards.
     """
 
     def __init__(self) -> None:

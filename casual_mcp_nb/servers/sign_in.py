@@ -63,6 +63,9 @@ _TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 
 _FORM = "application/x-www-form-urlencoded"
 
+MAX_GRANT = 100_000
+"""How many bytes the answer of an identity provider may have."""
+
 MAX_PROOFS = 2
 """How often a request is sent: a server can require a proof with its nonce (RFC 9449, section 8)."""
 
@@ -293,12 +296,10 @@ class SignIn(AuthorizationFlow):
         client, metadata = self.context.client_info, self.context.oauth_metadata
         if self._settings.client_id is None or client is None or client.client_secret is None:
             return
-        methods = (metadata.token_endpoint_auth_methods_supported if metadata else None) or [
-            "client_secret_basic"
-        ]
-        client.token_endpoint_auth_method = (
-            "client_secret_basic" if "client_secret_basic" in methods else "client_secret_post"
-        )
+        client.token_endpoint_auth_method = "client_secret_basic"
+        methods = metadata.token_endpoint_auth_methods_supported if metadata else None
+        if methods and "client_secret_basic" not in methods:
+            client.token_endpoint_auth_method = "client_secret_post"
 
     @property
     def _assertion(self) -> str:
@@ -360,24 +361,23 @@ class SignIn(AuthorizationFlow):
             "subject_token": self._assertion,
             "audience": self._audience,
             "resource": self.context.get_resource_url(),
-            **({"client_id": settings.idp_client_id} if settings.idp_client_id else {}),
         }
+        if settings.idp_client_id:
+            data["client_id"] = settings.idp_client_id
         with named_variables():
             client = httpx2.AsyncClient(
                 verify=await asyncio.to_thread(httpx2.create_ssl_context), timeout=30.0
             )
         async with client:
             response = await client.post(settings.idp_token_url or "", data=data)
-        answer = (
-            response.json()
-            if response.status_code == 200 and len(response.content) < 100_000
-            else {}
-        )
-        if not isinstance(answer, dict) or not isinstance(answer.get("access_token"), str):
+        granted: Any = None
+        if response.status_code == 200 and len(response.content) < MAX_GRANT:
+            granted = (await _object_in(response)).get("access_token")
+        if not isinstance(granted, str):
             raise SignInError(
                 f"The identity provider refused the token (HTTP {response.status_code})."
             )
-        return str(answer["access_token"])
+        return granted
 
     async def _redirect(self, address: str) -> None:
         self._began()
@@ -400,11 +400,9 @@ class SignIn(AuthorizationFlow):
         with self._person.waiting():
             answer = await self._awaited(request, state)
         if refusal := answer.get("error"):
-            reason = (
-                "access was not granted"
-                if refusal == "access_denied"
-                else f"the answer was {shown(refusal)}"
-            )
+            reason = f"the answer was {shown(refusal)}"
+            if refusal == "access_denied":
+                reason = "access was not granted"
             raise SignInError(f"Not signed in: {reason}.")
         return AuthorizationCodeResult(
             code=answer["code"], state=answer.get("state"), iss=answer.get("iss")

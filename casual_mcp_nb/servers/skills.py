@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from casual_mcp_nb.base.binary import bytes_of
 from casual_mcp_nb.base.mcp import SKILL_FILE, Skill, SkillContents, SkillFile
 from casual_mcp_nb.errors import ResourceError, shown
-from casual_mcp_nb.servers.convert import warn_left_out
+from casual_mcp_nb.servers.convert import LISTED_TWICE, warn_left_out
 from casual_mcp_nb.servers.redaction import Redactor, clean
 
 if TYPE_CHECKING:
@@ -87,19 +87,18 @@ class ServerSkills:
             self._changed[skill.name] = identity
 
     async def list(self) -> tuple[Skill, ...]:
-        """List the server's skills, those of one name once."""
+        """List the server's skills. Of several with the same name, the first counts."""
         listed = await self._pages("list its skills", "skills")
         skills: dict[str, Skill] = {}
         entries: dict[str, tuple[str, dict[str, str]]] = {}
         for entry in listed[:MAX_SKILLS]:
             skill, uris = self._converted(entry)
-            twice = skill.name in skills
-            if twice or len(json.dumps(skill.frontmatter)) > MAX_FRONTMATTER:
-                problem = (
-                    "it is listed twice"
-                    if twice
-                    else f"its frontmatter has more than {MAX_FRONTMATTER:,} characters"
-                )
+            problem = ""
+            if skill.name in skills:
+                problem = LISTED_TWICE
+            elif len(json.dumps(skill.frontmatter)) > MAX_FRONTMATTER:
+                problem = f"its frontmatter has more than {MAX_FRONTMATTER:,} characters"
+            if problem:
                 warn_left_out(self._server, skill.name, problem, "Skill")
                 continue
             skills[skill.name], entries[skill.name] = skill, (entry.uri, uris)

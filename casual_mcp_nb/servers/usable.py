@@ -275,11 +275,10 @@ class _Reading:
 
     def _list(self, kind: Any, item_kind: Any, value: Any, place: str) -> Any:
         value = [] if value == {} else value
-        if not isinstance(value, list) or len(value) > MAX_ITEMS:
-            raise self._problem(
-                place,
-                "it is not a list" if not isinstance(value, list) else "it has too many items",
-            )
+        if not isinstance(value, list):
+            raise self._problem(place, "it is not a list")
+        if len(value) > MAX_ITEMS:
+            raise self._problem(place, "it has too many items")
         items = []
         problems = []
         inner = f"{place}[]"
@@ -334,10 +333,10 @@ class _Reading:
     def _note(self, place: str, problem: Unusable) -> None:
         if len(self.ignored) >= MAX_IGNORED:
             return
-        within = problem.place.removeprefix(place).lstrip(".")
-        self.ignored[place[:_MAX_PLACE]] = (
-            f"{within}: {problem.reason}" if within else problem.reason
-        )
+        within, reason = problem.place.removeprefix(place).lstrip("."), problem.reason
+        if within:
+            reason = f"{within}: {reason}"
+        self.ignored[place[:_MAX_PLACE]] = reason
 
 
 @cache
@@ -391,23 +390,23 @@ def _shape(
         return plain, "list", inner
     if origin is dict:
         return plain, "dict", inner
-    return (
-        plain,
-        "models" if origin in (Union, UnionType) and any(map(_is_model, inner)) else "plain",
-        inner,
-    )
+    if origin in (Union, UnionType) and any(map(_is_model, inner)):
+        return plain, "models", inner
+    return plain, "plain", inner
 
 
 @cache
 def _without_none(kind: Any) -> Any:
-    """Reduce a type to what it is besides None and its limits."""
+    """Take None and limits, such as a greatest length, away from a type."""
     if get_origin(kind) is Annotated:
         return _without_none(get_args(kind)[0])
     members = get_args(kind) if get_origin(kind) in (Union, UnionType) else ()
     others = tuple(member for member in members if member is not NoneType)
     if not others or len(others) == len(members):
         return kind
-    return _without_none(others[0]) if len(others) == 1 else Union[others]  # noqa: UP007 (made at run time)
+    if len(others) == 1:
+        return _without_none(others[0])
+    return Union[others]  # noqa: UP007 (made at run time)
 
 
 def _member(members: Iterable[Any], value: Any) -> Any:

@@ -160,14 +160,8 @@ class WireLog:
         # what a shortened one takes.
         body: Any = b""
         size = 0
-        result = fields.get("result")
-        lists = (
-            [part for part in result.values() if isinstance(part, list)]
-            if isinstance(result, dict)
-            else ()
-        )
         # A whole listing would be copied only to be shortened.
-        if not lists or max(map(len, lists)) <= _MAX_COPIED:
+        if not _has_long_list(fields.get("result")):
             with suppress(ValueError):
                 body = to_json(fields, inf_nan_mode="constants")
         weight = len(body)
@@ -175,9 +169,9 @@ class WireLog:
             shortener = self._shortener()
             body, size = shortener.fields(_given(fields)), shortener.size
             weight = min(size, MAX_MESSAGE_LENGTH)
-        seconds = (
-            clock - request.clock if request is not None and kind in ("response", "error") else None
-        )
+        seconds = None
+        if request is not None and kind in ("response", "error"):
+            seconds = clock - request.clock
         self._store(
             _Stored(time.time(), direction, kind, origin, request, seconds, body, size, weight)
         )
@@ -268,8 +262,8 @@ class WireLog:
         values = params if isinstance(params, dict) else {}
         if not isinstance(method, str):
             method = ""
-        if direction == "received" and method in _DEPRECATED:
-            self.deprecated.add(_DEPRECATED[method])
+        if direction == "received":
+            self._note_method(method)
         if request_id is None:
             about = self._notified(direction, opposite, method, values, context)
             group, tool = (about.group, about.tool) if about is not None else (next(_groups), "")
@@ -300,21 +294,22 @@ class WireLog:
         context: Context | None,
     ) -> _Origin | None:
         """Find the request that a notification is about."""
-        progress = method == "notifications/progress"
-        if progress or method == "notifications/cancelled":
-            key = (
-                (opposite, values.get("progressToken"))
-                if progress
-                else (direction, values.get("requestId"))
-            )
-            # A token may be any JSON value.
-            about = self._open.get(key) if isinstance(key[1], int | str) else None
-            if about is not None and not progress:
+        if method == "notifications/progress":
+            return self._pending(opposite, values.get("progressToken"))
+        if method == "notifications/cancelled":
+            about = self._pending(direction, values.get("requestId"))
+            if about is not None:
                 about.cancelled = True
             return about
         if direction == "sent" or method.endswith(_NEWS):
             return None
         return self._cause(context)
+
+    def _pending(self, direction: Direction, request_id: object) -> _Origin | None:
+        # It may be any JSON value, also one that cannot be looked up.
+        if isinstance(request_id, int | str):
+            return self._open.get((direction, request_id))
+        return None
 
     def _cause(self, context: Context | None) -> _Origin | None:
         """Find the request during which the server sent something: its stream's, or the only
@@ -333,15 +328,21 @@ class WireLog:
         return None
 
     def _note_questions(self, questions: Any) -> None:
-        for question in (
-            list(questions.values())[:_MAX_WAITING] if isinstance(questions, dict) else ()
-        ):
-            method = question.get("method") if isinstance(question, dict) else None
-            if isinstance(method, str) and method in _DEPRECATED:
-                self.deprecated.add(_DEPRECATED[method])
+        if not isinstance(questions, dict):
+            return
+        for question in list(questions.values())[:_MAX_WAITING]:
+            if isinstance(question, dict):
+                self._note_method(question.get("method"))
+
+    def _note_method(self, method: object) -> None:
+        """Note what a server's request uses of the deprecated features."""
+        if isinstance(method, str) and method in _DEPRECATED:
+            self.deprecated.add(_DEPRECATED[method])
 
     def _note_task(self, task_id: Any, call: _Origin | None = None) -> tuple[int, str]:
-        """Find a task's group and tool: those of the call that became it, or new ones."""
+        """Find a task's group and tool, which it has from the call that became it. A task of an
+        unknown call begins a group.
+        """
         subject = self._tasks.get(task_id) if isinstance(task_id, str) else None
         if subject is None:
             subject = (call.group, call.tool) if call is not None else (next(_groups), "")
@@ -521,16 +522,21 @@ def _finished(value: Any, mask: Mask) -> Any:
             return mask(value)
         case _Cut(text, length):
             text = mask(text)
-            # Its end may be half a secret.
-            return (
-                f"{text[: len(text) - mask.longest] if mask.longest else text}{_MORE} ({length:,}"
-                " characters)"
-            )
+            if mask.longest:
+                # Its end may be half a secret.
+                text = text[: len(text) - mask.longest]
+            return f"{text}{_MORE} ({length:,} characters)"
         case dict():
             return {mask(key): _finished(item, mask) for key, item in value.items()}
         case list():
             return [_finished(item, mask) for item in value]
     return value
+
+
+def _has_long_list(result: object) -> bool:
+    if not isinstance(result, dict):
+        return False
+    return any(isinstance(part, list) and len(part) > _MAX_COPIED for part in result.values())
 
 
 def _given(fields: dict[str, Any]) -> dict[str, Any]:
