@@ -50,8 +50,8 @@ from casual_mcp_nb.experiments.results import RunResults
 from casual_mcp_nb.notebook import views as notebook_views
 from casual_mcp_nb.notebook.caller import terminal_width
 from casual_mcp_nb.serve import views as serve_views
+from casual_mcp_nb.servers import offer_views, wire_views
 from casual_mcp_nb.servers import views as servers_views
-from casual_mcp_nb.servers import wire_views
 
 
 def frame_of(value: ChatStats | HostAudit) -> Any:
@@ -161,8 +161,8 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     servers_views.tool_sets_view,
     servers_views.log_view,
     servers_views.messages_view,
-    servers_views.account_view,
-    servers_views.accounts_view,
+    offer_views.account_view,
+    offer_views.accounts_view,
     wire_views.wire_view,
     wire_views.wire_record_view,
     wire_views.tasks_view,
@@ -172,18 +172,18 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     servers_views.audit_view,
     servers_views.audit_record_view,
     servers_views.budget_view,
-    servers_views.resource_view,
-    servers_views.resources_view,
-    servers_views.contents_view,
-    servers_views.skill_view,
-    servers_views.skills_view,
-    servers_views.skill_contents_view,
-    servers_views.prompt_view,
-    servers_views.prompts_view,
-    servers_views.prompt_messages_view,
-    servers_views.completions_view,
-    servers_views.subscription_view,
-    servers_views.subscriptions_view,
+    offer_views.resource_view,
+    offer_views.resources_view,
+    offer_views.contents_view,
+    offer_views.skill_view,
+    offer_views.skills_view,
+    offer_views.skill_contents_view,
+    offer_views.prompt_view,
+    offer_views.prompts_view,
+    offer_views.prompt_messages_view,
+    offer_views.completions_view,
+    offer_views.subscription_view,
+    offer_views.subscriptions_view,
     notebook_views.session_view,
     view_planned.written_program_view,
     notebook_views.models_view,

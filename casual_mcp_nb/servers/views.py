@@ -1,33 +1,14 @@
-"""Views for servers, tools, call records, resources and prompts."""
+"""Views for servers and their tools, for the records of calls, and for what turns cost."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from casual_mcp_nb.base.config import ExcludeSpec, ToolSetConfig
-from casual_mcp_nb.base.content import ContentPart, media_type_of
 from casual_mcp_nb.base.elsewhere import Affected, Effect
-from casual_mcp_nb.base.mcp import (
-    Account,
-    Accounts,
-    Completions,
-    PromptMessages,
-    Prompts,
-    Resource,
-    ResourceContents,
-    Resources,
-    ServerPrompt,
-    Skill,
-    SkillContents,
-    Skills,
-    Subscription,
-    Subscriptions,
-    is_json,
-)
 from casual_mcp_nb.base.schema import header_parameters
 from casual_mcp_nb.base.status import (
     Manifest,
@@ -45,22 +26,17 @@ from casual_mcp_nb.conversation.audit import Audit, AuditRecord
 from casual_mcp_nb.conversation.direct_calls import DirectCall, DirectCalls
 from casual_mcp_nb.conversation.event import SYNTHETIC, UNKNOWN
 from casual_mcp_nb.conversation.view_calls import (
-    ImageBudget,
     call_view,
-    content_block,
     outcome_of,
     status_of,
-    structured_blocks,
 )
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import (
     Block,
     Cell,
-    Column,
     DisplayLimits,
     Fold,
     KeyValues,
-    Line,
     Name,
     Section,
     Status,
@@ -72,7 +48,7 @@ from casual_mcp_nb.display.view import (
     parameters,
     pretty,
 )
-from casual_mcp_nb.display.words import SUMMARY, first, prompt_code, read_code
+from casual_mcp_nb.display.words import SUMMARY, first
 from casual_mcp_nb.doors import in_words_of
 
 STATES: dict[ServerState, Status] = {
@@ -190,7 +166,7 @@ def _server_facts(status: ServerStatus) -> KeyValues:
         freshness = _freshness(status)
     if status.seconds is not None:
         startup = words.seconds(status.seconds)
-    return _known_facts(
+    return known_facts(
         ("Tools", tools),
         ("Transport", status.transport or ""),
         ("Address", Name(status.address)),
@@ -210,7 +186,7 @@ def _server_facts(status: ServerStatus) -> KeyValues:
     )
 
 
-def _known_facts(*facts: tuple[str, Cell]) -> KeyValues:
+def known_facts(*facts: tuple[str, Cell]) -> KeyValues:
     """Show facts, without those that are empty."""
     return KeyValues(tuple(fact for fact in facts if fact[1] not in _EMPTY))
 
@@ -360,7 +336,7 @@ def tool_view(tool: ToolSpec, limits: DisplayLimits) -> View:
     blocks: list[Block] = [
         KeyValues(tuple(facts)),
         Section("Description", (TextBlock(tool.description or "None."),)),
-        Section("Parameters", (_or_none(table),)),
+        Section("Parameters", (or_none(table),)),
         Section("Schema", (TextBlock(pretty(tool.input_schema), code=True),), fold="closed"),
     ]
     if tool.output_schema is not None:
@@ -391,7 +367,7 @@ def manifest_view(manifest: Manifest, limits: DisplayLimits) -> View:
     finder = ""
     if manifest.finder_tokens:
         finder = words.tokens(manifest.finder_tokens, "estimated")
-    price = _known_facts(
+    price = known_facts(
         ("Manifest", words.tokens(manifest.tokens, "estimated")),
         ("search_tools itself", finder),
         ("Full definitions", words.tokens(manifest.undeferred_tokens, "estimated")),
@@ -414,7 +390,7 @@ def tool_sets_view(tool_sets: ToolSets, limits: DisplayLimits) -> View:
         rows,
         len(tool_sets) - len(rows),
     )
-    blocks: list[Block] = [*_unconnected(tool_sets.unconnected), _or_none(table)]
+    blocks: list[Block] = [*_unconnected(tool_sets.unconnected), or_none(table)]
     in_use = tool_sets.selected or "all tools"
     if tool_sets.problem:
         in_use = "none"
@@ -439,7 +415,7 @@ def _tool_set_row(tool_sets: ToolSets, name: str, tool_set: ToolSetConfig) -> tu
     return (Name(name), state, size, tool_set.description, rule_words(tool_set.servers))
 
 
-def _or_none(table: Table) -> Block:
+def or_none(table: Table) -> Block:
     """Show a table, or that there is nothing to show."""
     if table.rows:
         return table
@@ -519,7 +495,7 @@ def direct_calls_view(calls: DirectCalls, limits: DisplayLimits) -> View:
         len(calls) - len(rows),
     )
     note = words.count(len(calls), "call")
-    return View("direct-calls", "Your calls", (_or_none(table),), note=note)
+    return View("direct-calls", "Your calls", (or_none(table),), note=note)
 
 
 def _direct_call_row(call: DirectCall) -> tuple[Cell, ...]:
@@ -561,7 +537,7 @@ def audit_view(audit: Audit, limits: DisplayLimits) -> View:
     note = words.count(len(audit) + audit.dropped, "call")
     if rows:
         note += ", newest first, with lengths in characters"
-    return View("audit", "Calls so far", (_or_none(table),), note=note)
+    return View("audit", "Calls so far", (or_none(table),), note=note)
 
 
 def _audit_row(record: AuditRecord) -> tuple[Cell, ...]:
@@ -689,326 +665,3 @@ def budget_blocks(budget: Budget) -> tuple[Block, ...]:
 def clock(at: float) -> str:
     """Format a time in seconds since 1970 as the time of day."""
     return time.strftime("%H:%M:%S", time.localtime(at))
-
-
-_SUMMARY = 80
-_RESOURCE_COLUMNS = columns("Resource", "Type", "Size #", "Description")
-_SKILL_COLUMNS = columns("Skill", "Tokens #", "Files #", "What it is for")
-_PROMPT_COLUMNS = columns("Prompt", "Arguments", "Description")
-_SUBSCRIPTION_COLUMNS = columns("Resource", "Server", "Changes #", "Last change", "State")
-
-
-def resources_view(resources: Resources, limits: DisplayLimits) -> View:
-    """Show each server's resources. Templates are marked, with their parameters."""
-    templates = sum(resource.is_template for resource in resources)
-    note = words.count(len(resources) - templates, "resource")
-    if templates:
-        note += f", {words.count(templates, 'template')}"
-    sections = _sections(resources.by_server, limits, _RESOURCE_COLUMNS, _resource_row)
-    return _listing("resources", "Resources", resources, sections, note)
-
-
-def prompts_view(prompts: Prompts, limits: DisplayLimits) -> View:
-    """Show each server's prompts, with their arguments."""
-    sections = _sections(prompts.by_server, limits, _PROMPT_COLUMNS, _prompt_row)
-    return _listing("prompts", "Prompts", prompts, sections, words.count(len(prompts), "prompt"))
-
-
-def _prompt_row(prompt: ServerPrompt) -> tuple[Cell, ...]:
-    arguments = []
-    for argument in prompt.arguments:
-        if argument.required:
-            arguments.append(argument.name)
-        else:
-            arguments.append(f"[{argument.name}]")
-    description = first(prompt.description or prompt.title, _SUMMARY)
-    return (Name(prompt.name), ", ".join(arguments), description)
-
-
-def skills_view(skills: Skills, limits: DisplayLimits) -> View:
-    """Show each server's skills, with the tokens that reading one takes."""
-    sections = _sections(skills.by_server, limits, _SKILL_COLUMNS, _skill_row)
-    return _listing("skills", "Skills", skills, sections, words.count(len(skills), "skill"))
-
-
-def _skill_row(skill: Skill) -> tuple[Cell, ...]:
-    files = ""
-    if skill.files:
-        files = f"{len(skill.files):,}"
-    return (Name(skill.name), _tokens_of(skill), files, first(skill.description, _SUMMARY))
-
-
-def _tokens_of(skill: Skill) -> str:
-    if skill.tokens is None:
-        return ""
-    return f"≈ {skill.tokens:,}"
-
-
-def skill_view(skill: Skill, limits: DisplayLimits) -> View:
-    """Show one skill as a card, with its files."""
-    facts = _known_facts(
-        ("Server", skill.server),
-        ("URI", Name(skill.uri)),
-        ("Tokens", _tokens_of(skill)),
-        ("License", skill.license),
-        ("Needs", skill.compatibility),
-    )
-    cells = tuple(
-        (Name(file.path), words.size(file.size), Name(file.digest[7:19]))
-        for file in skill.files[: limits.rows]
-    )
-    files = Table(columns("File", "Size #", "SHA-256"), cells, len(skill.files) - len(cells))
-    code = f'session.resources.skills.read("{skill.server}:{skill.name}")'
-    blocks: list[Block] = [TextBlock(skill.description), facts]
-    if cells:
-        blocks.append(files)
-    else:
-        generated = "It is generated when it is read, so there is no digest to check."
-        blocks.append(TextBlock(generated))
-    return View("skill", skill.name, (*blocks, TextBlock(code, label="Read it", code=True)))
-
-
-def skill_contents_view(contents: SkillContents, limits: DisplayLimits) -> View:
-    """Show a file of a skill, and whether its digest was checked."""
-    checked = "no digest to check"
-    if contents.changed:
-        checked = "changed by the server since it was first listed, with its digest"
-    elif contents.checked:
-        checked = "digest checked"
-    size, text = words.tokens(contents.tokens, "estimated"), contents.text
-    if contents.data is not None:
-        size = words.size(contents.size)
-        text = f"{size} of binary data"
-    blocks: list[Block] = [TextBlock(text, code=True, limit=limits.document)]
-    if contents.others:
-        others = words.listed(contents.others, limits.rows)
-        blocks.append(KeyValues((("Other files", others),)))
-    note = ", ".join([f"from {contents.server}", size, checked])
-    return View("skill-contents", f"{contents.name}: {contents.path}", tuple(blocks), note=note)
-
-
-def resource_view(resource: Resource, limits: DisplayLimits) -> View:
-    """Show one resource as a card."""
-    size, address = "", "URI"
-    if resource.size is not None:
-        size = words.size(resource.size)
-    if resource.is_template:
-        address = "Template"
-    facts = _known_facts(
-        ("Server", resource.server),
-        (address, Name(resource.uri)),
-        ("Parameters", ", ".join(resource.parameters or ())),
-        ("Type", resource.mime_type or ""),
-        ("Size", size),
-    )
-    blocks: list[Block] = [facts]
-    if resource.description:
-        blocks.insert(0, TextBlock(resource.description))
-    blocks.append(
-        TextBlock(
-            read_code(resource.uri, resource.server, resource.parameters or ()),
-            label="Read it",
-            code=True,
-        )
-    )
-    return View("resource", resource.title or resource.name, tuple(blocks))
-
-
-_NEEDED = {True: "required", False: "optional"}
-
-
-def prompt_view(prompt: ServerPrompt, limits: DisplayLimits) -> View:
-    """Show one prompt as a card."""
-    rows = tuple(
-        (Name(argument.name), _NEEDED[argument.required], argument.description)
-        for argument in prompt.arguments
-    )
-    blocks: list[Block] = []
-    if prompt.description:
-        blocks.append(TextBlock(prompt.description))
-    if rows:
-        blocks.append(Table(columns("Argument", "", "Description"), rows))
-    else:
-        blocks.append(TextBlock("No arguments."))
-    code = prompt_code(prompt.server, prompt.name, [argument.name for argument in prompt.arguments])
-    blocks.append(TextBlock(code, label="Get it", code=True))
-    return View(
-        "server-prompt",
-        prompt.title or prompt.name,
-        tuple(blocks),
-        note=f"prompt of {prompt.server}",
-    )
-
-
-def contents_view(contents: ResourceContents, limits: DisplayLimits) -> View:
-    """Show a resource's contents by type: text, JSON, a picture, or only type and size for other
-    bytes.
-    """
-    images = ImageBudget(limits.images)
-    blocks: list[Block] = []
-    for part in contents.parts:
-        blocks += _part_blocks(part, contents.server, limits, images)
-    note = f"from {contents.server}"
-    if contents.text:
-        note += f", {words.tokens(contents.tokens, 'estimated')}"
-    return View("contents", contents.uri, tuple(blocks) or (TextBlock("It is empty."),), note=note)
-
-
-def prompt_messages_view(messages: PromptMessages, limits: DisplayLimits) -> View:
-    """Show a prompt's messages, each with its role."""
-    images = ImageBudget(limits.images)
-    sections = tuple(
-        Section(message.role, tuple(_part_blocks(message.content, messages.server, limits, images)))
-        for message in messages.messages
-    )
-    note = ", ".join([f"from {messages.server}", words.tokens(messages.tokens, "estimated")])
-    return View(
-        "prompt-messages", messages.name, sections or (TextBlock("It has no messages."),), note=note
-    )
-
-
-def completions_view(completions: Completions, limits: DisplayLimits) -> View:
-    """Show a server's suggestions for an argument."""
-    note = ""
-    if completions.total is not None:
-        note = words.count(completions.total, "suggestion")
-    blocks = [TextBlock("None.")]
-    if completions.values:
-        blocks = [TextBlock("\n".join(completions.values[: limits.rows]), code=True)]
-    if len(completions) > limits.rows or completions.more:
-        blocks.append(TextBlock("There are more."))
-    return View("completions", "Suggestions", tuple(blocks), note=note)
-
-
-def subscriptions_view(subscriptions: Subscriptions, limits: DisplayLimits) -> View:
-    """Show the resources whose changes servers report."""
-    rows = tuple(map(_subscription_row, subscriptions.subscriptions[: limits.rows]))
-    table = Table(_SUBSCRIPTION_COLUMNS, rows, len(subscriptions) - len(rows))
-    return View("subscriptions", "Subscriptions", (_or_none(table),))
-
-
-def subscription_view(subscription: Subscription, limits: DisplayLimits) -> View:
-    """Show one subscription."""
-    return View(
-        "subscriptions",
-        "Subscription",
-        (Table(_SUBSCRIPTION_COLUMNS, (_subscription_row(subscription),)),),
-    )
-
-
-def _subscription_row(subscription: Subscription) -> tuple[Cell, ...]:
-    last, state = "", Status("✓ followed", "good")
-    if subscription.last is not None:
-        last = clock(subscription.last)
-    if subscription.problem:
-        state = Status(f"✗ {subscription.problem}", "bad")
-    return (
-        Name(subscription.uri),
-        subscription.server,
-        words.number(subscription.updates),
-        last,
-        state,
-    )
-
-
-def _sections(
-    groups: Mapping[str, Sequence[Any]],
-    limits: DisplayLimits,
-    titles: tuple[Column, ...],
-    row: Callable[[Any], tuple[Cell, ...]],
-) -> list[Block]:
-    """Show a table for each server's part of a list."""
-    each = max(2, limits.rows // max(1, len(groups)))
-    fold: Fold = "closed"
-    if sum(map(len, groups.values())) <= limits.rows:
-        fold = "open"
-    visible = list(groups.items())[: limits.rows]
-    blocks: list[Block] = []
-    for server, group in visible:
-        rows = tuple(map(row, group[:each]))
-        table = Table(titles, rows, len(group) - len(rows))
-        blocks.append(Section(server, (table,), note=f"{len(group):,}", fold=fold))
-    if len(groups) > len(visible):
-        blocks.append(Section(f"{words.count(len(groups) - len(visible), 'server')} more", ()))
-    return blocks
-
-
-def _resource_row(resource: Resource) -> tuple[Cell, ...]:
-    kinds = []
-    if resource.is_template:
-        kinds.append("template")
-    if resource.mime_type:
-        kinds.append(resource.mime_type)
-    size = ""
-    if resource.size is not None:
-        size = words.size(resource.size)
-    description = first(resource.description or resource.title or resource.name, _SUMMARY)
-    return (Name(resource.uri), " ".join(kinds), size, description)
-
-
-def _listing(
-    kind: str, title: str, offers: Resources | Prompts | Skills, sections: list[Block], note: str
-) -> View:
-    problems = [Line(Status(f"✗ {problem}", "bad")) for problem in offers.problems.values()]
-    none = TextBlock(offers.not_listed or "None.")
-    return View(kind, title, (*sections, *problems) or (none,), note=note)
-
-
-def _part_blocks(
-    part: ContentPart, server: str, limits: DisplayLimits, images: ImageBudget
-) -> list[Block]:
-    if part.data is not None:
-        media_type = media_type_of(part.data)
-        kind = "image" if media_type else part.kind
-        return [content_block(kind, media_type or part.mime_type or "", part.data, server, images)]
-    if part.kind not in ("text", "resource", "unknown"):
-        text = part.text
-        if part.uri:
-            text += f": {part.uri}"
-        return [TextBlock(text)]
-    if is_json(part.mime_type):
-        try:
-            value = json.loads(part.text)
-        except (ValueError, RecursionError):
-            pass
-        else:
-            return [
-                *structured_blocks(value),
-                TextBlock(pretty(value), code=True, limit=limits.document),
-            ]
-    prose = (part.mime_type or "").partition(";")[0] == "text/markdown"
-    return [TextBlock(part.text, code=not prose, prose=prose, limit=limits.document)]
-
-
-def accounts_view(accounts: Accounts, limits: DisplayLimits) -> View:
-    """Show the sign-ins that are remembered, never their tokens."""
-    rows = [
-        (Name(each.server), each.address, each.issuer, " ".join(each.scopes), _expiry(each))
-        for each in accounts
-    ]
-    heads = columns("Server", "Address", "Signed in at", "Scopes", "Expires")
-    table = Table(heads, tuple(rows[: limits.rows]), max(0, len(rows) - limits.rows))
-    block: Block = table
-    if not rows:
-        block = TextBlock("No sign-in is remembered on this computer.")
-    return View("accounts", "Accounts", (block,), note=words.count(len(rows), "sign-in"))
-
-
-def account_view(account: Account, limits: DisplayLimits) -> View:
-    """Show one sign-in."""
-    facts = _known_facts(
-        ("Address", account.address),
-        ("Signed in at", account.issuer),
-        ("Scopes", " ".join(account.scopes)),
-        ("Expires", _expiry(account)),
-    )
-    return View("account", account.server, (facts,))
-
-
-def _expiry(account: Account) -> str:
-    if account.expires is None:
-        return ""
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(account.expires))
-    if account.renewable:
-        when += ", renewed automatically"
-    return when
