@@ -378,10 +378,12 @@ class Tables:
         """List the rows of a table, or those that contain a text: find what has a name, a place or
         a status.
         """
+        # Several times as fast, but it folds ASCII letters only.
+        fold = "lower" if containing.isascii() else "casefold"
         with self._reading(table) as connection:
             conditions = [":text = ''"]
             for name in _column_names(connection, table):
-                conditions.append(f"instr(lower({_quoted(name)}), lower(:text))")
+                conditions.append(f"instr({fold}({_quoted(name)}), {fold}(:text))")
             sql = f"SELECT * FROM {_quoted(table)} WHERE {' OR '.join(conditions)}"
             result = connection.execute(sql, {"text": containing}, max_rows)
         match = f" contain {containing!r}" if containing else ""
@@ -407,9 +409,12 @@ class Tables:
             if not by:
                 return {"summary": f"{table} has {counted(count, 'row')}.", "count": count}
             own = _quoted(by)
+            label, label_sql = _label(connection, table, by)
+            # A group is returned as an object, whose keys must differ.
+            count_name = "count" if "count" not in (by, label) else "row_count"
             sql = (
-                f"SELECT {own}{_label(connection, table, by)}, count(*) AS count FROM"
-                f" {_quoted(table)} GROUP BY {own}"
+                f"SELECT {own}{label_sql}, count(*) AS {count_name} FROM {_quoted(table)} GROUP BY"
+                f" {own}"
             )
             groups = connection.execute(f"{sql} ORDER BY count(*) DESC, {own}")
         sizes = ", ".join(_group(row, by) for row in groups.rows[:_MAX_SAID])
@@ -540,21 +545,26 @@ def _references(connection: Statements, table: str) -> list[tuple[str, str, str 
     ]
 
 
-def _label(connection: Statements, table: str, column: str) -> str:
-    """Build a further column for a query, if any: the first text in the row to which a foreign key
-    refers.
+def _label(connection: Statements, table: str, column: str) -> tuple[str, str]:
+    """Build a further column for a query: the first text in the row to which a foreign key refers.
+
+    Returns:
+        Its name and its SQL, or two empty texts.
     """
     for own, other, key in _references(connection, table):
         columns = _columns(connection, other)
         primary = [each["name"] for each in columns if each["primary_key"]]
         texts = [each["name"] for each in columns if re.search("TEXT|CHAR", each["type"], re.I)]
         if own == column and texts and len(primary) == 1 and key in (None, *primary):
-            row = f"{_quoted(other)}.{_quoted(primary[0])} = {_quoted(table)}.{_quoted(column)}"
-            return (
-                f", (SELECT {_quoted(texts[0])} FROM {_quoted(other)} WHERE {row}) AS"
-                f" {_quoted(texts[0])}"
+            name = texts[0] if texts[0] != column else f"{other}.{texts[0]}"
+            # The other table can be this one.
+            sql = (
+                f", (SELECT referenced.{_quoted(texts[0])} FROM {_quoted(other)} AS referenced WHERE"
+                f" referenced.{_quoted(primary[0])} = {_quoted(table)}.{_quoted(column)})"
+                f" AS {_quoted(name)}"
             )
-    return ""
+            return name, sql
+    return "", ""
 
 
 def _group(row: Sequence[Any], by: str) -> str:

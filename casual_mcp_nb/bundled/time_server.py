@@ -148,8 +148,8 @@ def convert_time(
     """Convert a time from one time zone to another. A time without a date is taken as today's."""
     source, target = time_zone(from_timezone), time_zone(to_timezone)
     moment = parse_moment(time, source)
-    start = moment.astimezone(source) if moment.tzinfo else moment.replace(tzinfo=source)
     try:
+        start = moment.astimezone(source) if moment.tzinfo else moment.replace(tzinfo=source)
         end = start.astimezone(target)
     except OverflowError as error:
         raise ToolError("The result is outside the years 1 to 9999.") from error

@@ -8,7 +8,7 @@ import ast
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from casual_mcp_nb.base.tool import ToolName
@@ -136,11 +136,13 @@ def _add_arguments(
     arguments = read_expectation(given["expected_arguments"], functions)
     match: ArgumentMode = "exact" if given.get("match_mode") == "exact" else "subset"
     places = [number for number, call in enumerate(calls) if call.tool == tool]
-    index = {"first": 0, "last": -1}.get(which, which)
     if not places:
         calls.append(ExpectedCall(tool, arguments, match=match))
-    else:
-        calls[places[index]] = ExpectedCall(tool, arguments, match=match)
+        return
+    place = places[{"first": 0, "last": -1}.get(which, which)]
+    call = calls[place]
+    # Another evaluator may have given the same call arguments.
+    calls[place] = replace(call, arguments={**call.arguments, **arguments}, match=match)
 
 
 def _message(inputs: Any) -> Any:
@@ -269,20 +271,14 @@ def _acceptable(values: Any) -> Any:
     """Convert a parameter's acceptable values. An empty text means that it may be missing."""
     if not isinstance(values, list):
         return values
-    may_be_missing = "" in values
     options: list[Any] = []
     for value in values:
         if isinstance(value, Mapping):
             options.append({name: _acceptable(each) for name, each in value.items()})
-        elif value != "":
+        else:
             options.append(value)
-    if len(options) == 1:
-        value = options[0]
-    elif may_be_missing:
-        value = OneOf([*options, ""])
-    else:
-        value = OneOf(options)
-    return IfGiven(value) if may_be_missing else value
+    accepted = options[0] if len(options) == 1 else OneOf(options)
+    return IfGiven(accepted) if "" in values else accepted
 
 
 def _python_call(text: str, turn: int) -> ExpectedCall:

@@ -260,7 +260,7 @@ class _Judging:
         return Judgement(True)
 
     def _match(self, expected: Sequence[ExpectedCall]) -> _Matched:
-        """Pair as many expected calls as possible with actual ones."""
+        """Pair as many expected calls with actual ones as the case's order allows."""
         numbers = range(len(self._calls))
         fitting = [[number for number in numbers if self._fits(each, number)] for each in expected]
         match self._case.order:
@@ -365,13 +365,31 @@ def _failed(
 
 
 def _in_order(fitting: Sequence[Sequence[int]]) -> dict[int, int]:
-    """Give each the first fitting call after that of the one before."""
+    """Give as many as possible a fitting call, each a later one than those before (longest common
+    subsequence).
+
+    Of several ways, the first expected calls get the first fitting ones.
+    """
+    calls = 1 + max((options[-1] for options in fitting if options), default=-1)
+    # most[number][index]: how many of the expected calls from `number` on can have one of the calls
+    # from `index` on.
+    most = [[0] * (calls + 1) for _ in range(len(fitting) + 1)]
+    for number in reversed(range(len(fitting))):
+        for index in reversed(range(calls)):
+            if index in fitting[number]:
+                most[number][index] = 1 + most[number + 1][index + 1]
+            else:
+                most[number][index] = max(most[number + 1][index], most[number][index + 1])
     pairs: dict[int, int] = {}
-    after = -1
-    for number, options in enumerate(fitting):
-        index = next((option for option in options if option > after), None)
-        if index is not None:
-            pairs[number] = after = index
+    number = index = 0
+    while most[number][index]:
+        if index in fitting[number]:
+            pairs[number] = index
+            number, index = number + 1, index + 1
+        elif most[number][index + 1] >= most[number + 1][index]:
+            index += 1
+        else:
+            number += 1
     return pairs
 
 

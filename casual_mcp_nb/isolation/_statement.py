@@ -32,8 +32,9 @@ def statement(argument: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         argument: `uri`, the database; `write`, whether changes are allowed; `guard`, whether the
-            statement is untrusted; `sql` and `parameters`; `seconds`; `growth`, how many bytes the
-            file may grow; `max_rows`; and `max_cell`, how many characters of a value are returned.
+            statement is untrusted (others also have the function `casefold`); `sql` and
+            `parameters`; `seconds`; `growth`, how many bytes the file may grow; `max_rows`; and
+            `max_cell`, how many characters of a value are returned.
 
     Returns:
         `columns` (None if the statement returns none), `rows`, `truncated`, `changed` (how many
@@ -73,6 +74,8 @@ def _opened(argument: dict[str, Any]) -> sqlite3.Connection:
     if argument["guard"]:
         allow = _allow_writing if argument["write"] else _allow_reading
         connection.set_authorizer(allow)
+    else:
+        connection.create_function("casefold", 1, _casefold, deterministic=True)
     deadline: float = time.monotonic() + argument["seconds"]
     # A single operation on long values is not interrupted: the worker is killed a little later.
 
@@ -111,6 +114,15 @@ def _cell(value: Any, longest: int) -> Any:
     if isinstance(value, str) and len(value) > longest:
         return f"{value[:longest]}... ({len(value)} characters)"
     return value
+
+
+def _casefold(value: Any) -> str | None:
+    """Make text comparable in any case. SQLite's own `lower` changes only ASCII letters."""
+    if value is None:
+        return None
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    return str(value).casefold()
 
 
 def _allow_reading(action: int, *_details: object) -> int:

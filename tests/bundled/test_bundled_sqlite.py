@@ -204,6 +204,52 @@ async def test_rows_are_counted_for_each_value_with_the_name_of_the_row_it_refer
     }
 
 
+def server_with(path: Path, script: str) -> object:
+    """A server for a new database."""
+    connection = sqlite3.connect(path)
+    connection.executescript(script)
+    connection.close()
+    return build("sqlite", ["--database", str(path)])
+
+
+async def test_letters_outside_ascii_are_found_in_any_case(call, tmp_path: Path) -> None:
+    server = server_with(
+        tmp_path / "data.db",
+        "CREATE TABLE t (x); INSERT INTO t VALUES ('École'), ('ÉCOLE'), ('Straße'), (7), (NULL),"
+        " (x'00ff');",
+    )
+    found = await call(server, "list_rows", table="t", containing="école")
+    assert [row["x"] for row in found["rows"]] == ["École", "ÉCOLE"]
+    assert (await call(server, "list_rows", table="t", containing="é 7"))["rows"] == []
+    assert len((await call(server, "list_rows", table="t", containing="strAße"))["rows"]) == 1
+
+
+async def test_a_group_keeps_its_value_beside_a_name_and_a_count(call, tmp_path: Path) -> None:
+    server = server_with(
+        tmp_path / "data.db",
+        """
+        CREATE TABLE doctors (id INTEGER PRIMARY KEY, doctor TEXT);
+        CREATE TABLE visits (doctor INTEGER REFERENCES doctors (id), count INTEGER);
+        CREATE TABLE staff (id INTEGER PRIMARY KEY, name TEXT, boss REFERENCES staff (id));
+        CREATE TABLE sizes (id INTEGER PRIMARY KEY, count TEXT);
+        CREATE TABLE boxes (size INTEGER REFERENCES sizes (id));
+        INSERT INTO doctors VALUES (1, 'Ann');
+        INSERT INTO visits VALUES (1, 5), (1, 5);
+        INSERT INTO staff VALUES (1, 'Ada', NULL), (2, 'Bo', 1), (3, 'Cy', 1), (4, 'Di', 1);
+        INSERT INTO sizes VALUES (3, 'three');
+        INSERT INTO boxes VALUES (3);
+        """,
+    )
+
+    async def first(table: str, by: str) -> dict[str, object]:
+        return (await call(server, "count_rows", table=table, by=by))["groups"][0]
+
+    assert await first("visits", "doctor") == {"doctor": 1, "doctors.doctor": "Ann", "count": 2}
+    assert await first("visits", "count") == {"count": 5, "row_count": 2}
+    assert await first("boxes", "size") == {"size": 3, "count": "three", "row_count": 1}
+    assert await first("staff", "boss") == {"boss": 1, "name": "Ada", "count": 3}
+
+
 async def test_the_figures_of_a_column_are_those_of_its_numbers(call, tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "data.db")
     connection.executescript(

@@ -125,6 +125,16 @@ async def test_weekday_calendar_timestamp_and_list_of_zones(call) -> None:
             {"time": "0001-01-01T00:00", "from_timezone": "Tokyo", "to_timezone": "UTC"},
             "years 1 to 9999",
         ),
+        (
+            "convert_time",
+            {"time": "0001-01-01T00:00+05:00", "from_timezone": "UTC", "to_timezone": "UTC"},
+            "years 1 to 9999",
+        ),
+        (
+            "convert_time",
+            {"time": "9999-12-31T23:59-10:00", "from_timezone": "Tokyo", "to_timezone": "UTC"},
+            "years 1 to 9999",
+        ),
         ("month_calendar", {"year": 2026, "month": 13}, "12"),
     ],
 )

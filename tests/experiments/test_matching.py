@@ -63,6 +63,7 @@ def against_schema(tool: Any, arguments: Any) -> bool:
 
 FORECAST = ("weather:forecast", {"city": "Oslo"})
 HISTORY = ("weather:history", {"city": "Oslo"})
+NOTE_TEXT = ("desk:note", {"text": "Rain"})
 
 
 @pytest.mark.parametrize(
@@ -108,6 +109,33 @@ HISTORY = ("weather:history", {"city": "Oslo"})
 )
 def test_right_calls_are_right(session: Session, case: dict[str, Any], answers: list[Any]) -> None:
     assert judged(session, case, *answers).failure is None
+
+
+@pytest.mark.parametrize(
+    ("answers", "matched", "detail"),
+    [
+        # The first expected call comes last: the two others can be paired, but not with it.
+        ([calls(BERGEN, PAST), OSLO, "Done"], 2, "another order"),
+        ([calls(PAST, BERGEN), OSLO, "Done"], 1, "another order"),
+        ([calls(BERGEN, OSLO), PAST, "Done"], 2, "another value|another order"),
+    ],
+)
+def test_in_order_as_many_calls_as_possible_are_matched(
+    session: Session, answers: list[Any], matched: int, detail: str
+) -> None:
+    case = {"calls": [FORECAST, ("weather:forecast", {"city": "Bergen"}), HISTORY]}
+    judgement = judged(session, {**case, "order": "in_order"}, *answers)
+    assert (judgement.right, judgement.matched, judgement.expected) == (False, matched, 3)
+    assert re.search(detail, judgement.detail)
+
+
+def test_in_order_the_alternative_with_the_fewest_missing_calls_is_the_nearest(
+    session: Session,
+) -> None:
+    three = [FORECAST, ("weather:forecast", {"city": "Bergen"}), HISTORY]
+    case = {"calls": [NOTE_TEXT, HISTORY, HISTORY], "alternatives": [three], "order": "in_order"}
+    judgement = judged(session, case, calls(BERGEN, PAST), OSLO, "Done")
+    assert (judgement.matched, judgement.tool) == (2, "weather:forecast")
 
 
 WRONG: list[tuple[dict[str, Any], list[Any], str, tuple[str, ...]]] = [

@@ -353,6 +353,41 @@ def test_datasets_of_pydantic_evals_are_read(tmp_path: Path) -> None:
         load_tool_cases(path)
 
 
+def test_evaluators_of_one_call_are_read_together(tmp_path: Path) -> None:
+    path = tmp_path / "travel.yaml"
+    path.write_text(
+        """
+cases:
+- name: book
+  inputs: Book a flight
+  evaluators:
+  - ToolCorrectness: {expected_tools: [book_flight], include_failed: true}
+  - ArgumentCorrectness: {tool_name: book_flight, expected_arguments: {to: Oslo}}
+  - ArgumentCorrectness: {tool_name: book_flight, expected_arguments: {seats: 2}}
+"""
+    )
+    (case,) = load_tool_cases(path)
+    assert case.calls == (
+        ExpectedCall("book_flight", {"to": "Oslo", "seats": 2}, "subset", may_fail=True),
+    )
+
+
+def test_a_parameter_of_bfcl_that_may_be_missing_may_be_an_empty_text() -> None:
+    acceptable = {"unit": ["km", ""], "form": ["a", "b", ""], "note": [""], "base": [10]}
+    row = {
+        "id": "simple_0",
+        "question": [[{"role": "user", "content": "How far?"}]],
+        "function": [{"name": "distance"}],
+        "ground_truth": [{"distance": acceptable}],
+    }
+    (case,) = load_tool_cases([row])
+    expected = case.calls[0].arguments
+    for name, (*values, empty) in acceptable.items():
+        assert all(fits(expected[name], value) for value in (*values, empty))
+        assert not fits(expected[name], "other")
+    assert wrong_parameters(expected, {"base": 10}) == ()
+
+
 def test_tasks_of_mcp_atlas_are_read_with_their_results(tmp_path: Path) -> None:
     def made(name: str, arguments: str, id: str) -> dict[str, Any]:
         function = {"name": name, "arguments": arguments}
