@@ -29,7 +29,7 @@ from casual_mcp_nb.base.files import (
     write_account_file,
 )
 from casual_mcp_nb.bundled._mail import decoded_header
-from casual_mcp_nb.errors import CasualMcpError
+from casual_mcp_nb.errors import CasualMcpError, shown
 
 if TYPE_CHECKING:
     from google.oauth2.credentials import Credentials
@@ -47,6 +47,8 @@ https://developers.google.com/identity/protocols/oauth2/scopes.
 
 _IDENTITY = ("openid", "https://www.googleapis.com/auth/userinfo.email")
 _SECONDS = 30
+_VERSION = 1
+"""The version of the account's files."""
 _TALKATIVE = {"requests_oauthlib", "oauthlib", "urllib3", "google_auth_oauthlib"}
 """Libraries that log tokens, codes or addresses with them at the level DEBUG."""
 
@@ -94,7 +96,8 @@ def missing(*one_of: str) -> str:
         for file in (_grants_file(), _tokens_file()):
             if problem := account_file_problem(file):
                 return problem
-        return "no Google account is signed in"
+        # That of the tokens is the same.
+        return _version_problem(_grants_file()) or "no Google account is signed in"
     if set(one_of).isdisjoint(signed_in.grants):
         return f"the Google account has not granted {' or '.join(one_of)}"
     return ""
@@ -230,11 +233,10 @@ class SignIn:
         signed_in = Account(_email(token.get("id_token")), grants)
         tokens = {name: config[name] for name in ("client_id", "client_secret", "token_uri")}
         tokens["refresh_token"] = token["refresh_token"]
+        granted_to = {"email": signed_in.email, "grants": grants}
         try:
-            write_account_file(_tokens_file(), json.dumps(tokens))
-            write_account_file(
-                _grants_file(), json.dumps({"email": signed_in.email, "grants": grants})
-            )
+            for file, fields in ((_tokens_file(), tokens), (_grants_file(), granted_to)):
+                write_account_file(file, json.dumps({"version": _VERSION, **fields}))
         except NotPrivateError as error:
             raise SignInError(f"{error}.") from None
         return signed_in
@@ -281,7 +283,24 @@ def _read(path: Path, own: bool = True) -> dict[str, Any]:
     fields = json.loads(read_account_file(path) if own else path.read_bytes()[:MAX_ACCOUNT_BYTES])
     if not isinstance(fields, dict):
         raise ValueError("not an object")
+    # The first files have no version.
+    if own and fields.get("version", _VERSION) != _VERSION:
+        raise ValueError("another version")
     return fields
+
+
+def _version_problem(path: Path) -> str:
+    """Explain that a later version of the package wrote a file, or return an empty text."""
+    try:
+        version = json.loads(read_account_file(path)).get("version", _VERSION)
+    except (OSError, ValueError, AttributeError):
+        return ""
+    if version == _VERSION:
+        return ""
+    return (
+        f"another version of casual_mcp_nb wrote {shown(path)}: update the package, or sign in"
+        " again"
+    )
 
 
 def _field(address: str, name: str) -> str:

@@ -205,16 +205,18 @@ class TrustStore:
         return self.folder / f"{digest[:40]}.json"
 
     def _read(self, path: Path | str) -> dict[str, Any] | None:
-        try:
-            record = json.loads(read_private(self._file(path), MAX_BYTES, secret=False))
-        except (OSError, ValueError, RecursionError):
-            return None
-        if isinstance(record, dict) and record.get("version") == VERSION:
-            return record
-        return None
+        record = _record_in(self._file(path))
+        return record if record.get("version") == VERSION else None
 
     def _write(self, path: Path | str, record: dict[str, Any]) -> None:
         file = self._file(path)
+        version = _record_in(file).get("version")
+        if isinstance(version, int) and version > VERSION:
+            raise UsageError(
+                f"{shown(file)} was written by a later version of casual_mcp_nb, which remembers"
+                " more.",
+                hint="Update the package, or pass trust=True.",
+            )
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with part_file(file, 0o600) as output:
@@ -224,6 +226,15 @@ class TrustStore:
                 f"{shown(file)} cannot be written: {error.strerror}.",
                 hint="Pass trust=True instead.",
             ) from None
+
+
+def _record_in(file: Path) -> dict[str, Any]:
+    """Read a file of the store, of whatever version. A damaged or missing one is empty."""
+    try:
+        record = json.loads(read_private(file, MAX_BYTES, secret=False))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
 
 
 def _text_of(key: Path | str) -> str:

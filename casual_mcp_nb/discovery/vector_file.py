@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 Rows = NDArray[np.int8]
 """Vectors as one byte for each number."""
 
+VERSION = 1
+"""The version of the file's table, in SQLite's `user_version`. The first files have none."""
 MAX_FILE_BYTES = 256_000_000
 _DAY_MS = 86_400_000
 _BUSY_SECONDS = 2.0
@@ -44,7 +46,7 @@ class VectorFile:
     """Vectors in an SQLite file that programs can share.
 
     The least recently used ones make room for others. Replaces a damaged file. Works without one
-    that it cannot read or write.
+    that it cannot read or write, and leaves one of a later version as it is.
     """
 
     def __init__(self, path: Path, max_bytes: int = MAX_FILE_BYTES) -> None:
@@ -91,6 +93,7 @@ class VectorFile:
             now = int(time.time() * 1_000)
             values = [(key, space, now, row.tobytes()) for key, row in rows.items()]
             connection.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", values)
+            connection.execute(f"PRAGMA user_version = {VERSION}")
             if _used_bytes(connection) > self._max_bytes:
                 (count,) = connection.execute("SELECT count(*) FROM vectors").fetchone()
                 oldest = (
@@ -121,6 +124,14 @@ class VectorFile:
                 ):
                     # Text that is not UTF-8 would make a whole query fail.
                     connection.text_factory = partial(str, encoding="utf-8", errors="replace")
+                    (version,) = connection.execute("PRAGMA user_version").fetchone()
+                    if version > VERSION:
+                        logger.warning(
+                            "%s is not used, since a later version of casual_mcp_nb wrote it."
+                            " Update the package, or delete the file.",
+                            self.path,
+                        )
+                        return None
                     connection.execute(_SCHEMA)
                     return work(connection)
             except sqlite3.DatabaseError as error:

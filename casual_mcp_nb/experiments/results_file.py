@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from casual_mcp_nb.base.callbacks import unchanged
+from casual_mcp_nb.conversation.codec import NEWER, Format
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.experiments.arms import Arm
 from casual_mcp_nb.experiments.budget import Amount, Ledger
@@ -27,8 +28,7 @@ from casual_mcp_nb.experiments.graded import Verdict
 from casual_mcp_nb.experiments.results import RunResults
 from casual_mcp_nb.experiments.run_record import RunRecord, Setup
 
-FORMAT = "casual_mcp_nb runs"
-VERSION = 2
+RUNS = Format("casual_mcp_nb runs", 2)
 VERDICT = (
     "case",
     "cluster",
@@ -95,7 +95,7 @@ class ResultsFile:
         looks: How many looks at a comparison it has, and the most runs of an arm at the last one.
 
     Raises:
-        UsageError: It cannot be read, or is another file.
+        UsageError: It cannot be read, is another file, or comes from a later version.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class ResultsFile:
         self.records: dict[tuple[str, str], RunRecord] = {}
         self.arms: dict[str, Arm] = {}
         self.setups: dict[str, Setup] = {}
-        self.version = VERSION
+        self.version = RUNS.version
         self.id = ""
         self.ledger = Ledger(self._spend)
         self.looks = self.runs_at_last_look = 0
@@ -144,6 +144,8 @@ class ResultsFile:
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 if number == 1:
                     raise self._foreign() from None
+            if problem := RUNS.problem(shown(self.path), self.version):
+                raise UsageError(problem, hint=NEWER)
 
     def _foreign(self) -> UsageError:
         hint = "Name a new file, or one that such runs have written."
@@ -153,23 +155,19 @@ class ResultsFile:
         """Check that runs can be added.
 
         Raises:
-            UsageError: It has another version's format.
+            UsageError: It has an earlier version's format.
         """
-        if self.version != VERSION:
-            hint = "Name a new file. As a baseline, and with load_runs, it can still be read."
-            raise self.of_another_version(hint)
-
-    def of_another_version(self, hint: str) -> UsageError:
-        """Build the error for a file of another version."""
-        return UsageError(
-            f"{shown(self.path)} has the format of another version of casual_mcp_nb.", hint=hint
-        )
+        if self.version != RUNS.version:
+            raise UsageError(
+                f"{shown(self.path)} has the format of an earlier version of casual_mcp_nb.",
+                hint="Name a new file. As a baseline, and with load_runs, it can still be read.",
+            )
 
     def _take(self, row: dict[str, Any], number: int) -> None:
         """Read a line."""
         if number == 1:
             self.version, self.id = 1, ""
-            if row.get("format") == FORMAT:
+            if row.get("format") == RUNS.name:
                 self.version, self.id = row["version"], row["id"]
         if "definition" in row:
             self._definitions[row["tool"]] = row["definition"]
@@ -305,7 +303,7 @@ class ResultsFile:
     def _append(self, rows: Sequence[Mapping[str, Any]]) -> None:
         if self._empty:
             self.id = uuid.uuid4().hex
-            rows = [{"format": FORMAT, "version": VERSION, "id": self.id}, *rows]
+            rows = [{**RUNS.head, "id": self.id}, *rows]
         if not rows:
             return
         text = "".join(f"{self._line(row)}\n" for row in rows).encode("utf-8", "replace")
@@ -403,14 +401,12 @@ def load_runs(path: str | Path) -> RunResults:
         path: A file that `session.experiments.run(…, results=path)` has written.
 
     Raises:
-        UsageError: It does not exist, or is another file.
+        UsageError: It does not exist, is another file, or comes from a later version.
     """
     if not Path(path).expanduser().exists():
         raise UsageError(f"There is no file {shown(Path(path))}.")
     file = ResultsFile(path)
     records, left_out = file.newest()
-    if not records and file.version not in (1, VERSION):
-        raise file.of_another_version("Read it with that version.")
     if not records:
         raise UsageError(f"{shown(Path(path))} has no runs.")
     names = dict.fromkeys(record.arm for record in records)

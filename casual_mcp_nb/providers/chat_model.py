@@ -149,6 +149,8 @@ def _of_casual_llm(definition: Mapping[str, Any]) -> Tool:
         return Tool(name=name, description=description)
 
 
+GATEWAYS_VERSION = 1
+"""The version of the file of gateways. The first files have none."""
 MAX_GATEWAYS = 200
 FORGOTTEN_AFTER = 7 * 24 * 3_600.0
 """Seconds after which a gateway is tried again: it can have been updated."""
@@ -166,29 +168,43 @@ def gateways_path() -> Path:
 def _gateways() -> dict[str, tuple[bool, float]]:
     """Read the unexpired entries by a hash of address, model and API.
 
-    An unreadable file counts as empty.
+    An unreadable file counts as empty, and so does one of a later version.
     """
+    document = _gateways_document()
     try:
-        entries = json.loads(gateways_path().read_bytes())
+        entries = document["gateways"] if "version" in document else document
         tried = {str(key): (bool(native), float(at)) for key, (native, at) in entries.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, KeyError):
         return {}
     now = time.time()
     return {key: entry for key, entry in tried.items() if 0 <= now - entry[1] < FORGOTTEN_AFTER}
 
 
+def _gateways_document() -> Mapping[str, Any]:
+    """Read the file of gateways as it is, or nothing if it cannot be read."""
+    try:
+        document = json.loads(gateways_path().read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
 def _remember_gateway(key: str, native: bool) -> None:
     """Remember an answer, and only the newest ones.
 
-    Nothing depends on it, so a folder that cannot be written is ignored.
+    Nothing depends on it, so a folder that cannot be written is ignored, and a file of a later
+    version stays as it is.
     """
+    version = _gateways_document().get("version")
+    if isinstance(version, int) and version > GATEWAYS_VERSION:
+        return
     entries = {**_gateways(), key: (native, time.time())}
     newest = sorted(entries.items(), key=lambda entry: -entry[1][1])[:MAX_GATEWAYS]
     path = gateways_path()
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f"{path.name}.{os.getpid()}")
-        draft.write_text(json.dumps(dict(newest)))
+        draft.write_text(json.dumps({"version": GATEWAYS_VERSION, "gateways": dict(newest)}))
         draft.replace(path)
 
 

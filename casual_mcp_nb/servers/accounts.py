@@ -110,8 +110,8 @@ class AccountFile:
         self._tell()
         text = json.dumps({**self.record, **self._head})
         try:
-            await asyncio.to_thread(write_account_file, self.path, text)
-        except (OSError, NotPrivateError) as error:
+            await asyncio.to_thread(_write, self.path, text)
+        except (OSError, NotPrivateError, LaterVersionError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             logger.warning("The sign-in to %s is not remembered: %s", shown(self._server), reason)
 
@@ -120,15 +120,35 @@ _END_OF_TIME = 1e11
 """In seconds since 1970. No date is later."""
 
 
-def _read(path: Path) -> dict[str, Any]:
+class LaterVersionError(Exception):
+    """A later version of the package wrote the file, so that it is not replaced."""
+
+
+def _record_in(path: Path) -> dict[str, Any]:
+    """Read a file of whatever version. A damaged or missing one is empty."""
     try:
         record = json.loads(read_account_file(path))
     except (OSError, ValueError, RecursionError):
         return {}
-    if not isinstance(record, dict) or record.get("version") != _VERSION:
+    return record if isinstance(record, dict) else {}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    record = _record_in(path)
+    if record.get("version") != _VERSION:
         return {}
     # Another program may have written it. What has another type counts as absent.
     return {name: value for name, value in record.items() if _is_readable(name, value)}
+
+
+def _write(path: Path, text: str) -> None:
+    version = _record_in(path).get("version")
+    if isinstance(version, int) and version > _VERSION:
+        raise LaterVersionError(
+            f"a later version of casual_mcp_nb wrote {shown(path)}. Update the package, or delete"
+            " the file"
+        )
+    write_account_file(path, text)
 
 
 def _is_readable(name: str, value: Any) -> bool:

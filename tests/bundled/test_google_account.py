@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import logging
 import stat
 from pathlib import Path
@@ -154,6 +155,28 @@ def test_a_damaged_file_is_as_if_nobody_had_signed_in(user_folder: Path, text: s
     assert google_account.account() is None
     with pytest.raises(SignInError):
         google_account.credentials()
+
+
+def test_files_have_a_version_and_those_of_a_later_one_are_refused(google, sign_in) -> None:
+    sign_in("gmail-read")
+    files = [google_account.folder() / name for name in ("token.json", "account.json")]
+
+    def set_version(version: dict[str, int]) -> None:
+        for file in files:
+            fields = json.loads(file.read_text())
+            fields.pop("version", None)
+            write_account_file(file, json.dumps({**fields, **version}))
+
+    assert [json.loads(file.read_text())["version"] for file in files] == [1, 1]
+    # The first files have none.
+    set_version({})
+    assert google_account.missing("gmail-read") == ""
+    google_account.credentials()
+    set_version({"version": 2})
+    assert "update the package" in google_account.missing("gmail-read")
+    with pytest.raises(SignInError):
+        google_account.credentials()
+    assert sign_in("gmail-read") == google_account.account()
 
 
 @pytest.mark.defect("F9")

@@ -409,11 +409,14 @@ def test_a_file_of_something_else_stays_as_it_is(tmp_path: Path, text: str) -> N
 
 
 @pytest.mark.defect("P7")
-def test_a_file_of_a_later_version_is_not_called_empty(tmp_path: Path) -> None:
+def test_a_file_of_a_later_version_is_not_read_in_part(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
-    path.write_text('{"format":"casual_mcp_nb runs","version":9,"id":"x"}\n{"run":{"new":1}}\n')
-    with pytest.raises(UsageError, match="another version"):
-        load_runs(path)
+    file = ResultsFile(path)
+    file.add(made("a"))
+    path.write_text(path.read_text().replace('"version":2', '"version":9'))
+    for opened in (ResultsFile, load_runs):
+        with pytest.raises(UsageError, match=r"version .9.*update the package"):
+            opened(path)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no such files")

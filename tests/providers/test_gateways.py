@@ -57,7 +57,9 @@ def ways(turn: Turn) -> list[str]:
 
 
 def remembered() -> list[bool]:
-    return [native for native, _ in json.loads(gateways_path().read_text()).values()]
+    document = json.loads(gateways_path().read_text())
+    assert document["version"] == 1
+    return [native for native, _ in document["gateways"].values()]
 
 
 @pytest.mark.parametrize("wire", MODELS)
@@ -87,7 +89,7 @@ async def test_a_gateway_that_refuses_the_fields_is_asked_once(
     assert len(server.refusals) == 1
     assert remembered() == [False]
     # It is tried again when that is long ago.
-    entries = json.loads(gateways_path().read_text())
+    entries = json.loads(gateways_path().read_text())["gateways"]
     old = {key: [native, time.time() - FORGOTTEN_AFTER - 1] for key, (native, _) in entries.items()}
     gateways_path().write_text(json.dumps(old))
     server.replies[:] = strict((), *replies).replies
@@ -142,7 +144,22 @@ async def test_without_a_call_or_reported_tokens_a_gateway_stays_on_trial(
     assert not gateways_path().exists()
 
 
-@pytest.mark.parametrize("content", ["", '{"a": 1}'])
+async def test_a_file_of_a_later_version_stays_as_it_is(
+    strict: Callable[..., StrictProvider],
+) -> None:
+    gateways_path().parent.mkdir(parents=True)
+    later = json.dumps({"version": 2, "gateways": {"key": {"native": True}}})
+    gateways_path().write_text(later)
+    replies = [
+        answer("anthropic", "", SEARCH),
+        answer("anthropic", "", (TOOL, SUM)),
+        answer("anthropic", "Five."),
+    ]
+    assert (await ask(strict((), *replies), "anthropic")).answer == "Five."
+    assert gateways_path().read_text() == later
+
+
+@pytest.mark.parametrize("content", ["", '{"a": 1}', '{"version": 1}'])
 async def test_a_file_that_cannot_be_read_is_ignored_and_is_bounded(
     strict: Callable[..., StrictProvider], content: str
 ) -> None:
