@@ -6,7 +6,8 @@ import ast
 import json
 import re
 from calendar import day_name, month_name
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import date
 from functools import cache
 from itertools import islice
@@ -46,7 +47,37 @@ _FUNCTION = (
     r"(?:sqrt|sin|cos|tan|log10|log2|log|exp|abs|factorial|round|floor|ceil|min|max|sum)(?=\s*\()"
 )
 _TOKEN = rf"(?:{NUMBER}(?![A-Za-z:])|{_FUNCTION}|pi\b|\*\*|//|[-+*/%(),\[\]])"
-_RUN = re.compile(rf"(?<![\w.])(?:{_TOKEN}\s*){{2,100}}", re.I)
+_PATTERNS = r"""
+json: [{\[]
+quoted: <QUOTED>
+encoded: (?<![\w+/=])(?=[a-z+/]*[A-Z\d])(?:[A-Za-z\d+/]{4})+(?:[A-Za-z\d+/]{2}==|[A-Za-z\d+/]{3}=)(?![\w=])
+url: \bhttps?://[^\s<>\"']*[^\s<>\"'.,;:!?)]
+email: \b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b
+sql: (?is)\bselect\s.{1,2000}?\sfrom\s.+
+sql: (?is)\b(?:select\s+[\d'\"(*].*|insert\s+into\s.+|update\s+\S+\s+set\s.+|delete\s+from\s.+)
+sql: (?is)\b(?:pragma\s+\w.*|create\s+table\s.+|with\s+\w+\s+as\s*\(.+)
+date: (?i)\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:?\d\d)?)?(?!\d)
+date: \b\d{1,2}\.\d{1,2}\.\d{4}\b
+date: (?i)\b\d{1,2}(?:st|nd|rd|th)? (?:of )?<MONTH>(?:,? \d{4}\b)?
+date: (?i)\b<MONTH> \d{1,2}(?:st|nd|rd|th)?\b(?:,? \d{4}\b)?
+time: (?i)\b\d{1,2}(?=:\d\d|\s*[ap]\.?m\b)(?::\d\d){0,2}(?:\s*[ap]\.?m\b\.?)?
+time: (?i)\b(?:noon|midnight)\b
+glob: (?i)(?<!\S)[\w./-]*\*[\w./*-]*\.\w+|(?<!\S)\*?\.[a-z]\w{0,4}(?!\w)
+zone: (?<![\w/])(?:(?=[A-Z])|<AFTER>)(?i:<PLACE>)(?!\w|[./]\w)
+path: (?<![\w/.])(?:~?/|\.{1,2}/)[\w./-]*[\w/-]
+path: (?<![\w/.])(?!and/or\b|<UNIT>)[\w-][\w.-]{0,200}(?:/[\w.-]*[\w-])+/?
+path: (?<![\w/.])[\w-][\w.-]{0,200}/(?!\S)
+path: (?<![\w/.])[\w-][\w.-]{0,200}\.(?=[a-z0-9]{1,5}(?![\w/]))[a-z0-9]*[a-z][a-z0-9]*(?!\w)
+expression: (?i)(?<![\w.])(?:<TOKEN>\s*){2,100}
+month: (?<!^)\b(?:<MONTHS>)
+weekday: \b(?:<WEEKDAYS>)(?=s?\b)
+unit: (?i)(?:(?<=\d)|(?<=\d )|(?<=\bto ))(?:<UNIT>|<SHORT>)
+unit: (?i)(?:(?<=\bin )|(?<=\binto )|(?<=\bconvert ))<UNIT>
+unit: (?i)(?<=\bmany )<UNIT>(?= (?:are|is|in)\b(?! there| left))
+base: (?i)(?:(?<=\bto )|(?<=\binto )|(?<=\bin )|(?<=\bfrom ))(?:<BASES>)\b
+number: (?<![\w.])-?<NUMBER>(?![\w:])
+"""
+"""The kinds of value, and what they look like; the order decides which kind a text is."""
 _MARKER = re.compile(r"([^\W\d_]+\s|\d\s*)\s*(?:the\s+)?(?:degrees?\s+)?[\"'“(]?$")
 _NEAR = 40
 Found = Iterator[tuple[int, int, Any]]
@@ -70,8 +101,8 @@ def find_mentions(text: str) -> list[Mention]:
     """Find the values in a text, in order and without overlaps, at most `MAX_MENTIONS`."""
     mentions: list[Mention] = []
     taken = bytearray(len(text))
-    for kind, find in _FINDERS.items():
-        for start, end, value in find(text):
+    for kind, pattern in _patterns():
+        for start, end, value in _found(kind, pattern, text):
             if value is None or len(mentions) == MAX_MENTIONS or any(taken[start:end]):
                 continue
             taken[start:end] = b"\1" * (end - start)
@@ -82,16 +113,42 @@ def find_mentions(text: str) -> list[Mention]:
     return sorted(mentions, key=attrgetter("start"))
 
 
-def find_expressions(text: str) -> Found:
-    """Yield the calculations in a text, such as `17 * 23 + 4`: start, end and the expression."""
-    for run in _RUN.finditer(text):
-        start = run.start()
-        # A comma separates arguments or calculations.
-        for part in [run[0]] if _calculation(run[0].strip(" ,")) else run[0].split(","):
-            expression = _calculation(part.strip(" ,"))
-            if expression:
-                yield start, start + len(part.rstrip(" ,")), expression
-            start += len(part) + 1
+def _found(kind: str, pattern: re.Pattern[str], text: str) -> Found:
+    matches = pattern.finditer(text)
+    if kind == "json":
+        yield from _json(text, matches)
+    elif kind == "expression":
+        for run in matches:
+            yield from _calculations(run[0], run.start())
+    else:
+        for match in matches:
+            yield match.start(), match.end(), _value(kind, match[0])
+
+
+def _json(text: str, beginnings: Iterator[re.Match[str]]) -> Found:
+    for match in islice(beginnings, 50):
+        with suppress(ValueError, RecursionError):
+            value, end = json.JSONDecoder().raw_decode(text, match.start())
+            if isinstance(value, dict) or value:
+                yield match.start(), end, value
+
+
+def _calculations(run: str, start: int) -> Found:
+    """Yield the calculations in signs and numbers: one, or several with commas between."""
+    for part in [run] if _calculation(run.strip(" ,")) else run.split(","):
+        expression = _calculation(part.strip(" ,"))
+        if expression:
+            yield start, start + len(part.rstrip(" ,")), expression
+        start += len(part) + 1
+
+
+def _calculation(text: str) -> str | None:
+    """Parse a text as an expression, if it is one that calculates something."""
+    with suppress(SyntaxError, ValueError, MemoryError, RecursionError):
+        tree = ast.parse(re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text.lower()), mode="eval")
+        if isinstance(tree.body, ast.BinOp | ast.Call):
+            return ast.unparse(tree)
+    return None
 
 
 def number(text: str) -> int | float:
@@ -103,36 +160,6 @@ def number(text: str) -> int | float:
     return int(plain) if plain.lstrip("+-").isdecimal() else float(plain)
 
 
-def _calculation(text: str) -> str | None:
-    """Parse a text as an expression, if it is one that calculates something."""
-    try:
-        tree = ast.parse(re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text.lower()), mode="eval")
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return None
-    return ast.unparse(tree) if isinstance(tree.body, ast.BinOp | ast.Call) else None
-
-
-def _matching(pattern: str, read: Callable[[str], Any] = str) -> Callable[[str], Found]:
-    """Find a pattern's matches, read as values."""
-    compiled = re.compile(pattern)
-
-    def find(text: str) -> Found:
-        for match in compiled.finditer(text):
-            yield match.start(), match.end(), read(match[0])
-
-    return find
-
-
-def _json(text: str) -> Found:
-    for match in islice(re.finditer(r"[{\[]", text), 50):
-        try:
-            value, end = json.JSONDecoder().raw_decode(text, match.start())
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(value, dict) or value:
-            yield match.start(), end, value
-
-
 def _date(text: str) -> str | None:
     """Convert a date to ISO 8601. Without a year, it is the next such day."""
     from dateutil.parser import parse
@@ -140,110 +167,75 @@ def _date(text: str) -> str | None:
     if text[:4].isdecimal():
         return text.replace(" ", "T")
     today = date.today()
-    try:
+    with suppress(ValueError):
         written = parse(text.replace(" of ", " "), dayfirst=True).date()
         if not re.search(r"\d{4}", text) and written < today:
             written = written.replace(year=today.year + 1)
-    except ValueError:
-        return None
-    return written.isoformat()
+        return written.isoformat()
+    return None
 
 
 def _time(text: str) -> str | None:
     from dateutil.parser import parse
 
-    try:
-        moment = parse({"noon": "12:00", "midnight": "00:00"}.get(text.casefold(), text))
-    except ValueError:
-        return None
-    return moment.strftime("%H:%M:%S" if text.count(":") == 2 else "%H:%M")
+    text = {"noon": "12:00", "midnight": "00:00"}.get(text.casefold(), text)
+    with suppress(ValueError):
+        return parse(text).strftime("%H:%M:%S" if text.count(":") == 2 else "%H:%M")
+    return None
+
+
+def _value(kind: str, text: str) -> Any:
+    """Read a value, or None if the text is none."""
+    match kind:
+        case "date":
+            return _date(text)
+        case "time":
+            return _time(text)
+        case "number":
+            return number(text)
+        case "zone":
+            return zones_by_name()[text.casefold()]
+        case "month":
+            return _MONTHS.index(text) + 1
+        case "base":
+            return _BASES[text.casefold()]
+        case "quoted":
+            return text[1:-1]
+        case "sql":
+            return text.rstrip(" ?.!;")
+        case "glob" if "*" not in text:
+            return f"*{text}"
+    return text
+
+
+def lines_in(table: str, parts: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Read a table of patterns, one in a line after its name, with `parts` in place of their
+    names.
+    """
+    lines: list[tuple[str, str]] = []
+    for line in filter(None, table.split("\n")):
+        name, _, pattern = line.partition(": ")
+        for part, meant in parts.items():
+            pattern = pattern.replace(part, meant)
+        lines.append((name, pattern))
+    return lines
 
 
 @cache
-def _place_pattern() -> re.Pattern[str]:
-    """Compile the pattern for places: in capitals, or after a word such as `in`."""
+def _patterns() -> list[tuple[str, re.Pattern[str]]]:
     places = zones_by_name().keys() - _ORDINARY_WORDS.split()
-    names = "|".join(map(re.escape, sorted(places, key=len, reverse=True)))
-    after = "".join(rf"|(?<=\b{word} )" for word in ("in", "from", "to", "for", "at", "and", "of"))
-    return re.compile(rf"(?<![\w/])(?:(?=[A-Z]){after})(?i:{names})(?!\w)")
-
-
-def _zones(text: str) -> Found:
-    for match in _place_pattern().finditer(text):
-        yield match.start(), match.end(), zones_by_name()[match[0].casefold()]
-
-
-def _path(text: str) -> str | None:
-    is_other = text.casefold() in {"and/or", *zones_by_name()} or re.fullmatch(UNIT_WORDS, text)
-    return None if is_other else text
-
-
-def _inside(quotation: str) -> str:
-    return quotation[1:-1]
-
-
-def _sql(text: str) -> str:
-    return text.rstrip(" ?.!;")
-
-
-def _glob(text: str) -> str:
-    return text if "*" in text else f"*{text}"
-
-
-def _month(name: str) -> int:
-    return _MONTHS.index(name) + 1
-
-
-def _base(name: str) -> int:
-    return _BASES[name.casefold()]
-
-
-# The order decides which kind a span gets.
-_FINDERS: dict[str, Callable[[str], Found]] = {
-    "json": _json,
-    "quoted": _matching(QUOTED.pattern, _inside),
-    "encoded": _matching(
-        r"(?<![\w+/=])(?=[a-z+/]*[A-Z\d])(?:[A-Za-z\d+/]{4})+(?:[A-Za-z\d+/]{2}==|[A-Za-z\d+/]{3}=)"
-        r"(?![\w=])"
-    ),
-    "url": _matching(r"\bhttps?://[^\s<>\"']*[^\s<>\"'.,;:!?)]"),
-    "email": _matching(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b"),
-    "sql": _matching(
-        r"(?is)\b(?:select\s.{1,2000}?\sfrom\s.+|select\s+[\d'\"(*].*|insert\s+into\s.+"
-        r"|update\s+\S+\s+set\s.+|delete\s+from\s.+|pragma\s+\w.*|create\s+table\s.+"
-        r"|with\s+\w+\s+as\s*\(.+)",
-        _sql,
-    ),
-    "date": _matching(
-        r"(?i)\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:?\d\d)?)?(?!\d)"
-        r"|\b\d{1,2}\.\d{1,2}\.\d{4}\b"
-        rf"|\b\d{{1,2}}(?:st|nd|rd|th)? (?:of )?{_MONTH}(?:,? \d{{4}}\b)?"
-        rf"|\b{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?\b(?:,? \d{{4}}\b)?",
-        _date,
-    ),
-    "time": _matching(
-        r"(?i)\b\d{1,2}(?=:\d\d|\s*[ap]\.?m\b)(?::\d\d){0,2}(?:\s*[ap]\.?m\b\.?)?|\b(?:noon|midnight)\b",
-        _time,
-    ),
-    "glob": _matching(r"(?i)(?<!\S)[\w./-]*\*[\w./*-]*\.\w+|(?<!\S)\*?\.[a-z]\w{0,4}(?!\w)", _glob),
-    "path": _matching(
-        r"(?<![\w/.])(?:~?/|\.{1,2}/)[\w./-]*[\w/-]|(?<![\w/.])[\w-][\w.-]{0,200}(?:/[\w.-]*[\w-])+/?"
-        r"|(?<![\w/.])[\w-][\w.-]{0,200}/(?!\S)"
-        r"|(?<![\w/.])[\w-][\w.-]{0,200}\.(?=[a-z0-9]{1,5}(?![\w/]))[a-z0-9]*[a-z][a-z0-9]*(?!\w)",
-        _path,
-    ),
-    "zone": _zones,
-    "expression": find_expressions,
-    "month": _matching(rf"(?<!^)\b(?:{'|'.join(_MONTHS)})\b", _month),
-    "weekday": _matching(rf"\b(?:{'|'.join(day_name)})(?=s?\b)"),
-    # After a number, or where something is converted to it.
-    "unit": _matching(
-        rf"(?i)(?:(?<=\d)|(?<=\d )|(?<=\bto ))(?:{UNIT_WORDS}|{_SHORT_UNIT})"
-        rf"|(?:(?<=\bin )|(?<=\binto )|(?<=\bconvert )){UNIT_WORDS}"
-        rf"|(?<=\bmany ){UNIT_WORDS}(?= (?:are|is|in)\b(?! there| left))"
-    ),
-    "base": _matching(
-        rf"(?i)(?:(?<=\bto )|(?<=\binto )|(?<=\bin )|(?<=\bfrom ))(?:{'|'.join(_BASES)})\b", _base
-    ),
-    "number": _matching(rf"(?<![\w.])-?{NUMBER}(?![\w:])", number),
-}
+    after = [rf"(?<=\b{word} )" for word in ("in", "from", "to", "for", "at", "and", "of")]
+    parts = {
+        "<AFTER>": "|".join(after),
+        "<PLACE>": "|".join(map(re.escape, sorted(places, key=len, reverse=True))),
+        "<MONTHS>": "|".join(_MONTHS),
+        "<MONTH>": _MONTH,
+        "<WEEKDAYS>": "|".join(day_name),
+        "<UNIT>": UNIT_WORDS,
+        "<SHORT>": _SHORT_UNIT,
+        "<BASES>": "|".join(_BASES),
+        "<NUMBER>": NUMBER,
+        "<TOKEN>": _TOKEN,
+        "<QUOTED>": QUOTED.pattern,
+    }
+    return [(kind, re.compile(pattern)) for kind, pattern in lines_in(_PATTERNS, parts)]

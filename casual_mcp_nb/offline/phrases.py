@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from casual_mcp_nb.offline.mentions import NUMBER, QUOTED, UNIT_WORDS
+from casual_mcp_nb.offline.mentions import NUMBER, QUOTED, UNIT_WORDS, lines_in
 
 _PHRASES = r"""
 2: two
@@ -109,25 +109,23 @@ _PARTS = {
 }
 
 
-def _compiled() -> list[tuple[re.Pattern[str], str]]:
-    phrases: list[tuple[re.Pattern[str], str]] = []
-    for line in filter(None, _PHRASES.split("\n")):
-        instead, _, pattern = line.partition(": ")
-        for name, part in _PARTS.items():
-            pattern = pattern.replace(name, part)
-        begin = r"\b" if pattern[0].isalpha() else ""
-        end = r"\b" if pattern[-1].isalpha() else ""
-        phrases.append((re.compile(f"{begin}{pattern}{end}", re.I), instead))
-    return phrases
+def _bounded(pattern: str) -> str:
+    """Let a pattern begin and end only where words do."""
+    begin = r"\b" if pattern[0].isalpha() else ""
+    end = r"\b" if pattern[-1].isalpha() else ""
+    return f"{begin}{pattern}{end}"
 
 
-_COMPILED = _compiled()
+_COMPILED = [
+    (instead, re.compile(_bounded(pattern), re.I))
+    for instead, pattern in lines_in(_PHRASES, _PARTS)
+]
 
 
 def reword(text: str) -> str:
     """Rewrite a request's phrases as tools word them. Quotations stay as they are."""
     parts = QUOTED.split(text)
     for place in range(0, len(parts), 2):
-        for pattern, instead in _COMPILED:
+        for instead, pattern in _COMPILED:
             parts[place] = pattern.sub(instead, parts[place])
     return "".join(parts)

@@ -297,7 +297,7 @@ class _Planner:
             # It may have been called and unloaded since.
             for past in self.calls:
                 if past.call.name in (names_found or ()) and not past.failed:
-                    return report_result(past.call.name, past.result, need.terms)
+                    return report_result(past.call.name, past.result)
             if fitting:
                 return ask_for(need.text, fitting[0])
             nearest = None if need.is_chat else nearest_to(need, candidates, self.index)
@@ -312,7 +312,7 @@ class _Planner:
                     break
         if past.failed:
             return report_failure(past.call.name, past.result)
-        return report_result(past.call.name, past.result, need.terms)
+        return report_result(past.call.name, past.result)
 
     def _find(
         self, need: Need

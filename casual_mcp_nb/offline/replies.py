@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
-from itertools import islice
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.discovery.manifest import counted
-from casual_mcp_nb.discovery.text import terms
 from casual_mcp_nb.offline.candidates import Candidate
 
 _MAX_TEXT, _MAX_INLINE = 2000, 500
-_MAX_ROWS, _MAX_ITEMS, _MAX_EXAMPLES = 20, 40, 3
+_MAX_ROWS, _MAX_EXAMPLES = 20, 3
 EXAMPLES = {
     "time": "What time is it in Tokyo when it is 14:30 in Oslo?",
     "units": "Convert 26.2 miles to kilometres",
@@ -59,19 +57,24 @@ def cannot(need: str, servers: Mapping[str, int], nearest: Candidate | None = No
     """Reply that no offered tool matches, or that nothing was requested, with the nearest tool and
     the available servers.
     """
-    listed = ", ".join(f"{name} ({counted(count)})" for name, count in sorted(servers.items()))
     parts = ["Ask for something that a tool can do."]
     if need:
         parts = [f"None of the tools fits “{cut(need, 200)}”."]
     if nearest is not None:
-        name, filling = for_people(nearest.tool.wire_name), nearest.filling
-        request = [name, *(f"{each}=…" for each in (*filling.arguments, *filling.missing))]
-        lacking = f", which still needs {_names(nearest)}" if filling.missing else ""
-        parts.append(
-            f"The nearest is `{name}`{lacking}. To call it, ask for “{' '.join(request)}”."
-        )
-    parts += [f"{_ITSELF}.", f"Available: {listed}." if listed else "No tools are offered."]
-    examples = [f"“{question}”" for server, question in EXAMPLES.items() if server in servers]
+        request = name = for_people(nearest.tool.wire_name)
+        lacking = ""
+        if nearest.filling.missing:
+            lacking = f", which still needs {_names(nearest)}"
+            request += " " + "=… ".join([*nearest.filling.missing, ""]).rstrip()
+        parts.append(f"The nearest is `{name}`{lacking}. To call it, ask for “{request}”.")
+    parts.append(f"{_ITSELF}.")
+    available, examples = [], []
+    for server, count in sorted(servers.items()):
+        available.append(f"{server} ({counted(count)})")
+    for server, question in EXAMPLES.items():
+        if server in servers:
+            examples.append(f"“{question}”")
+    parts.append(f"Available: {', '.join(available)}." if available else "No tools are offered.")
     if examples:
         parts.append(f"Try {' or '.join(examples[:_MAX_EXAMPLES])}")
     return " ".join(parts)
@@ -93,57 +96,54 @@ def report_failure(name: str, result: str) -> str:
     return f"`{for_people(name)}` failed: {cut(reason) or 'it gave no reason.'}"
 
 
-def report_result(name: str, text: str, request_terms: Collection[str] = ()) -> str:
-    """Report a tool's result: its `summary` and the rows in it.
-
-    Otherwise, its fields, those named in the request first.
-    """
+def report_result(name: str, text: str) -> str:
+    """Report a tool's result: its `summary` and the rows in it, or all of it."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        is_picture = re.match(r"image/[\w+-]+, [\d,]+ bytes$", text)
-        value = f"It returned a picture: {text}" if is_picture else text
-    parts = [value]
-    if isinstance(value, dict) and isinstance(value.get("summary"), str):
-        parts = [value["summary"], *islice(filter(_is_table, value.values()), 1)]
-    elif isinstance(value, dict) and list(value) == ["result"]:
-        parts = [value["result"]]
-    elif isinstance(value, dict):
-        asked = {key: value[key] for key in value if not set(terms(key)).isdisjoint(request_terms)}
-        parts = [{**asked, **value}]
-    shown = "\n\n".join(map(_shown, parts))
+        value = text
+    if isinstance(value, dict) and list(value) == ["result"]:
+        value = value["result"]
+    shown = ""
+    if isinstance(value, dict):
+        # Rows below the fields are a table, not text in a field.
+        fields = dict(value)
+        tables = [key for key, item in value.items() if _is_table(item)]
+        for key in tables[:1]:
+            shown = f"\n\n{_shown(fields.pop(key))}"
+        value = fields.get("summary", fields)
+    shown = f"{_shown(value)}{shown}"
     gap = "\n\n" if "\n" in shown else " "
     return f"{shown}{gap}(from\u00a0`{for_people(name)}`)"
 
 
 def _is_table(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(row, dict) for row in value)
+    if not isinstance(value, list) or not value or not isinstance(value[0], dict):
+        return False
+    return all(isinstance(row, dict) and list(row) == list(value[0]) for row in value)
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, dict):
-        lines = [f"- {key}: {_within(item)}" for key, item in islice(value.items(), _MAX_ITEMS)]
-        hidden = len(value) - _MAX_ITEMS
-        lines += [f"- … and {hidden:,} more"] if hidden > 0 else []
-        return "\n".join(lines) or "Nothing."
-    if not isinstance(value, list) or (_are_plain(value) and len(value) <= _MAX_ROWS):
+    if not isinstance(value, dict | list):
         return _plain(value)
-    rows, hidden = value[:_MAX_ROWS], len(value) - _MAX_ROWS
-    lines = [f"- {_inline(row)}" for row in rows]
-    if _is_table(rows) and all(list(row) == list(rows[0]) for row in rows):
-        lines = [_table_row(rows[0]), _table_row(["---"] * len(rows[0]))]
-        lines += [_table_row(map(_inline, row.values())) for row in rows]
-    return "\n".join(lines) + (f"\n\n… and {hidden:,} more" if hidden > 0 else "")
+    if _is_table(value):
+        rows = [list(value[0]), ["---"] * len(value[0])]
+        rows += [[*row.values()] for row in value[:_MAX_ROWS]]
+        lines = [_table_row(cells) for cells in rows]
+    elif isinstance(value, dict):
+        lines = [f"- {key}: {_inline(item)}" for key, item in [*value.items()][:_MAX_ROWS]]
+    else:
+        plain = not any(isinstance(item, dict | list) for item in value)
+        if plain and len(value) <= _MAX_ROWS:
+            return ", ".join(map(_plain, value)) or "none"
+        lines = [f"- {_inline(item)}" for item in value[:_MAX_ROWS]]
+    if len(value) > _MAX_ROWS:
+        lines.append(f"\n… and {len(value) - _MAX_ROWS:,} more")
+    return "\n".join(lines) or "Nothing."
 
 
-def _within(value: Any) -> str:
-    if isinstance(value, dict) and value:
-        return "".join(f"\n  - {name}: {_inline(item)}" for name, item in value.items())
-    return f"\n\n{_shown(value)}\n" if _is_table(value) else _inline(value)
-
-
-def _table_row(cells: Any) -> str:
-    texts = [str(cell).replace("|", r"\|") for cell in cells]
+def _table_row(cells: list[Any]) -> str:
+    texts = [_inline(cell).replace("|", r"\|") for cell in cells]
     return f"| {' | '.join(texts)} |"
 
 
@@ -151,18 +151,14 @@ def _inline(value: Any) -> str:
     return cut(" ".join(_plain(value).split("\n")), _MAX_INLINE)
 
 
-def _are_plain(items: list[Any]) -> bool:
-    return not any(isinstance(item, dict | list) for item in items)
-
-
 def _plain(value: Any) -> str:
-    if isinstance(value, list) and _are_plain(value):
-        return ", ".join(map(_plain, value)) or "none"
     if isinstance(value, dict | list):
         return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, float):
+        return f"{value:.12g}"
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
-    return cut(f"{value:.12g}" if isinstance(value, float) else str(value)) or "(empty)"
+    return cut(str(value)) or "(empty)"
 
 
 def cut(text: str, limit: int = _MAX_TEXT) -> str:

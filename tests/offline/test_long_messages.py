@@ -12,7 +12,7 @@ from kit.setups import OFFLINE
 from casual_mcp_nb import McpToolChat
 from casual_mcp_nb.conversation.event import TextDelta
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.offline.mentions import MAX_MENTIONS, find_expressions, find_mentions
+from casual_mcp_nb.offline.mentions import MAX_MENTIONS, find_mentions
 from casual_mcp_nb.offline.planner import MAX_REQUEST
 
 CONFIG = {
@@ -67,8 +67,9 @@ async def test_a_message_of_50_kb_is_answered_and_a_stop_is_heard_meanwhile(kind
 @pytest.mark.parametrize("part", ODD)
 def test_what_is_looked_for_in_a_message_stays_bounded(part: str) -> None:
     text = (part * MAX_REQUEST)[:MAX_REQUEST]
-    assert len(find_mentions(text)) <= MAX_MENTIONS
-    assert all(0 <= start < end <= len(text) for start, end, _ in find_expressions(text))
+    mentions = find_mentions(text)
+    assert len(mentions) <= MAX_MENTIONS
+    assert all(0 <= one.start < one.end <= len(text) for one in mentions)
 
 
 @pytest.mark.defect("D14")
