@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from casual_mcp_nb.base.schema import SchemaReader, is_of_type
@@ -17,6 +18,8 @@ Span = tuple[int, int]
 
 _MAX_TEXT = 2_000
 _NUMBERS = ("number", "integer")
+_CLOSED = ("quoted", "json", "sql", "expression")
+"""Kinds of mention in which no word is a value of its own."""
 _SOURCE = "from source src start old origin min minimum low first begin since before"
 _TARGET = "to target dest destination end new max maximum high until into after replace"
 _FROM_WORDS = ("from", "between", "of", "since")
@@ -33,6 +36,7 @@ _BY_NAME = {
     "path": "path file filename filepath folder directory dir source destination root",
     "sql": "sql statement",
     "month": "month",
+    "base": "base radix",
     "date": "date day weekday datetime moment deadline birthday",
     "time": "time clock hour",
     "text": (
@@ -65,6 +69,7 @@ _ACCEPTED = {
     "filter": ("quoted", "name", "word"),
     "": ("quoted", "name", "word"),
 }
+_LIMITS = "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf enum const"
 _SQL_START = re.compile(r"\s*(?:select|insert|update|delete|with|pragma)\b", re.I)
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _REST_MARKER = re.compile(
@@ -74,7 +79,8 @@ _TOPIC = re.compile(r":\s+|\b(?:about|mention|containing)\s+", re.I)
 _NO = re.compile(r"\b(?:no|not|without|don't|never)\b\W+(?:\w+\W+)?$", re.I)
 _TIME_IN = re.compile(r"(?:\d|[ap]\.?m\.?|noon|midnight) in $", re.I)
 _WORD = re.compile(r"\w[\w.@/-]{0,99}(?<![.,])")
-_NAME = re.compile(r"(?<=\w[ ,])(?!I\b)[A-Z][\w\u2019-]*(?:\s[A-Z][\w\u2019-]*)*")
+_PROPER = r"[A-Z](?:[\w-]|\u2019(?!s\b))*"
+_NAME = re.compile(rf"(?<=\w[ ,])(?!I\b){_PROPER}(?:\s{_PROPER})*")
 # A word before a noun, but no superlative: the cheapest products are not those with that word.
 _QUALIFIER = re.compile(r"(?<!\bmost )(?<!\bleast )\b(?!\w+est\b)([^\W\d_][\w-]*)\s$")
 _AMOUNTS = ("count", "limit", "n", "k", "top", "max_results", "max_count")
@@ -99,11 +105,13 @@ class Parameter(NamedTuple):
     def kinds(self) -> tuple[str, ...]:
         """Which kinds of mention can fill it, best first."""
         if self.type in _NUMBERS:
-            return (next((kind for kind in ("base", "month") if kind in self.name), "number"),)
+            return (self.kind,) if self.kind in ("base", "month") else ("number",)
         if self.type == "object":
             return ("json",)
         kinds = _ACCEPTED.get(self.kind, (self.kind,))
-        return kinds if "word" in kinds or self.type != "string" else (*kinds, "word")
+        if self.schema.choices:
+            kinds = (*kinds, "quoted")
+        return (*kinds, "word") if self.type == "string" else kinds
 
     def accepted(self, value: Any) -> Any:
         """Convert a value or its text to one that this parameter accepts, or return None."""
@@ -115,27 +123,35 @@ class Parameter(NamedTuple):
             return self._chosen(str(value))
         if self.kind == "sql" and not _SQL_START.match(str(value)):
             return None
-        if self.type == "string":
-            return json.dumps(value) if isinstance(value, dict | list) else str(value)
-        return None if isinstance(value, str) else value
+        if isinstance(value, str) == (self.type == "string"):
+            return value
+        return json.dumps(value) if self.type == "string" else None
 
     def _chosen(self, word: str) -> str | None:
         """Find the choice that a word means: a choice's whole name, or the beginning of only one."""
         word = re.sub(r"^degrees? |^°", "", word)
         folded, meant = word.casefold(), terms(word)
-        texts = [choice for choice in self.schema.choices if isinstance(choice, str)]
-        alike = [each for each in texts if folded == each.casefold() or meant == terms(each) != []]
-        if not alike and (len(word) > 2 or word[:1].isupper()):
-            alike = [choice for choice in texts if choice.casefold().startswith(folded)]
-        return alike[0] if len(alike) == 1 else None
+        alike: list[str] = []
+        for choice in self.schema.choices:
+            if not isinstance(choice, str):
+                continue
+            if folded == choice.casefold() or meant == terms(choice) != []:
+                return choice
+            if choice.casefold().startswith(folded):
+                alike.append(choice)
+        is_clear = len(alike) == 1 and (len(word) > 2 or word.istitle())
+        return alike[0] if is_clear else None
 
     def _number(self, value: Any) -> int | float | None:
+        from jsonschema import Draft202012Validator
+
         with suppress(ValueError, OverflowError, TypeError):
-            value = number(value) if isinstance(value, str) else value
-            least, most = self.schema.number("minimum"), self.schema.number("maximum")
-            is_within = (least is None or value >= least) and (most is None or value <= most)
-            if is_of_type(value, self.type) and is_within:
-                return value if value in (self.schema.choices or (value,)) else None
+            if isinstance(value, str):
+                value = number(value)
+            rules = self.schema.schema
+            limits = {word: rules[word] for word in _LIMITS.split() if word in rules}
+            if is_of_type(value, self.type) and Draft202012Validator(limits).is_valid(value):
+                return value
         return None
 
 
@@ -146,28 +162,38 @@ def parameters_of(schema: Mapping[str, Any]) -> list[Parameter]:
     for name, part in reader.properties.items():
         part = part.without_null()
         words = {word.casefold() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)}
-        direction = "target" if words.intersection(_TARGET.split()) else ""
-        type_ = _type(part)
-        kind = _kind(words, part) if type_ in ("string", "array") else ""
-        direction = "source" if words.intersection(_SOURCE.split()) else direction
-        parameters.append(Parameter(name, name in reader.required, part, type_, kind, direction))
-    return sorted(parameters, key=lambda parameter: not parameter.required)
+        direction = "" if words.isdisjoint(_TARGET.split()) else "target"
+        if not words.isdisjoint(_SOURCE.split()):
+            direction = "source"
+        kind = _kind(words, part)
+        required = name in reader.required
+        parameters.append(Parameter(name, required, part, _type(part), kind, direction))
+    return sorted(parameters, key=attrgetter("required"), reverse=True)
 
 
 def _type(schema: SchemaReader) -> str:
-    kinds = (kind for one in (schema, *schema.alternatives()) for kind in one.types)
-    return next((kind for kind in kinds if kind != "null"), "string")
+    for one in (schema, *schema.alternatives()):
+        for kind in one.types:
+            if kind != "null":
+                return kind
+    return "string"
 
 
 def _kind(words: set[str], schema: SchemaReader) -> str:
-    description = schema.description[:_MAX_TEXT]
-    kinds = [kind for kind, names in _BY_NAME.items() if words & set(names.split())]
-    described = [kind for kind, text in _BY_DESCRIPTION.items() if re.search(text, description)]
-    # SQL is written in capitals where it is meant; other parameters, such as `query`, are known by
-    # their name first.
-    first = ["sql"] if "sql" in described else []
-    kinds = [*first, *kinds, *described]
-    return _BY_FORMAT.get(schema.text("format")) or next(iter(kinds), "")
+    by_format = _BY_FORMAT.get(schema.text("format"))
+    if by_format:
+        return by_format
+    described = ""
+    for kind, pattern in _BY_DESCRIPTION.items():
+        if not described and re.search(pattern, schema.description[:_MAX_TEXT]):
+            described = kind
+    # SQL is written in capitals where it is meant; others, such as `query`, are known by their
+    # name first.
+    if described != "sql":
+        for kind, names in _BY_NAME.items():
+            if not words.isdisjoint(names.split()):
+                return kind
+    return described
 
 
 Found = Iterator[tuple[Parameter, Any, Span]]
@@ -193,45 +219,51 @@ class Filling:
         known: Mapping[str, Any] | None = None,
         own_terms: Collection[str] = (),
     ) -> None:
-        self.arguments: dict[str, Any] = {}
         self.chosen: list[Span] = []
+        self._arguments: dict[str, Any] = {}
         self._text = text
-        self._free = list(mentions)
+        self._mentions = mentions
         self._spans: list[Span] = []
         self._parameters = parameters
         # What is said most clearly comes first.
         for find in (self._named, self._mentioned, self._listed, self._said):
             for parameter, value, span in list(find()):
                 self._put(parameter, value, span)
-        self.typed = len(self.arguments)
-        self.arguments = {**(known or {}), **self.arguments}
+        self.typed = len(self._arguments)
+        self._arguments = {**(known or {}), **self._arguments}
         # Plain words come last, and only if a call is impossible without them, and possible with
         # them.
         lacking = [one for one in self._open() if one.required]
         if len(lacking) == 1 and lacking[0].kind in ("text", "search"):
             self._take_words(lacking[0], own_terms)
         self.guessed = len(self._spans) > self.typed
-        names = [one.name for one in parameters if one.name in self.arguments]
-        self.arguments = {name: self.arguments[name] for name in names}
-        self.missing = [one.name for one in self._open() if one.required]
+        self.arguments: dict[str, Any] = {}
+        self.missing: list[str] = []
+        for one in parameters:
+            if one.name in self._arguments:
+                self.arguments[one.name] = self._arguments[one.name]
+            elif one.required:
+                self.missing.append(one.name)
 
     def covers(self, start: int, end: int) -> bool:
         """Check whether a part of this span was used as a value."""
         return any(start < stop and begin < end for begin, stop in self._spans)
 
     def _open(self) -> list[Parameter]:
-        return [one for one in self._parameters if one.name not in self.arguments]
+        return [one for one in self._parameters if one.name not in self._arguments]
+
+    def _free(self) -> list[Mention]:
+        return [one for one in self._mentions if not self.covers(one.start, one.end)]
 
     def _put(self, parameter: Parameter, value: Any, span: Span) -> None:
         """Use a span as an argument, if it is free and the parameter accepts the value."""
         value = parameter.accepted(value)
-        if value is None or parameter.name in self.arguments or self.covers(*span):
+        if value is None or parameter.name in self._arguments or self.covers(*span):
             return
-        self.arguments[parameter.name] = value
+        self._arguments[parameter.name] = value
         self._spans.append(span)
         if parameter.schema.choices:
             self.chosen.append(span)
-        self._free = [one for one in self._free if one.end <= span[0] or one.start >= span[1]]
 
     def _named(self) -> Found:
         """Yield values given as `name=value`, or as `name: value` up to the next comma."""
@@ -245,23 +277,25 @@ class Filling:
 
     def _mentioned(self) -> Found:
         """Yield each parameter with the value that suits it, the best pairs first."""
-        values = [*self._free]
-        for match in _NAME.finditer(self._text):
-            name = re.sub(r"['\u2019]s$", "", match[0])
-            values.append(Mention("name", name, match.start(), match.start() + len(name)))
-        for match in _WORD.finditer(self._text):
-            values.append(Mention("word", match[0], match.start(), match.end()))
+        values = [*self._free(), *self._plain("name", _NAME), *self._plain("word", _WORD)]
         pairs = []
         for place, parameter in enumerate(self._open()):
             for value in values:
                 score = self._suits(parameter, value)
                 if score:
                     pairs.append((-score, place, value.start, parameter, value))
-        for *_, parameter, value in sorted(pairs, key=lambda pair: pair[:3]):
+        for *_, parameter, value in sorted(pairs, key=itemgetter(0, 1, 2)):
             given = value.value
             if parameter.type == "string" and value.kind == "month":
                 given = self._text[value.start : value.end]
             yield parameter, given, (value.start, value.end)
+
+    def _plain(self, kind: str, pattern: re.Pattern[str]) -> Iterator[Mention]:
+        """Yield the names or words that are no part of a longer value, such as a quotation."""
+        closed = [one for one in self._mentions if one.kind in _CLOSED]
+        for match in pattern.finditer(self._text):
+            if not any(one.start < match.end() and match.start() < one.end for one in closed):
+                yield Mention(kind, match[0], match.start(), match.end())
 
     def _suits(self, parameter: Parameter, value: Mention) -> int:
         """Compute how well a value suits a parameter, or 0 if it does not."""
@@ -269,48 +303,38 @@ class Filling:
             return 0
         before, after = self._text[: value.start], self._text[value.end :]
         if value.kind == "word":
-            return self._suits_as_word(parameter, value.value, before, after)
-        name = re.escape(parameter.name.removesuffix("_id").replace("_", " "))
-        # The name beside the value, or with one word between: `limit it to 5`, `hive number 8`.
-        is_named = (
-            re.search(rf"\b{name}s?\W+(?:\w+\W+)?$", before, re.I) is not None
-            or re.match(rf"\W+(?:\w+\W+)?{name}s?\b", after, re.I) is not None
-        )
+            return _suits_as_word(parameter, value.value, before, after)
         if value.unit:
             # An amount is a number of this unit, or goes with a parameter for the unit.
-            described = terms(f"{parameter.name} {parameter.schema.description[:_MAX_TEXT]}")
-            words = {*parameter.name.casefold().split("_"), *described}
-            is_named = not words.isdisjoint([value.unit.casefold(), *terms(value.unit)])
-            converts = any(one.kind == "unit" for one in self._parameters)
-            if parameter.type not in _NUMBERS or not (is_named or converts):
+            named = _is_measured_in(parameter, value.unit)
+            if not named and not any(one.kind == "unit" for one in self._parameters):
                 return 0
-        at_a_time = value.kind == "zone" and _TIME_IN.search(before) is not None
-        is_source = value.marker in _FROM_WORDS or value.marker.isdigit() or at_a_time
-        is_target = value.marker in _TO_WORDS and not is_source
-        is_end = {"source": is_source, "target": is_target}.get(parameter.direction, False)
-        is_end = is_end or (parameter.kind == "text" and value.marker == "in")
-        counts = parameter.name in _AMOUNTS and not (is_source or is_target)
-        names = [one for one in self._parameters if "name" in one.kinds and not one.schema.choices]
-        is_only = value.kind == "name" and (len(names) == 1 or parameter.kind == "filter")
-        is_meant = parameter.required or is_named or is_end or counts or is_only
-        if value.kind in ("number", "quoted", "name") and not is_meant:
+            if parameter.type not in _NUMBERS:
+                return 0
+        else:
+            named = _is_beside(parameter, before, after)
+        source = value.marker in _FROM_WORDS or value.marker.isdigit()
+        if value.kind == "zone" and _TIME_IN.search(before):
+            source = True
+        target = value.marker in _TO_WORDS and not source
+        end = {"source": source, "target": target}.get(parameter.direction, False)
+        if parameter.kind == "text" and value.marker == "in":
+            end = True
+        needs_reason = value.kind in ("number", "quoted", "name") and not parameter.required
+        if needs_reason and not (named or end or self._is_clear(parameter, value)):
             return 0
-        return 15 - parameter.kinds.index(value.kind) + 10 * is_end + 5 * is_named
+        return 15 - parameter.kinds.index(value.kind) + 10 * end + 5 * named
 
-    def _suits_as_word(self, parameter: Parameter, word: str, before: str, after: str) -> int:
-        """Compute how well a plain word suits: as a choice, or next to the parameter's name, as in
-        `the table orders`, `the orders table`, `folder notes`.
+    def _is_clear(self, parameter: Parameter, value: Mention) -> bool:
+        """Check whether a value can only be meant for this optional parameter: a number that limits
+        the results, or a proper name for the only parameter that takes one.
         """
-        if parameter.schema.choices:
-            return 16 if parameter.required or terms(word) else 0
-        if not terms(word) or terms(word)[0] in _GENERIC:
-            return 0
-        names = parameter.name.replace("_", " ")
-        if parameter.kind == "path":
-            names += "|folder|directory|file"
-        if re.search(rf"\b(?:{names})\s+(?:named\s+|called\s+|is\s+)?$", before, re.I):
-            return 4
-        return 3 if re.match(rf"\s{{1,9}}(?:{names})\b", after, re.I) else 0
+        if value.kind == "number":
+            return parameter.name in _AMOUNTS and value.marker not in (*_FROM_WORDS, *_TO_WORDS)
+        takes_names = [
+            one for one in self._parameters if "name" in one.kinds and not one.schema.choices
+        ]
+        return value.kind == "name" and (len(takes_names) == 1 or parameter.kind == "filter")
 
     def _listed(self) -> Found:
         """Yield lists: one as JSON, or all values of the items' kind."""
@@ -321,11 +345,12 @@ class Filling:
             kinds = parameter.kinds
             if items and _type(items.without_null()) in _NUMBERS:
                 kinds = ("number",)
-            for one in self._free:
-                is_list = one.kind == "json" and isinstance(one.value, list)
-                if is_list and len(one.value) >= least:
+            found: list[Mention] = []
+            for one in self._free():
+                if one.kind == "json" and isinstance(one.value, list) and len(one.value) >= least:
                     yield parameter, one.value, (one.start, one.end)
-            found = [one for one in self._free if one.kind in kinds]
+                elif one.kind in kinds:
+                    found.append(one)
             if parameter.required and len(found) >= least:
                 yield parameter, [one.value for one in found], (found[0].start, found[-1].end)
 
@@ -336,29 +361,63 @@ class Filling:
         words = {word.terms[0]: word for word in content_words(self._text)}
         for parameter in self._open():
             # `available_only` is said as `available`.
-            parts = [part for part in terms(parameter.name) if part != "only"]
+            parts = terms(parameter.name.removesuffix("_only"))
             if parameter.type == "boolean" and parts and words.keys() >= set(parts):
                 first, last = words[parts[0]], words[parts[-1]]
                 denied = _NO.search(self._text[: first.start]) is not None
                 yield parameter, not denied, (first.start, last.end)
-            for start, _ in self.chosen if parameter.kind == "filter" else ():
-                word = _QUALIFIER.search(self._text[:start])
-                if word and content_words(word[1]):
-                    yield parameter, word[1], word.span(1)
+            elif parameter.kind == "filter":
+                for start, _ in self.chosen:
+                    word = _QUALIFIER.search(self._text[:start])
+                    if word and content_words(word[1]):
+                        yield parameter, word[1], word.span(1)
 
     def _take_words(self, parameter: Parameter, own_terms: Collection[str]) -> None:
         """Use plain words from the request for a free text, unless they only say what the tool
         does: `Sort the lines`.
         """
         order = ORDER.match(self._text)
-        starts = list((_REST_MARKER if order else _TOPIC).finditer(self._text))
-        if order and not starts:
-            starts = [order]
-        if not starts:
+        marks = list((_REST_MARKER if order else _TOPIC).finditer(self._text))
+        if order and not marks:
+            marks = [order]
+        if not marks:
             return
-        start = starts[-1 if parameter.kind == "search" else 0]
-        following = self._text[start.end() :].strip().rstrip(" ?.!")
-        begin = self._text.find(following, start.end())
+        begin = marks[-1 if parameter.kind == "search" else 0].end()
+        following = self._text[begin:].rstrip(" ?.!")
         words = {term for word in content_words(following) for term in word.terms}
-        if words and (self._free or not words.issubset(own_terms)):
-            self._put(parameter, following, (begin, begin + len(following)))
+        if words and (self._free() or not words.issubset(own_terms)):
+            self._put(parameter, following.strip(), (begin, begin + len(following)))
+
+
+def _is_measured_in(parameter: Parameter, unit: str) -> bool:
+    """Check whether a number's name or description says that it has this unit."""
+    words = {*parameter.name.casefold().split("_")}
+    words.update(terms(f"{parameter.name} {parameter.schema.description[:_MAX_TEXT]}"))
+    return not words.isdisjoint([unit.casefold(), *terms(unit)])
+
+
+def _is_beside(parameter: Parameter, before: str, after: str) -> bool:
+    """Check whether a value has the parameter's name beside it, or with one word between: `limit it
+    to 5`, `hive number 8`.
+    """
+    name = re.escape(parameter.name.removesuffix("_id").replace("_", " "))
+    if re.search(rf"\b{name}s?\W+(?:\w+\W+)?$", before, re.I):
+        return True
+    return re.match(rf"\W+(?:\w+\W+)?{name}s?\b", after, re.I) is not None
+
+
+def _suits_as_word(parameter: Parameter, word: str, before: str, after: str) -> int:
+    """Compute how well a plain word suits: as a choice, or next to the parameter's name, as in `the
+    table orders`, `the orders table`, `folder notes`.
+    """
+    meant = terms(word)
+    if parameter.schema.choices:
+        return 16 if parameter.required or meant else 0
+    if not meant or meant[0] in _GENERIC:
+        return 0
+    names = parameter.name.replace("_", " ")
+    if parameter.kind == "path":
+        names += "|folder|directory|file"
+    if re.search(rf"\b(?:{names})\s+(?:named\s+|called\s+|is\s+)?$", before, re.I):
+        return 4
+    return 3 if re.match(rf"\s{{1,9}}(?:{names})\b", after, re.I) else 0

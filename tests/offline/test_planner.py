@@ -126,18 +126,15 @@ async def test_an_error_is_reported_as_one_and_the_call_is_not_made_again(
     assert re.search("`desk:read_note` failed: .*no such note", said.text)
 
 
-async def test_after_a_doubtful_call_failed_one_search_may_find_a_better_tool(
+async def test_after_a_call_failed_no_other_tool_is_tried_on_a_guess(
     room_of: Callable[..., Any],
 ) -> None:
     doubtful = tool("note_size", "Tell how long a note is, for reading.", title=TEXT)
-    better = tool("read_note", "Read a note.", server="archive", title=TEXT)
-    room = room_of(
-        [doubtful, better], {"note_size": "Error: broken", "read_note": "Buy milk."}, {"desk"}
-    )
+    other = tool("read_note", "Read a note.", server="archive", title=TEXT)
+    room = room_of([doubtful, other], {"note_size": "Error: broken"}, {"desk"})
     said = await room.ask("Read the note 'plan' aloud")
-    assert [name for name, _ in said.tools] == ["desk__note_size", "archive__read_note"]
-    assert len(said.searches) == 1
-    assert "Buy milk." in said.text
+    assert [name for name, _ in said.tools] == ["desk__note_size"]
+    assert re.search("`desk:note_size` failed: broken", said.text)
 
 
 async def test_a_result_with_the_name_of_the_tool_before_it_is_read_as_the_result(

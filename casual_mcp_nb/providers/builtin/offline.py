@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from casual_llm.messages import AssistantMessage, ChatMessage
 
     from casual_mcp_nb.base.config import ClientConfig
-    from casual_mcp_nb.offline.planner import NextCall
+    from casual_mcp_nb.offline.deliveries import NextCall
 
 
 class OfflineClient:
