@@ -80,7 +80,7 @@ _NO = re.compile(r"\b(?:no|not|without|don't|never)\b\W+(?:\w+\W+)?$", re.I)
 _TIME_IN = re.compile(r"(?:\d|[ap]\.?m\.?|noon|midnight) in $", re.I)
 _WORD = re.compile(r"\w[\w.@/-]{0,99}(?<![.,])")
 _PROPER = r"[A-Z](?:[\w-]|\u2019(?!s\b))*"
-_NAME = re.compile(rf"(?<=\w[ ,])(?!I\b){_PROPER}(?:\s{_PROPER})*")
+_NAME = re.compile(rf"(?<=\w[ ,])(?!I\b){_PROPER}(?:\s{_PROPER})*(?:, [A-Z]{{2}}\b)?")
 # A word before a noun, but no superlative: the cheapest products are not those with that word.
 _QUALIFIER = re.compile(r"(?<!\bmost )(?<!\bleast )\b(?!\w+est\b)([^\W\d_][\w-]*)\s$")
 _AMOUNTS = ("count", "limit", "n", "k", "top", "max_results", "max_count")

@@ -14,13 +14,14 @@ from casual_mcp_nb.offline.arguments import Filling, parameters_of
 from casual_mcp_nb.offline.needs import Need, Word
 
 FITS, SURE, CERTAIN = 0.55, 0.7, 0.9
+OWN = 0.52
 LIKE = 0.34
 """How much of a need a tool's words must cover for the tool to be called or named."""
 _MAX_CANDIDATES = 12
 _SYNONYM = 0.7
 """Weight for a word that matches only through an expansion."""
 _FILLER = 0.4
-_ASKING = frozenset(terms("display find get give list look print show tell"))
+_ASKING = frozenset(terms("display find get give list live look print show tell"))
 _SAYS_LITTLE = 0.3
 _READING = """
 analyze browse calculate check compare compute convert count describe display draw explain fetch find get give inspect is list
@@ -98,6 +99,9 @@ def candidate_for(
             value = _SAYS_LITTLE
         term = part.query_term or part.term
         worth[term] = max(worth.get(term, 0.0), value)
+    for term in terms(" ".join(filling.arguments).replace("_", " ")):
+        if term in worth or term not in own_terms:
+            worth[term] = 1.0
     if "exact name" in worth:
         return Candidate(tool, filling, 1.0, 3.0)
     covered = _coverage(need, filling, worth)
@@ -174,6 +178,11 @@ def _coverage(need: Need, filling: Filling, worth: Mapping[str, float]) -> float
     first = words[0].terms if words and words[0].start == 0 and not need.implied else ()
     if first and not any(term in worth or weights[term] < 1 for term in first):
         # `Reverse the text` is an order for a tool that reverses, not for any that takes a text.
+        return 0.0
+    own = sum(weights[term] * worth.get(term, 0.0) for term in weights if term not in implied)
+    own += len(filling.chosen)
+    owned = sum(weights[term] for term in weights if term not in implied) + len(filling.chosen)
+    if owned and own / owned < OWN:
         return 0.0
     matched = sum(weight * worth.get(term, 0.0) for term, weight in weights.items())
     return matched / sum(weights.values())

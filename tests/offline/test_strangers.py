@@ -58,7 +58,7 @@ async def figures(room_of: Any, module: Any) -> Counter[str]:
     return counts
 
 
-RIGHT = {toolshed: 20, choir: 20, documented: 20, apiary: 18, harbour: 13}
+RIGHT = {toolshed: 19, choir: 20, documented: 20, apiary: 18, harbour: 13}
 """How many questions of each server are answered right, at least."""
 
 
