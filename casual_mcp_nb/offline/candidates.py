@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from casual_mcp_nb.base.search import Explanation
@@ -14,9 +15,10 @@ from casual_mcp_nb.offline.arguments import Filling, parameters_of
 from casual_mcp_nb.offline.needs import Need, Word
 
 FITS, SURE, CERTAIN = 0.55, 0.7, 0.9
-OWN = 0.52
+HALF = 0.52
+"""How much of a request a tool's words and choices must cover for the tool to be called."""
 LIKE = 0.34
-"""How much of a need a tool's words must cover for the tool to be called or named."""
+"""How much they must cover for the tool to be named."""
 _MAX_CANDIDATES = 12
 _SYNONYM = 0.7
 """Weight for a word that matches only through an expansion."""
@@ -32,7 +34,11 @@ _CHANGING = """
 add book buy cancel clear copy create delete drop edit execute insert kill move order overwrite pay post remove rename replace
 return run save send set update write
 """
+_SUPERLATIVE = re.compile(r"\w{2,}est", re.I)
+_COMPARES = re.compile(r"\b(?:most|least)\W*$", re.I)
 _VERB = re.compile(r"[Aa]dd up|[A-Z]?[a-z]+|[A-Z]+")
+_READS = {"add up", *map(stem, _READING.split())}
+_CHANGES = set(map(stem, _CHANGING.split()))
 _QUESTION = re.compile(
     r"\W*(?:what|which|who|whose|when|where|why|how|any|is|are|was|were|do|does|did|has|have|had"
     r"|should|(?:can|could|may|must) (?!you\b))\b",
@@ -71,8 +77,8 @@ def candidates_for(
         filling = Filling(need.text, need.mentions, parameters_of(tool.input_schema), arguments)
         missing = set(index.explain(need.query, tool).missing)
         strange = any(missing.issuperset(word.terms) for word in _left(need, filling))
-        all_taken = need.mentions and all(_taken(need, filling))
-        if all_taken and filling.typed and not strange and _is_asked_for(need, tool):
+        is_used = filling.typed and need.mentions and _takes_all(need, filling)
+        if is_used and not strange and _is_asked_for(need, tool):
             candidates[tool] = Candidate(tool, filling, 0.95, 2.0)
 
     def order(one: Candidate) -> tuple[float, int, str]:
@@ -88,57 +94,65 @@ def candidate_for(
     own_terms = set(terms(f"{tool.name} {tool.description}"))
     parameters = parameters_of(tool.input_schema)
     filling = Filling(need.text, need.mentions, parameters, own_terms=own_terms)
+    worth = _worth(explanation, filling)
+    if "exact name" in worth:
+        return Candidate(tool, filling, 1.0, 3.0)
+    likeness = confidence = _coverage(need, filling, worth)
+    values = sum(one.kind != "unit" for one in need.mentions)
+    if values:
+        # A value that it takes makes it more likely.
+        confidence = 0.6 * confidence + 0.4
+    if filling.guessed and worth.keys().isdisjoint(terms(tool.name)):
+        confidence = likeness = 0.0
+    elif likeness < HALF or not _is_asked_for(need, tool):
+        confidence = 0.0
+    elif not _takes_all(need, filling) or _leaves_out(need, filling, worth):
+        # It would answer another question.
+        confidence = min(confidence, FITS - 0.05)
+    rank = confidence + 0.3 * share + 0.02 * min(filling.typed, 5)
+    return Candidate(tool, filling, confidence, rank, likeness)
+
+
+def _worth(explanation: Explanation, filling: Filling) -> dict[str, float]:
+    """Compute how much each term of a request says for a tool."""
     worth: dict[str, float] = {}
     for part in explanation.shares:
         value = _SYNONYM if part.query_term else 1.0
         if part.field in ("parameter name", "details"):
             # Parameters and choices, such as `order`, say little about the purpose, and nothing
             # where one was chosen.
-            if filling.chosen:
-                continue
-            value = _SAYS_LITTLE
+            value = 0.0 if filling.chosen else _SAYS_LITTLE
         term = part.query_term or part.term
-        worth[term] = max(worth.get(term, 0.0), value)
-    for term in terms(" ".join(filling.arguments).replace("_", " ")):
-        if term in worth or term not in own_terms:
-            worth[term] = 1.0
-    if "exact name" in worth:
-        return Candidate(tool, filling, 1.0, 3.0)
-    covered = _coverage(need, filling, worth)
-    taken = _taken(need, filling)
-    confidence = likeness = covered or 0.0
-    if covered is None:
-        confidence = CERTAIN if taken and all(taken) else 0.0
-    elif covered >= LIKE and taken:
-        confidence = 0.6 * covered + 0.4 * sum(taken) / len(taken)
-    if filling.guessed and worth.keys().isdisjoint(terms(tool.name)):
-        confidence = likeness = 0.0
-    elif (covered is not None and covered < LIKE) or not _is_asked_for(need, tool):
-        confidence = 0.0
-    elif not all(taken) or _ignores_a_name(need, filling, worth):
-        # It would answer another question: one without this value.
-        confidence = min(confidence, FITS - 0.05)
-    rank = confidence + 0.3 * share + 0.02 * min(filling.typed, 5)
-    return Candidate(tool, filling, confidence, rank, likeness)
+        if value > worth.get(term, 0.0):
+            worth[term] = value
+    if not filling.guessed:
+        # The name of a parameter that has a value belongs to that value.
+        worth.update(dict.fromkeys(terms(" ".join(filling.arguments)), 1.0))
+    return worth
 
 
 def _left(need: Need, filling: Filling) -> list[Word]:
     return [one for one in need.words if not filling.covers(one.start, one.end)]
 
 
-def _taken(need: Need, filling: Filling) -> list[bool]:
-    # An amount's unit goes with its number; another is hardly ever a value.
-    values = [one for one in need.mentions if one.kind != "unit"]
-    return [filling.covers(one.start, one.end) for one in values]
+def _takes_all(need: Need, filling: Filling) -> bool:
+    for one in need.mentions:
+        # An amount's unit goes with its number; another is hardly ever a value.
+        if one.kind != "unit" and not filling.covers(one.start, one.end):
+            return False
+    return True
 
 
-def _ignores_a_name(need: Need, filling: Filling, worth: Mapping[str, float]) -> bool:
-    """Check whether a proper name in the request is neither a value nor a word of the tool."""
+def _leaves_out(need: Need, filling: Filling, worth: Mapping[str, float]) -> bool:
+    """Check whether a proper name or a superlative in the request is neither a value nor a word of
+    the tool.
+    """
     for word in _left(need, filling):
         written = need.text[word.start : word.end]
-        if word.start > 0 and written.istitle() and worth.keys().isdisjoint(word.terms):
+        special = (word.start > 0 and written.istitle()) or _SUPERLATIVE.fullmatch(written)
+        if special and worth.keys().isdisjoint(word.terms):
             return True
-    return False
+    return _COMPARES.search(need.text) is not None
 
 
 def _is_asked_for(need: Need, tool: ToolSpec) -> bool:
@@ -150,51 +164,52 @@ def _is_asked_for(need: Need, tool: ToolSpec) -> bool:
     said = terms(readable(need.text))
     if "random" in terms(tool.name):
         return "random" in said
-    reading = {"add up", *map(stem, _READING.split())}
-    changing = set(map(stem, _CHANGING.split()))
-    name, about = (_VERB.search(text) for text in (tool.name, tool.description))
-    verbs = [stem(verb[0].casefold()) for verb in (name, about) if verb]
+    verbs = []
+    for text in (tool.name, tool.description):
+        if verb := _VERB.search(text):
+            verbs.append(stem(verb[0].casefold()))
     read_only = tool.annotations.read_only if tool.annotations else None
-    writes = read_only is False or (read_only is None and not changing.isdisjoint(verbs[:1]))
-    if read_only or (not writes and not reading.isdisjoint(verbs)):
+    writes = read_only is False or (read_only is None and not _CHANGES.isdisjoint(verbs[:1]))
+    if read_only or (not writes and not _READS.isdisjoint(verbs)):
         return True
-    first = [term for term in said if emphasis(term) == 1][:1]
-    meant = {other for verb in verbs for other in (verb, *synonyms().get(verb, ()))}
-    return not _QUESTION.match(need.text) and not meant.isdisjoint([*first, *need.implied])
+    if _QUESTION.match(need.text):
+        return False
+    meant = {*verbs}
+    for verb in verbs:
+        meant.update(synonyms().get(verb, ()))
+    ordered = [term for term in said if emphasis(term) == 1][:1]
+    return not meant.isdisjoint([*ordered, *need.implied])
 
 
-def _coverage(need: Need, filling: Filling, worth: Mapping[str, float]) -> float | None:
-    """Compute the share of the need's words that the tool matches, or None if all became
-    arguments.
+def _coverage(need: Need, filling: Filling, worth: Mapping[str, float]) -> float:
+    """Compute the share of the need's words that the tool's words and choices cover; all, if they
+    all became arguments.
     """
-    words = _left(need, filling)
-    implied = set(terms(" ".join(need.implied)))
-    wanted = {term for word in words for term in word.terms} | implied
-    if not wanted:
-        return None
-    # A verb that asks for anything says as little as a filler word, but a question such as `which`
-    # asks for a list.
-    weights = {term: _FILLER if term in _ASKING - implied else emphasis(term) for term in wanted}
-    first = words[0].terms if words and words[0].start == 0 and not need.implied else ()
-    if first and not any(term in worth or weights[term] < 1 for term in first):
-        # `Reverse the text` is an order for a tool that reverses, not for any that takes a text.
-        return 0.0
-    own = sum(weights[term] * worth.get(term, 0.0) for term in weights if term not in implied)
-    own += len(filling.chosen)
-    owned = sum(weights[term] for term in weights if term not in implied) + len(filling.chosen)
-    if owned and own / owned < OWN:
-        return 0.0
-    matched = sum(weight * worth.get(term, 0.0) for term, weight in weights.items())
-    return matched / sum(weights.values())
+    matched = total = float(len(filling.chosen))
+    for word in _left(need, filling):
+        begins = word.start == 0 and not need.implied
+        for term in word.terms:
+            # A verb that asks for anything says as little as a filler word.
+            weight = _FILLER if term in _ASKING else emphasis(term)
+            total += weight
+            matched += weight * worth.get(term, 0.0)
+            # `Reverse the text` is an order for a tool that reverses, not for any that takes a
+            # text.
+            begins = begins and weight == 1 and term not in worth
+        if begins:
+            return 0.0
+    if total:
+        return matched / total
+    return 1.0 if need.mentions else 0.0
 
 
 def nearest_to(need: Need, candidates: list[Candidate], index: ToolSearchIndex) -> Candidate | None:
     """Find the tool to name if none fits: its words cover most of the need, or its name has one
     of them.
     """
-    like = [one for one in candidates if one.likeness >= LIKE]
-    if like:
-        return max(like, key=lambda one: one.likeness)
+    likest = max(candidates, key=attrgetter("likeness"), default=None)
+    if likest is not None and likest.likeness >= LIKE:
+        return likest
     wanted = set(terms(need.text)) - _ASKING
     for hit in index.search(need.text, 3):
         if wanted.intersection(terms(f"{hit.tool.name} {hit.tool.description}")):
