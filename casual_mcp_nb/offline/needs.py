@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from itertools import pairwise
 from typing import NamedTuple
 
-from casual_mcp_nb.discovery.text import terms
+from casual_mcp_nb.discovery.text import readable, terms
 from casual_mcp_nb.offline.mentions import NUMBER, find_mentions
 from casual_mcp_nb.offline.phrases import reword
 
@@ -69,6 +70,10 @@ _HINTS = {
     "date": "date",
     "path": "file",
     "glob": "file",
+    "unit unit": "convert units",
+    "zone time": "convert time zone",
+    "zone zone": "convert time zone",
+    "date amount": "add duration",
 }
 """Words for a search that the kinds of the values suggest."""
 
@@ -110,12 +115,10 @@ class Need:
         self.text = text
         self.mentions = find_mentions(text)
         spans = [(one.start, one.end) for one in self.mentions]
-        self.words = [
-            word
-            for word in content_words(text)
-            if not any(a < word.end and word.start < b for a, b in spans)
-        ]
-        self.terms = {term for word in self.words for term in word.terms}
+        self.words: list[Word] = []
+        for word in content_words(text):
+            if not any(a < word.end and word.start < b for a, b in spans):
+                self.words.append(word)
         self.implied = [
             word for word, pattern in _IMPLIED.items() if self.words and pattern.search(text)
         ]
@@ -125,28 +128,21 @@ class Need:
         )
         self.asks = self.is_talk or self.is_chat or "?" in text or _ASKS.match(text) is not None
         self.follows = _FOLLOWS.match(text) is not None or not self.words
-        words = [
-            *_TOOL_NAME.findall(text),
-            *self.implied,
-            *self._hints(),
-            *(word.text for word in self.words),
-        ]
+        words = [*_TOOL_NAME.findall(text), *self.implied, *self._hints()]
+        words += [word.text for word in self.words]
         self.query = " ".join(dict.fromkeys(words)) or text.strip()[:200]
 
     def _hints(self) -> list[str]:
-        kinds = [mention.kind for mention in self.mentions]
-        hints = [hint for kind, hint in _HINTS.items() if kind in kinds]
-        if kinds.count("unit") > 1:
-            hints.append("convert units")
-        if "zone" in kinds and ("time" in kinds or kinds.count("zone") > 1):
-            hints.append("convert time zone")
-        if "date" in kinds and any(mention.unit for mention in self.mentions):
-            hints.append("add duration")
-        return " ".join(hints).split()
+        kinds = Counter(mention.kind for mention in self.mentions)
+        kinds["amount"] = sum(mention.unit != "" for mention in self.mentions)
+        hints: list[str] = []
+        for needed, words in _HINTS.items():
+            if Counter(needed.split()) <= kinds:
+                hints += words.split()
+        return hints
 
 
-_OPERATIONS = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "**": "power"}
-_OPERATION = re.compile(rf"(-?{NUMBER}) (\*\*|[-+*/]) (-?{NUMBER})|(\w+)\((-?{NUMBER})\)")
+_OPERATION = re.compile(rf"(-?{NUMBER}) (\w+).* (-?{NUMBER})|([a-z ]+)\((-?{NUMBER})\)")
 
 
 def spelled(need: Need) -> Need | None:
@@ -154,13 +150,16 @@ def spelled(need: Need) -> Need | None:
     `add 2, 3`.
     """
     expressions = [one for one in need.mentions if one.kind == "expression"]
-    match = _OPERATION.fullmatch(expressions[0].value) if len(expressions) == 1 else None
+    match = None
+    if len(expressions) == 1:
+        calculation = expressions[0].value.replace("sqrt", "square root")
+        match = _OPERATION.fullmatch(readable(calculation))
     if match is None:
         return None
-    first, sign, second, function, only = match.groups()
-    text = f"{_OPERATIONS[sign]} {first}, {second}" if sign else f"{function} {only}"
-    text = text.replace("sqrt", "square root")
-    return Need(f"{text} {need.text[: expressions[0].start]}{need.text[expressions[0].end :]}")
+    rest = f"{need.text[: expressions[0].start]}{need.text[expressions[0].end :]}"
+    if match[4]:
+        return Need(f"{match[4]} {match[5]} {rest}")
+    return Need(f"{match[2]} {match[1]}, {match[3]} {rest}")
 
 
 def needs_of(text: str) -> list[Need]:
@@ -172,10 +171,12 @@ def needs_of(text: str) -> list[Need]:
     """
     text = reword(text)
     mentions = find_mentions(text)
-    cuts = (match.end() for match in _CUT.finditer(text))
-    cuts = (cut for cut in cuts if not any(one.start < cut < one.end for one in mentions))
+    cuts = [0]
+    for match in _CUT.finditer(text):
+        if not any(one.start < match.end() < one.end for one in mentions):
+            cuts.append(match.end())
     pieces: list[str] = []
-    for start, end in pairwise([0, *cuts, len(text)]):
+    for start, end in pairwise([*cuts, len(text)]):
         piece = text[start:end]
         if pieces and (not _ASKS.match(piece) or (len(pieces) == 1 and not _ASKS.match(pieces[0]))):
             pieces[-1] += piece

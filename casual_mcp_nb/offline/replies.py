@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from casual_mcp_nb.base.tool import ToolName
@@ -104,15 +104,7 @@ def report_result(name: str, text: str) -> str:
         value = text
     if isinstance(value, dict) and list(value) == ["result"]:
         value = value["result"]
-    shown = ""
-    if isinstance(value, dict):
-        # Rows below the fields are a table, not text in a field.
-        fields = dict(value)
-        tables = [key for key, item in value.items() if _is_table(item)]
-        for key in tables[:1]:
-            shown = f"\n\n{_shown(fields.pop(key))}"
-        value = fields.get("summary", fields)
-    shown = f"{_shown(value)}{shown}"
+    shown = _shown(value)
     gap = "\n\n" if "\n" in shown else " "
     return f"{shown}{gap}(from\u00a0`{for_people(name)}`)"
 
@@ -124,25 +116,42 @@ def _is_table(value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    if not isinstance(value, dict | list):
+    """Write a value as Markdown: rows as a table, fields and other items in a line each."""
+    if isinstance(value, dict):
+        return _fields(value)
+    if not isinstance(value, list):
         return _plain(value)
+    lines = [f"- {_inline(item)}" for item in value[:_MAX_ROWS]]
     if _is_table(value):
-        rows = [list(value[0]), ["---"] * len(value[0])]
-        rows += [[*row.values()] for row in value[:_MAX_ROWS]]
-        lines = [_table_row(cells) for cells in rows]
-    elif isinstance(value, dict):
-        lines = [f"- {key}: {_inline(item)}" for key, item in [*value.items()][:_MAX_ROWS]]
-    else:
-        plain = not any(isinstance(item, dict | list) for item in value)
-        if plain and len(value) <= _MAX_ROWS:
-            return ", ".join(map(_plain, value)) or "none"
-        lines = [f"- {_inline(item)}" for item in value[:_MAX_ROWS]]
-    if len(value) > _MAX_ROWS:
-        lines.append(f"\n… and {len(value) - _MAX_ROWS:,} more")
-    return "\n".join(lines) or "Nothing."
+        lines = [_table_row(value[0]), _table_row(["---"] * len(value[0]))]
+        lines += [_table_row(row.values()) for row in value[:_MAX_ROWS]]
+    elif len(value) <= _MAX_ROWS and not any(isinstance(item, dict | list) for item in value):
+        return ", ".join(map(_plain, value)) or "none"
+    return _with_rest(lines, len(value))
 
 
-def _table_row(cells: list[Any]) -> str:
+def _fields(fields: dict[str, Any]) -> str:
+    """Write an object: its `summary`, or all its fields, and the first rows in it."""
+    lines: list[str] = []
+    table = ""
+    for name, item in fields.items():
+        if table == "" and _is_table(item):
+            table = f"\n\n{_shown(item)}"
+        elif len(lines) < _MAX_ROWS:
+            lines.append(f"- {name}: {_inline(item)}")
+    if isinstance(fields.get("summary"), str):
+        return f"{_plain(fields['summary'])}{table}"
+    return f"{_with_rest(lines, len(fields) - bool(table)) or 'Nothing.'}{table}"
+
+
+def _with_rest(lines: list[str], count: int) -> str:
+    """Join lines, and say how many of all are left out."""
+    if count > _MAX_ROWS:
+        lines.append(f"\n… and {count - _MAX_ROWS:,} more")
+    return "\n".join(lines)
+
+
+def _table_row(cells: Iterable[Any]) -> str:
     texts = [_inline(cell).replace("|", r"\|") for cell in cells]
     return f"| {' | '.join(texts)} |"
 
