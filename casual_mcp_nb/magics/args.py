@@ -1,4 +1,8 @@
-"""Parse magic lines into typed values."""
+"""Parse magic lines into typed values.
+
+A line may end in a person's own text: a question, words to search for, a title. Nothing in this
+text is read as an option. Options come before it.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +32,7 @@ _TURN_OPTIONS = flags_of(ChatOptions)
 
 CELL_OPTIONS = {
     **{name: flag for name, (_, flag) in _TURN_OPTIONS.items()},
+    "--model": Flag("the model for this turn: a name in the config, or PROVIDER:MODEL", "NAME"),
     "--plan": Flag("show the model's calls without running them", value=True),
     "--echo": Flag(
         "the cell's output: nothing, the answer, the usual display, or everything", "|".join(ECHO)
@@ -55,13 +60,19 @@ _ASKING = (
     " Commands: %mcp help."
 )
 _LISTED = "%mcp help lists the commands of every day, %mcp help --all every one."
-_OUTPUT = re.compile(r"^-o\s+(?P<first>\S+)(?:\s+|$)|\s+-o\s+(?P<last>\S+)$")
+_OUTPUT_FIRST = re.compile(r"-o\s+(?P<name>\S+)(?:\s+|$)")
+_OUTPUT_LAST = re.compile(r"(?:^|\s+)-o\s+(?P<name>\S+)$")
 
 
 @dataclass(frozen=True)
 class MagicLine:
-    """A `%mcp` line: its command, the text after it, and the variable for the result; `quiet` if it
-    ends with a semicolon.
+    """A `%mcp` line.
+
+    Attributes:
+        command: The name of its command.
+        arguments: The text after the command.
+        output: The variable in which to store the result, or None.
+        quiet: Whether the line ends with a semicolon, so that the result is not shown.
     """
 
     command: str
@@ -90,33 +101,43 @@ class _MagicParser(argparse.ArgumentParser):
         raise UsageError(f"%%mcp: {message}.", hint="%mcp help cells has the options.")
 
 
-class HasTopic(Protocol):
-    """A command, as far as an error about its name needs it."""
+class KnownCommand(Protocol):
+    """What parsing a line needs to know about a command."""
 
     @property
     def topic(self) -> str:
-        """The word with which `%mcp help` has it."""
+        """The word with which `%mcp help` lists it."""
+
+    @property
+    def ends_in_text(self) -> bool:
+        """Whether its line ends in a text in which nothing is an option."""
 
 
 def parse_line(
-    line: str, commands: Mapping[str, HasTopic], same: Mapping[str, str] | None = None
+    line: str, commands: Mapping[str, KnownCommand], same: Mapping[str, str] | None = None
 ) -> MagicLine:
-    """Split a `%mcp` line. `-o NAME` may come first or last. A semicolon ends the line.
+    """Split a `%mcp` line.
 
-    `?` and `--help`, alone or after a command, are `help`.
+    `-o NAME` may stand before the command, behind it, or at the end of the line. At the end it is
+    part of the text if the command's line ends in one. A semicolon ends the line. `?` and `--help`,
+    alone or after a command, are `help`.
 
     Args:
         line: What follows `%mcp`.
         commands: The commands by name.
         same: Other spellings of commands, each with the command's name.
+
+    Raises:
+        UnknownNameError: There is no such command.
+        UsageError: The name after `-o` is not a variable name.
     """
     whole = line.strip()
     line = whole.removesuffix(";").rstrip()
-    output = _OUTPUT.search(line)
-    words = _OUTPUT.sub("", line, count=1).split(maxsplit=1)
-    command, arguments = (*words, "", "")[:2] if words else ("status", "")
-    arguments = arguments.strip()
-    if command in _HELP:
+    output, line = _without(_OUTPUT_FIRST.match(line), line)
+    command, arguments = first_word(line)
+    if not command:
+        command = "status"
+    elif command in _HELP:
         command = "help"
     elif arguments in _HELP:
         command, arguments = "help", command
@@ -125,11 +146,34 @@ def parse_line(
         raise UnknownNameError(
             "%mcp command", command, commands, hint=_meant(command, arguments, commands)
         )
-    name = variable_name(output["first"] or output["last"]) if output else None
-    return MagicLine(command, arguments, name, line != whole)
+    if output is None:
+        output, arguments = _without(_OUTPUT_FIRST.match(arguments), arguments)
+    if output is None and not commands[command].ends_in_text:
+        output, arguments = _without(_OUTPUT_LAST.search(arguments), arguments)
+    if output is not None:
+        variable_name(output)
+    return MagicLine(command, arguments, output, quiet=whole.endswith(";"))
 
 
-def _meant(command: str, arguments: str, commands: Mapping[str, HasTopic]) -> str:
+def _without(match: re.Match[str] | None, line: str) -> tuple[str | None, str]:
+    """Return the name that a match found, or None, and the line without the match."""
+    if match is None:
+        return None, line
+    return match["name"], line[: match.start()] + line[match.end() :]
+
+
+def first_word(line: str) -> tuple[str, str]:
+    """Split a line at its first blank or tab, into its first word and the rest.
+
+    Both are empty if there is none.
+    """
+    words = line.split(maxsplit=1)
+    if len(words) < 2:
+        return line.strip(), ""
+    return words[0], words[1].rstrip()
+
+
+def _meant(command: str, arguments: str, commands: Mapping[str, KnownCommand]) -> str:
     """Say which command was meant, and the topic that it belongs to."""
     # A question with several words is seldom close to a command name.
     if arguments and not closest(command, commands, cutoff=0.7):
@@ -142,7 +186,36 @@ def _meant(command: str, arguments: str, commands: Mapping[str, HasTopic]) -> st
 
 
 def parse_cell_line(line: str) -> CellArgs:
-    """Parse a `%%mcp` cell's options."""
+    """Parse a `%%mcp` cell's options.
+
+    Raises:
+        UnknownNameError: There is no such option, or no such echo level.
+        UsageError: A value is missing, not of its option's type, or too small.
+    """
+    parsed, unknown = _cell_parser().parse_known_args(words_of(line))
+    if unknown:
+        hint = ""
+        if not unknown[0].startswith("-"):
+            hint = "The question goes in the lines below %%mcp."
+        raise UnknownNameError("%%mcp option", unknown[0], CELL_OPTIONS, hint=hint)
+    options: dict[str, Any] = {}
+    for name, (option, flag) in _TURN_OPTIONS.items():
+        value = getattr(parsed, option)
+        if value is None:
+            continue
+        if flag.least is not None and value < flag.least:
+            raise UsageError(f"%%mcp: {name} must be {flag.least} or more.")
+        options[option] = value
+    if parsed.echo is not None and parsed.echo not in ECHO:
+        raise UnknownNameError("echo level", parsed.echo, ECHO)
+    for variable in parsed.variables:
+        variable_name(variable)
+    if parsed.output is not None:
+        variable_name(parsed.output)
+    return CellArgs(options, parsed.echo, tuple(parsed.variables), parsed.output, parsed.plan)
+
+
+def _cell_parser() -> _MagicParser:
     parser = _MagicParser(prog="%%mcp", add_help=False, allow_abbrev=False)
     for name, (option, flag) in _TURN_OPTIONS.items():
         if flag.takes:
@@ -153,54 +226,29 @@ def parse_cell_line(line: str) -> CellArgs:
     parser.add_argument("--echo")
     parser.add_argument("--var", dest="variables", action="append", default=[])
     parser.add_argument("-o", dest="output")
-    parsed, unknown = parser.parse_known_args(words_of(line))
-    if unknown:
-        hint = "" if unknown[0].startswith("-") else "The question goes in the lines below %%mcp."
-        raise UnknownNameError("%%mcp option", unknown[0], CELL_OPTIONS, hint=hint)
-    options = {
-        option: value
-        for option, _ in _TURN_OPTIONS.values()
-        if (value := getattr(parsed, option)) is not None
-    }
-    args = CellArgs(
-        options,
-        parsed.echo,
-        tuple(map(variable_name, parsed.variables)),
-        parsed.output,
-        parsed.plan,
-    )
-    if args.echo is not None and args.echo not in ECHO:
-        raise UnknownNameError("echo level", args.echo, ECHO)
-    for name, (option, flag) in _TURN_OPTIONS.items():
-        least = flag.least
-        if least is not None and options.get(option, least) < least:
-            raise UsageError(f"%%mcp: {name} must be {least} or more.")
-    if args.output is not None:
-        variable_name(args.output)
-    return args
+    return parser
 
 
-def variable_name(text: str) -> str:
-    """Check that `text` is a valid variable name."""
+def variable_name(text: str) -> None:
+    """Check that a text is a valid variable name. A UsageError if it is not."""
     if not text.isidentifier() or keyword.iskeyword(text):
         raise UsageError(f"{shown(text)} is not a valid variable name.")
-    return text
 
 
 def fill_in(text: str, names: Iterable[str], namespace: Mapping[str, Any]) -> str:
     """Replace `{{ name }}` in a text with that variable, for these names only. Other braces stay.
 
-    Values are inserted verbatim and not processed again. Each name must be a variable that the text
-    uses.
+    Values are inserted as they are: braces in them are not filled in.
+
+    Raises:
+        UnknownNameError: There is no such variable.
+        UsageError: The text does not use one of the variables.
     """
     names = list(dict.fromkeys(names))
     for name in names:
         if name not in namespace:
-            raise UnknownNameError(
-                "variable",
-                name,
-                [variable for variable in namespace if not variable.startswith("_")],
-            )
+            public = [variable for variable in namespace if not variable.startswith("_")]
+            raise UnknownNameError("variable", name, public)
         if not re.search(rf"\{{\{{\s*{name}\s*\}}\}}", text):
             raise UsageError(
                 f"The text does not contain {name}.",
@@ -222,45 +270,59 @@ _FILLED_IN = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.BinOp)
 
 
 def expanded(line: str, namespace: Mapping[str, Any]) -> str:
-    """Fill in `{expression}` and `$name` in a magic's line, as IPython does for its own magics;
-    `{{` is a brace.
+    """Fill in `{expression}` and `$name` in a magic's line, as IPython does for its own magics.
 
-    Anything that is not a Python expression, such as JSON, and `$name` without such a variable
-    stay: `${NAME}` is a variable of the environment, which the config's rules fill in. A UsageError
-    if an expression cannot be evaluated.
+    `{{` is a brace. What is not a Python expression stays, such as JSON, and so does `$name` if
+    there is no such variable. `${NAME}` stays too: it is a variable of the environment, which the
+    rules of configs fill in.
+
+    Raises:
+        UsageError: An expression cannot be evaluated.
     """
 
     def value(match: re.Match[str]) -> str:
-        name, expression = match["name"], (match["expression"] or "").strip()
         if match["kept"] is not None:
             return f"{{{match['kept']}}}"
-        if name:
-            if name in namespace:
-                return str(namespace[name])
+        if match["name"]:
+            return str(namespace.get(match["name"], match[0]))
+        text = match["expression"].strip()
+        expression = _expression(text)
+        if expression is None:
             return match[0]
-        try:
-            parsed = ast.parse(expression, mode="eval")
-        except (SyntaxError, ValueError):
-            return match[0]
-        if not isinstance(parsed.body, _FILLED_IN):
-            return match[0]
-        try:
-            return str(eval(compile(parsed, "<%mcp>", "eval"), dict(namespace)))
-        except Exception as error:
-            reason = f"{type(error).__name__}: {shown(str(error), 200)}"
-            hint = (
-                "Write the value, or define it in a cell before. To keep the braces:"
-                f" {{{{{expression}}}}}"
-            )
-            raise UsageError(
-                f"{shown('{' + expression + '}')} cannot be filled in ({reason}).", hint=hint
-            ) from None
+        return _evaluated(text, expression, namespace)
 
     return _FIELD.sub(value, line)
 
 
+def _expression(text: str) -> ast.Expression | None:
+    """Parse a Python expression that can be filled in. None if the text is something else."""
+    try:
+        parsed = ast.parse(text, mode="eval")
+    except (SyntaxError, ValueError):
+        return None
+    if not isinstance(parsed.body, _FILLED_IN):
+        return None
+    return parsed
+
+
+def _evaluated(text: str, expression: ast.Expression, namespace: Mapping[str, Any]) -> str:
+    try:
+        return str(eval(compile(expression, "<%mcp>", "eval"), dict(namespace)))
+    except Exception as error:
+        reason = f"{type(error).__name__}: {shown(str(error), 200)}"
+        raise UsageError(
+            f"{shown('{' + text + '}')} cannot be filled in ({reason}).",
+            hint="Write the value, or define it in a cell before. To keep the braces:"
+            f" {{{{{text}}}}}",
+        ) from None
+
+
 def words_of(text: str) -> list[str]:
-    """Split a line into words. Quotes keep a word together."""
+    """Split a line into words. Quotes keep a word together.
+
+    Raises:
+        UsageError: A quotation has no end.
+    """
     try:
         return shlex.split(text)
     except ValueError as error:
@@ -271,17 +333,22 @@ def parse_call(line: str) -> tuple[str, dict[str, Any]]:
     """Parse tool and arguments in `%mcp call TOOL {json}` or `%mcp call TOOL name=value …`.
 
     In the second form, a value is JSON if it can be read as such, otherwise text.
+
+    Raises:
+        UsageError: There is no tool, or what follows it has neither form.
     """
-    name, _, text = line.partition(" ")
+    name, text = first_word(line)
     if not name:
         raise UsageError("Which tool?", hint='For example: %mcp call math:add {"a": 1, "b": 2}')
-    if re.match(r"\s*[^\W\d]\w*=", text):
+    if not text:
+        return name, {}
+    if re.match(r"[^\W\d]\w*=", text):
         from casual_mcp_nb.base.limits import typed_value
 
         name, values = parse_assignments("call", line, "tool", "math:add a=1 b=2")
         return name, {key: typed_value(value) for key, value in values.items()}
     try:
-        arguments = json.loads(text) if text.strip() else {}
+        arguments = json.loads(text)
     except json.JSONDecodeError as error:
         raise UsageError(
             f"The arguments are not JSON: {error.msg} at character {error.colno}.",
@@ -300,18 +367,30 @@ def parse_assignments(
     """Parse name and values in `%mcp prompt NAME argument=value …`.
 
     Quotes keep a value with spaces together.
+
+    Args:
+        command: The command, for errors.
+        line: What follows it.
+        kind: What the name names, for errors.
+        example: What could follow the command, for errors.
+
+    Raises:
+        UsageError: There is no name, or a word is not an argument with its value.
     """
-    name, *words = words_of(line) or [""]
+    words = words_of(line)
     hint = f"For example: %mcp {command} {example}"
-    if not name:
+    if not words or not words[0]:
         raise UsageError(f"Which {kind}?", hint=hint)
-    for word in words:
-        if not re.match(r"[^=]+=", word):
+    values: dict[str, str] = {}
+    for word in words[1:]:
+        name, equals, value = word.partition("=")
+        if not name or not equals:
             raise UsageError(
                 f"{shown(word)} is not an argument with its value.",
                 hint=f"Write name=value. {hint}",
             )
-    return name, dict(word.split("=", 1) for word in words)
+        values[name] = value
+    return words[0], values
 
 
 _MODEL_FIRST = re.compile(r"--model(?:=|\s+)(?P<model>[^\s=]\S*)(?:\s+|$)")
@@ -322,6 +401,8 @@ def split_model(line: str) -> tuple[str, str | None]:
     """Take `--model PROVIDER:MODEL` from a line's beginning or end.
 
     Elsewhere it belongs to a server's command.
+
+    Returns the rest of the line, and the model or None.
     """
     line = line.strip()
     match = _MODEL_FIRST.match(line) or _MODEL_LAST.search(line)
@@ -344,13 +425,18 @@ COMPARE_OPTIONS = {
 DISCOVERY = {"on": True, "off": False, "auto": "auto"}
 """Values for `%mcp compare --discovery`."""
 _VALUE = r"(?:=|\s+)(?P<value>\"[^\"]*\"|'[^']*'|[^\s\"'-][^\s\"']*)"
-_OPTION_FIRST = re.compile(rf"(?P<name>--[\w-]+){_VALUE}(?:\s+|$)")
-_OPTION_LAST = re.compile(rf"(?:^|\s+)(?P<name>--[\w-]+){_VALUE}$")
+_OPTION = re.compile(rf"(?P<name>--[\w-]+){_VALUE}(?:\s+|$)")
 
 
 @dataclass(frozen=True)
 class CassetteArgs:
-    """A cassette command's words. An empty path if it names none."""
+    """What follows a command about cassettes.
+
+    Attributes:
+        path: The file, or an empty string if none is named.
+        mode: When to record, or None for the default.
+        pace: The factor for the time between recorded events, or None for the default.
+    """
 
     path: str
     mode: CassetteMode | None = None
@@ -360,65 +446,89 @@ class CassetteArgs:
 def _split_options(
     command: str, line: str, allowed: Collection[str]
 ) -> tuple[list[str], dict[str, str]]:
-    """Split a line's rest into plain words, and option values: `--name value` or `--name=value`."""
-    words, plain, values = words_of(line), list[str](), dict[str, str]()
+    """Split what follows a command into plain words, and the values of options.
+
+    An option is `--name value` or `--name=value`.
+    """
+    words = words_of(line)
+    plain: list[str] = []
+    values: dict[str, str] = {}
     while words:
         word = words.pop(0)
         name, equals, value = word.partition("=")
         if not name.startswith("--"):
             plain.append(word)
-        elif name not in allowed:
+            continue
+        if name not in allowed:
             raise UnknownNameError(f"option of %mcp {command}", name, allowed)
-        elif equals or words:
-            values[name] = value if equals else words.pop(0)
-        else:
-            raise UsageError(f"{name} needs a value.", hint=f"See %mcp help {command}.")
+        if not equals:
+            if not words:
+                raise UsageError(f"{name} needs a value.", hint=f"See %mcp help {command}.")
+            value = words.pop(0)
+        values[name] = value
     return plain, values
 
 
+_CASSETTE_OPTIONS = {"cassette": ("--mode", "--pace"), "replay": ("--pace",), "test": ()}
+
+
 def parse_cassette(command: str, line: str) -> CassetteArgs:
-    """Read file and options for `%mcp cassette`, `replay` or `test`."""
-    allowed = {"cassette": ("--mode", "--pace"), "replay": ("--pace",)}.get(command, ())
-    files, values = _split_options(command, line, allowed)
-    if len(files) > 1 or (not files and (values or command != "cassette")):
+    """Parse file and options for `%mcp cassette`, `replay` or `test`.
+
+    Raises:
+        UnknownNameError: The command has no such option, or there is no such mode.
+        UsageError: There is no file where one is needed, or more than one, or the pace is not a
+            number.
+    """
+    files, values = _split_options(command, line, _CASSETTE_OPTIONS[command])
+    may_lack_a_file = command == "cassette" and not values
+    if len(files) > 1 or (not files and not may_lack_a_file):
         text = f"%mcp {command} takes one file, but this line has {len(files)}."
         raise UsageError(text, hint=f"For example: %mcp {command} lesson.json")
     mode = values.get("--mode")
     if mode is not None and mode not in get_args(CassetteMode):
         raise UnknownNameError("cassette mode", mode, get_args(CassetteMode))
-    try:
-        pace = float(values["--pace"]) if "--pace" in values else None
-    except ValueError:
-        raise UsageError(
-            f"--pace is a number, not {shown(values['--pace'])}.", hint="For example: --pace 0.5"
-        ) from None
-    return CassetteArgs(files[0] if files else "", cast("CassetteMode | None", mode), pace)
+    pace = None
+    if "--pace" in values:
+        try:
+            pace = float(values["--pace"])
+        except ValueError:
+            raise UsageError(
+                f"--pace is a number, not {shown(values['--pace'])}.",
+                hint="For example: --pace 0.5",
+            ) from None
+    return CassetteArgs("".join(files), cast("CassetteMode | None", mode), pace)
 
 
 def parse_compare(line: str) -> tuple[str, dict[str, Any]]:
     """Parse `%mcp compare [--OPTION VALUE,VALUE …] MESSAGE`.
 
-    The options are before or after the message.
+    The first word that is not an option or its value begins the message. The message may be in
+    quotes, which is necessary if it begins with two hyphens.
 
     Returns the message, and keyword arguments for `session.experiments.compare`, which checks the
     names.
+
+    Raises:
+        UnknownNameError: There is no such option.
+        UsageError: There is no message, or an option's value cannot be read.
     """
-    line, given = line.strip(), dict[str, Any]()
-    while match := _OPTION_FIRST.match(line) or _OPTION_LAST.search(line):
-        line = (line[: match.start()] + line[match.end() :]).strip()
-        if match["name"] not in COMPARE_OPTIONS:
-            raise UnknownNameError("option of %mcp compare", match["name"], COMPARE_OPTIONS)
-        given[COMPARE_OPTIONS[match["name"]]] = _compared(
-            match["name"], match["value"].strip("\"'")
-        )
-    if len(line) > 1 and line[0] == line[-1] and line[0] in "\"'":
-        line = line[1:-1].strip()
-    if not line:
+    message = line.strip()
+    given: dict[str, Any] = {}
+    while match := _OPTION.match(message):
+        option = match["name"]
+        if option not in COMPARE_OPTIONS:
+            raise UnknownNameError("option of %mcp compare", option, COMPARE_OPTIONS)
+        given[COMPARE_OPTIONS[option]] = _compared(option, match["value"].strip("\"'"))
+        message = message[match.end() :]
+    if len(message) > 1 and message[0] == message[-1] and message[0] in "\"'":
+        message = message[1:-1].strip()
+    if not message:
         raise UsageError(
             "What is your message?",
             hint="For example: %mcp compare --discovery on,off What is 17 * 24?",
         )
-    return line, given
+    return message, given
 
 
 def _compared(option: str, text: str) -> Any:
@@ -428,13 +538,18 @@ def _compared(option: str, text: str) -> Any:
         return int(text)
     if option == "--check":
         return text
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if option != "--discovery":
-        return [None if option == "--toolsets" and name == "all" else name for name in names]
-    unknown = next((name for name in names if name not in DISCOVERY), None)
-    if unknown is not None:
-        raise UnknownNameError("value of --discovery", unknown, DISCOVERY)
-    return [DISCOVERY[name] for name in names]
+    values: list[Any] = []
+    for part in text.split(","):
+        name = part.strip()
+        if option == "--discovery" and name and name not in DISCOVERY:
+            raise UnknownNameError("value of --discovery", name, DISCOVERY)
+        if option == "--discovery" and name:
+            values.append(DISCOVERY[name])
+        elif option == "--toolsets" and name == "all":
+            values.append(None)
+        elif name:
+            values.append(name)
+    return values
 
 
 def is_config_file(text: str) -> bool:
@@ -454,8 +569,12 @@ def is_config_file(text: str) -> bool:
 
 
 def parse_position(command: str, line: str) -> tuple[int | None, int | None]:
-    """Parse turn and step for `%mcp step`, `request` and `diff`, both from 1: nothing, `STEP`, or
-    `TURN.STEP`.
+    """Parse `STEP` or `TURN.STEP` for `%mcp step`, `request` and `diff`. Both count from 1.
+
+    Returns turn and step, each None where the line has none.
+
+    Raises:
+        UsageError: The line is something else.
     """
     match = re.fullmatch(r"(?:(?P<turn>[0-9]{1,9})\.)?(?P<step>[0-9]{1,9})|", line)
     if match is None:
@@ -463,16 +582,23 @@ def parse_position(command: str, line: str) -> tuple[int | None, int | None]:
             f"{shown(line)} is not a step number.",
             hint=f"Write %mcp {command} 2, or 1.2 for step 2 of turn 1.",
         )
-    turn, step = match["turn"], match["step"]
-    return int(turn) if turn else None, int(step) if step else None
+    return _number(match["turn"]), _number(match["step"])
+
+
+def _number(digits: str | None) -> int | None:
+    if not digits:
+        return None
+    return int(digits)
 
 
 @dataclass(frozen=True)
 class ForkArgs:
-    """A `%mcp fork` line: turn and step by number from 1, and options for
-    `session.conversations.fork_at`.
+    """What follows `%mcp fork`.
 
-    Without a turn it is the last one, without a step the whole turn.
+    Attributes:
+        turn: The turn's number from 1, or None for the last one.
+        step: The step's number from 1, or None for the whole turn.
+        options: Keyword arguments for `session.conversations.fork_at`.
     """
 
     turn: int | None = None
@@ -496,7 +622,12 @@ METHODS = (
 
 
 def parse_wire(line: str) -> dict[str, str]:
-    """Parse server and options in `%mcp wire` into keyword arguments for `session.servers.wire`."""
+    """Parse server and options in `%mcp wire` into keyword arguments for `session.servers.wire`.
+
+    Raises:
+        UnknownNameError: There is no such option.
+        UsageError: There is more than one server, or an option has no value.
+    """
     servers, values = _split_options("wire", line, WIRE_OPTIONS)
     if len(servers) > 1:
         text = f"%mcp wire takes one server, but this line has {len(servers)}."
@@ -518,29 +649,44 @@ _FORK_OPTIONS = {
 
 
 def parse_fork(line: str) -> ForkArgs:
-    """Parse position and options in `%mcp fork`."""
+    """Parse position and options in `%mcp fork`.
+
+    Raises:
+        UnknownNameError: There is no such option.
+        UsageError: The position is not one, or there are options without a step.
+    """
     hint = "For example: %mcp fork 2 for turn 2, or %mcp fork 2.1 --model gpt for its first step."
     positions, values = _split_options("fork", line, _FORK_OPTIONS)
     position = " ".join(positions)
     match = re.fullmatch(r"(?P<turn>[0-9]{1,9})(?:\.(?P<step>[0-9]{1,9}))?|", position)
     if match is None:
         raise UsageError(f"{shown(position)} is not a turn or a step.", hint=hint)
-    turn, step = match["turn"], match["step"]
+    step = _number(match["step"])
     if values and step is None:
         raise UsageError("Which step?", hint=hint)
     options = {_FORK_OPTIONS[name]: value for name, value in values.items()}
-    return ForkArgs(int(turn) if turn else None, int(step) if step else None, options)
+    return ForkArgs(_number(match["turn"]), step, options)
 
 
 def one_word(command: str, line: str, kind: str, example: str = "") -> str:
     """Parse the single word that a command needs.
 
-    The category and the example are for the error.
+    Args:
+        command: The command, for errors.
+        line: What follows it.
+        kind: What the word names, for errors.
+        example: A word that could stand there, for errors.
+
+    Raises:
+        UsageError: There is no word, or more than one.
     """
     words = words_of(line)
-    if len(words) != 1:
-        text = f"Which {kind}?"
-        if words:
-            text = f"%mcp {command} takes only one {kind}, but this line has {len(words)}."
-        raise UsageError(text, hint=f"For example: %mcp {command} {example}" if example else "")
-    return words[0]
+    if len(words) == 1:
+        return words[0]
+    text = f"Which {kind}?"
+    if words:
+        text = f"%mcp {command} takes only one {kind}, but this line has {len(words)}."
+    hint = ""
+    if example:
+        hint = f"For example: %mcp {command} {example}"
+    raise UsageError(text, hint=hint)

@@ -1,5 +1,6 @@
-"""The `%mcp` commands: each takes a session and the rest of the line, and returns the cell's
-output.
+"""The `%mcp` commands.
+
+Each takes a session and the text after its name, and returns the cell's output.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from casual_mcp_nb.base.model_options import DELIVERY_SETTINGS
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.magics.args import (
     STRATEGIES,
+    first_word,
     one_word,
     parse_assignments,
     parse_call,
@@ -23,6 +25,7 @@ from casual_mcp_nb.magics.args import (
     parse_wire,
     words_of,
 )
+from casual_mcp_nb.magics.named_models import model_named
 
 Run = Callable[["Session", str], Any]
 
@@ -37,10 +40,18 @@ if TYPE_CHECKING:
 class Command:
     """A `%mcp` command.
 
-    `topic` is one of `TOPICS`. `example` comes after its name. `names` are its completions: `servers`, `tools`, `tool_sets`,
-    `models`, `templates`, `strategies`, `deliveries`, `cases`, `resources`, `prompts`, `skills`,
-    `conversations`, or `doctor` for servers and tools. `run` returns the cell's output. It is None
-    for one that needs no session, or opens or closes it.
+    Attributes:
+        topic: The word with which `%mcp help` lists it, one of `TOPICS`.
+        summary: What it does, for the help.
+        usage: What follows its name, for the help. Empty if nothing may.
+        example: What can follow its name.
+        names: The field of `completion.Names` with its completions, or an empty string.
+        run: Runs it. None for a command that needs no session, or opens or closes it: the magics
+            run it.
+        ends_in_text: Whether its line ends in a person's text or in the command of a server.
+            Nothing in these is an option of the magic.
+        fills_in: Whether `{expression}` and `$name` are filled in before it runs. They are not
+            where a line can hold JSON or a person's text.
     """
 
     topic: str
@@ -49,13 +60,8 @@ class Command:
     example: str = ""
     names: str = ""
     run: Run | None = None
-
-    @property
-    def is_verbatim(self) -> bool:
-        """Whether its line can hold JSON or a person's words, in which braces and dollar signs
-        stay.
-        """
-        return bool(re.search(r"\{|\b(?:MESSAGE|TEXT|TITLE|WORDS)\b", self.usage))
+    ends_in_text: bool = False
+    fills_in: bool = True
 
 
 def _connected(session: Session) -> Session:
@@ -65,7 +71,7 @@ def _connected(session: Session) -> Session:
 
 
 def _of_server(session: Session, items: Any, command: str, line: str) -> Any:
-    """Return all servers' items, or those of the server that the line names."""
+    """Return the items of all servers, or those of the server that the line names."""
     if not line:
         return items
     name = one_word(command, line, "server", "time")
@@ -77,26 +83,36 @@ def set_mode(session: Session, line: str, mode: Mode) -> Any:
     """Set the mode of the servers that the line names, or load single tools.
 
     Deferring turns discovery on, without which nothing is deferred.
+
+    Returns the session's status, with what has changed as a note.
+
+    Raises:
+        UsageError: No server is named, or there is no such server or tool.
     """
     words = words_of(line)
     if not words:
         raise UsageError("Which server?", hint="%mcp servers lists them.")
-    names = [word for word in words if ":" not in word or mode != "loaded"]
-    for name in names:
-        _check("server", name, session.servers)
-    before = session.status
+    servers: list[str] = []
+    tools: list[str] = []
     for word in words:
-        if word not in names:
-            session.tools.load(word)
-    for name in names:
-        session.selection.servers[name] = mode
+        if mode == "loaded" and ":" in word:
+            tools.append(word)
+        else:
+            _check("server", word, session.servers)
+            servers.append(word)
+    before = session.status
+    for tool in tools:
+        session.tools.load(tool)
+    for server in servers:
+        session.selection.servers[server] = mode
     if mode == "deferred":
         session.selection.discovery = True
     session.connect()
     after = session.status
-    changes = [
-        f"{name}: {before.servers.modes[name]} → {after.servers.modes[name]}" for name in names
-    ]
+    changes: list[str] = []
+    for server in servers:
+        old, new = before.servers.modes[server], after.servers.modes[server]
+        changes.append(f"{server}: {old} → {new}")
     # The tokens are only known if the servers were connected before.
     if before.tokens:
         changes.append(f"tool definitions: ≈ {before.tokens:,} → ≈ {after.tokens:,} tokens")
@@ -192,31 +208,33 @@ EVERY_DAY = (
 )
 """The commands that `%mcp help` lists."""
 
-SAME = {"server": "servers", "toolsets": "toolset"}
-"""Other spellings of commands, each with the one that help and completion have."""
+SAME = {"server": "servers", "models": "model", "toolsets": "toolset"}
+"""Other spellings of commands, each with the one that help and completion list."""
 
 
 def command(
-    name: str, topic: str, summary: str, usage: str = "", example: str = "", names: str = ""
+    name: str,
+    topic: str,
+    summary: str,
+    usage: str = "",
+    example: str = "",
+    names: str = "",
+    *,
+    ends_in_text: bool = False,
+    fills_in: bool = True,
 ) -> Callable[[Run], Run]:
     """Register a function as the command of this name, see `Command`."""
 
     def register(run: Run) -> Run:
-        COMMANDS[name] = Command(topic, summary, usage, example, names, run)
+        COMMANDS[name] = Command(
+            topic, summary, usage, example, names, run, ends_in_text=ends_in_text, fills_in=fills_in
+        )
         return run
 
     return register
 
 
-def _without_session(
-    name: str, topic: str, summary: str, usage: str = "", example: str = "", names: str = ""
-) -> None:
-    """Register a command that needs no session, or opens or closes it. The magics run it."""
-    COMMANDS[name] = Command(topic, summary, usage, example, names)
-
-
-_without_session(
-    "demo",
+COMMANDS["demo"] = Command(
     _SERVERS,
     "start the bundled servers, with the offline planner (no key, no network) or a model",
     usage="[--model PROVIDER:MODEL]",
@@ -224,12 +242,12 @@ _without_session(
 )
 
 
-_without_session(
-    "connect",
+COMMANDS["connect"] = Command(
     _SERVERS,
     "start the servers and models of a config file, or one server, with a model",
     usage="FILE [--trust] | COMMAND | ADDRESS | DOMAIN [SERVER] [--model PROVIDER:MODEL]",
     example="npx -y @modelcontextprotocol/server-memory --model openai:gpt-4.1",
+    ends_in_text=True,
 )
 
 
@@ -240,20 +258,22 @@ _without_session(
     " lists",
     usage="[--name NAME] COMMAND | ADDRESS | NAME | DOMAIN [SERVER] | REGISTRY-NAME",
     example="npx -y @modelcontextprotocol/server-memory",
+    ends_in_text=True,
 )
 def _add(session: Session, line: str) -> Any:
-    name: str | None = None
-    if match := re.match(r"--name\s+(?P<name>\S+)\s+", line):
-        name, line = match["name"], line[match.end() :]
-    return session.servers.add(name, line)
+    match = re.match(r"--name\s+(?P<name>\S+)\s+", line)
+    if match is None:
+        return session.servers.add(None, line)
+    return session.servers.add(match["name"], line[match.end() :])
 
 
-_without_session(
-    "find",
+COMMANDS["find"] = Command(
     _SERVERS,
     "find servers: what a domain lists, or what the registry has. Starts and contacts none of them",
     usage="DOMAIN | REGISTRY-NAME | WORDS",
     example="resend.com",
+    ends_in_text=True,
+    fills_in=False,
 )
 
 
@@ -270,8 +290,7 @@ def _remove(session: Session, line: str) -> Any:
     return session.servers
 
 
-_without_session(
-    "accounts",
+COMMANDS["accounts"] = Command(
     _SERVERS,
     "the sign-ins to servers that are remembered on this computer. remove forgets one",
     usage="[remove NAME]",
@@ -279,8 +298,7 @@ _without_session(
 )
 
 
-_without_session(
-    "replay",
+COMMANDS["replay"] = Command(
     _RECORDINGS,
     "open a session in which a cassette answers: no key, no network, no server",
     usage="FILE [--pace FACTOR]",
@@ -288,7 +306,7 @@ _without_session(
 )
 
 
-_without_session("close", _SERVERS, "stop all servers")
+COMMANDS["close"] = Command(_SERVERS, "stop all servers")
 
 
 @command(
@@ -385,12 +403,9 @@ def _manifest(session: Session, _line: str) -> Any:
     names="templates",
 )
 def _preview(session: Session, line: str) -> Any:
-    return session.models.preview(one_word("preview", line, "template") if line else None)
-
-
-@command("models", _CHAT, "the models, and whether their keys are set")
-def _models(session: Session, _line: str) -> Any:
-    return session.models
+    if not line:
+        return session.models.preview()
+    return session.models.preview(one_word("preview", line, "template"))
 
 
 @command("clients", _CHAT, "the providers behind the models")
@@ -475,7 +490,9 @@ def _option(session: Session, line: str) -> Any:
                 "%mcp option takes a name and a value.",
                 hint="For example: %mcp option max_active_tools 30",
             )
-        value = {"true": True, "false": False}.get(values[0], values[0])
+        value: str | bool = values[0]
+        if value in ("true", "false"):
+            value = value == "true"
         session.selection.set_option(name, value)
     return session.selection
 
@@ -504,7 +521,14 @@ def _delivery(session: Session, line: str) -> Any:
     return _choose(session, "delivery", DELIVERY_SETTINGS, "bridge", line)
 
 
-@command("model", _CHAT, "choose a model", usage="NAME", example="planner", names="models")
+@command(
+    "model",
+    _CHAT,
+    "the models, and whether their keys are set; or choose one",
+    usage="[NAME]",
+    example="planner",
+    names="models",
+)
 def _model(session: Session, line: str) -> Any:
     if line:
         session.model = one_word("model", line, "model")
@@ -515,19 +539,21 @@ def _model(session: Session, line: str) -> Any:
     "search",
     _TOOLS,
     "search deferred tools as the model would, with scores. --all includes the loaded ones",
-    usage="WORDS [--all]",
+    usage="[--all] WORDS",
     example="convert a time zone",
+    ends_in_text=True,
+    fills_in=False,
 )
 def _search(session: Session, line: str) -> Any:
-    words = line.split()
-    all_tools = "--all" in (words[:1] + words[-1:])
-    if all_tools:
-        words.pop(0 if words[0] == "--all" else -1)
-    if not words:
+    option, query = first_word(line)
+    all_tools = option == "--all"
+    if not all_tools:
+        query = line
+    if not query:
         raise UsageError(
             "What are you looking for?", hint="For example: %mcp search convert a time zone"
         )
-    return session.search(" ".join(words), all_tools=all_tools)
+    return session.search(" ".join(query.split()), all_tools=all_tools)
 
 
 @command(
@@ -537,6 +563,7 @@ def _search(session: Session, line: str) -> Any:
     usage='TOOL {"argument": value} | TOOL argument=value …',
     example='math:add {"a": 1, "b": 2}',
     names="tools",
+    fills_in=False,
 )
 def _call(session: Session, line: str) -> Any:
     name, arguments = parse_call(line)
@@ -550,6 +577,7 @@ def _call(session: Session, line: str) -> Any:
     usage='TOOL {"argument": value} | TOOL argument=value …',
     example="budget:get-budget-data",
     names="tools",
+    fills_in=False,
 )
 def _app(session: Session, line: str) -> Any:
     name, arguments = parse_call(line)
@@ -561,13 +589,12 @@ def _calls(session: Session, _line: str) -> Any:
     return session.tools.calls
 
 
-_without_session(
-    "check", _MEASURE, "check your answer to a lesson's exercise", usage="NAME", example="3.1"
+COMMANDS["check"] = Command(
+    _MEASURE, "check your answer to a lesson's exercise", usage="NAME", example="3.1"
 )
 
 
-_without_session(
-    "audit",
+COMMANDS["audit"] = Command(
     _MEASURE,
     "list or save every call and who allowed it, or measure the token cost of another host's"
     " config",
@@ -688,9 +715,13 @@ def _prompt(session: Session, line: str) -> Any:
 def evaluate(session: Session, line: str) -> Any:
     """Measure how well tools are found for a file's cases."""
     words = words_of(line)
-    new = "--new" in words
-    words = [word for word in words if word != "--new"]
-    if not words or len(words) > 2 or not all(word.isdecimal() for word in words[1:]):
+    is_new = "--new" in words
+    if is_new:
+        words.remove("--new")
+    limit = None
+    if len(words) == 2 and words[1].isdecimal():
+        limit = int(words.pop()[:9])
+    if len(words) != 1:
         raise UsageError(
             "%mcp evaluate takes a file of cases and, optionally, a number of tools.",
             hint=(
@@ -698,9 +729,8 @@ def evaluate(session: Session, line: str) -> Any:
                 " from past conversations."
             ),
         )
-    if new:
+    if is_new:
         session.experiments.save_cases(words[0])
-    limit = int(words[1][:9]) if len(words) > 1 else None
     return session.experiments.evaluate(words[0], k=limit)
 
 
@@ -715,6 +745,8 @@ def _lint(session: Session, _line: str) -> Any:
     "ask the model on one line (%%mcp takes several)",
     usage="MESSAGE",
     example="What is 17 * 24?",
+    ends_in_text=True,
+    fills_in=False,
 )
 def _ask(session: Session, line: str) -> Any:
     if not line:
@@ -777,9 +809,8 @@ def _export(session: Session, line: str) -> Any:
 def _import_file(session: Session, line: str) -> Any:
     from casual_mcp_nb.conversation.conversation import Conversation
 
-    return session.conversations.save(
-        Conversation.load(one_word("import", line, "file", "lesson.json"))
-    )
+    file = one_word("import", line, "file", "lesson.json")
+    return session.conversations.save(Conversation.load(file))
 
 
 @command(
@@ -810,6 +841,8 @@ def _cassette(session: Session, line: str) -> Any:
     "the model's calls, without running them",
     usage="MESSAGE",
     example="What is 17 * 24?",
+    ends_in_text=True,
+    fills_in=False,
 )
 def _plan(session: Session, line: str) -> Any:
     if not line:
@@ -824,6 +857,8 @@ def _plan(session: Session, line: str) -> Any:
     usage="[--discovery on,off,auto] [--models A,B] [--toolsets A,B] [--strategies search,browse] "
     "[--deliveries definitions,bridge] [--repeats N] [--check TEXT] [--max-runs N] MESSAGE",
     example="--discovery on,off What is 17 * 24?",
+    ends_in_text=True,
+    fills_in=False,
 )
 def _compare(session: Session, line: str) -> Any:
     message, options = parse_compare(line)
@@ -841,17 +876,17 @@ def _new(session: Session, line: str) -> Any:
     return session.status
 
 
-_without_session(
-    "conversations",
+COMMANDS["conversations"] = Command(
     _SAVED,
     "the saved conversations, or those with a text in them",
     usage="[TEXT]",
     example="tides",
+    ends_in_text=True,
+    fills_in=False,
 )
 
 
-_without_session(
-    "resume",
+COMMANDS["resume"] = Command(
     _SAVED,
     "continue this notebook's last conversation, or another saved one. Without a session, its own"
     " is opened again",
@@ -868,6 +903,7 @@ _without_session(
     " changed",
     usage="[TURN[.STEP]] [--result TEXT] [--text TEXT] [--model NAME] [--toolset NAME]",
     example='2.1 --result "No berth is free."',
+    fills_in=False,
 )
 def _fork(session: Session, line: str) -> Any:
     fork = parse_fork(line)
@@ -875,7 +911,10 @@ def _fork(session: Session, line: str) -> Any:
     if fork.step is None:
         return session.conversations.fork(turn)
     step = _index("step", fork.step, len(session.turns[turn].steps))
-    forked = session.conversations.fork_at(step, turn, **fork.options)
+    options = dict(fork.options)
+    if "model" in options:
+        options["model"] = model_named(session, options["model"])
+    forked = session.conversations.fork_at(step, turn, **options)
     forked.raise_for_status()
     return forked
 
@@ -887,9 +926,11 @@ def _fork(session: Session, line: str) -> Any:
     usage="ID TITLE",
     example="k7m2 Tides of Bergen",
     names="conversations",
+    ends_in_text=True,
+    fills_in=False,
 )
 def _rename(session: Session, line: str) -> Any:
-    id, _, title = line.partition(" ")
+    id, title = first_word(line)
     return session.conversations.rename(id, title)
 
 
@@ -922,12 +963,20 @@ def _panel(session: Session, _line: str) -> Any:
     return session.panel()
 
 
-@command("rerun", _CHAT, "run the last turn, or turn N, again", usage="[N] [NEW TEXT]", example="2")
+@command(
+    "rerun",
+    _CHAT,
+    "run the last turn, or turn N, again",
+    usage="[N] [NEW TEXT]",
+    example="2",
+    ends_in_text=True,
+    fills_in=False,
+)
 def _rerun(session: Session, line: str) -> Any:
     """Run a turn again: the last one, or the one whose number comes first, with another text if
     there is one.
     """
-    number, _, text = line.strip().partition(" ")
+    number, text = first_word(line)
     if not re.fullmatch(r"-?[0-9]{1,9}", number):
         number, text = "-1", line
     count = len(session.turns)
@@ -937,7 +986,7 @@ def _rerun(session: Session, line: str) -> Any:
         if count:
             hint = f"There are turns 1 to {count}, and -1 is the last one."
         raise UsageError(f"There is no turn {int(number)}.", hint=hint)
-    turn = session.rerun(index, text.strip() or None)
+    turn = session.rerun(index, text or None)
     turn.raise_for_status()
     return turn
 
@@ -972,20 +1021,22 @@ def unload(session: Session, line: str) -> Any:
 )
 def _tasks(session: Session, line: str) -> Any:
     """Show the tasks, or wait for one, cancel it, or show its result."""
-    words, tasks = words_of(line), session.servers.tasks
-    if not words:
+    tasks = session.servers.tasks
+    if not line:
         return tasks
-    *named, number = words
-    action = named[0] if named else "wait"
-    if (
-        len(named) > 1
-        or action not in ("wait", "cancel", "result")
-        or not re.fullmatch(r"[0-9]{1,9}", number)
-    ):
+    match = re.fullmatch(r"(?:(?P<action>wait|cancel|result)\s+)?(?P<number>[0-9]{1,9})", line)
+    if match is None:
         raise UsageError(
             "Which task?", hint="For example: %mcp tasks, %mcp tasks wait 1, %mcp tasks cancel 1."
         )
-    return getattr(tasks, action)(int(number))
+    number = int(match["number"])
+    match match["action"]:
+        case "cancel":
+            return tasks.cancel(number)
+        case "result":
+            return tasks.result(number)
+        case _:
+            return tasks.wait(number)
 
 
 @command("stop", _CHAT, "stop a panel's running turn")
@@ -994,8 +1045,7 @@ def _stop(session: Session, _line: str) -> Any:
     return session.status
 
 
-_without_session(
-    "test",
+COMMANDS["test"] = Command(
     _RECORDINGS,
     "replay a cassette's turns, and show the differences",
     usage="FILE",
@@ -1011,17 +1061,24 @@ _without_session(
     usage="[SERVER:TOOL | SERVER] [--query WORDS]",
     example="math:power --query raise a number",
     names="doctor",
+    ends_in_text=True,
+    fills_in=False,
 )
 def _doctor(session: Session, line: str) -> Any:
-    name, given, query = (part.strip() for part in f" {line} ".partition(" --query "))
-    if given and not (name and query):
-        problem = "What are you looking for?" if name else "Which tool should the query find?"
-        raise UsageError(problem, hint="For example: %mcp doctor math:power --query raise a number")
-    if not name:
+    if not line:
         return session.servers.doctor()
-    return _connected(session).servers.doctor(
-        one_word("doctor", name, "tool", "math:power"), query=query or None
-    )
+    hint = "For example: %mcp doctor math:power --query raise a number"
+    name, rest = first_word(line)
+    if name == "--query":
+        raise UsageError("Which tool should the query find?", hint=hint)
+    option, query = first_word(rest)
+    if not option:
+        return _connected(session).servers.doctor(one_word("doctor", name, "tool", "math:power"))
+    if option != "--query":
+        raise UsageError("%mcp doctor takes one tool or server, and --query.", hint=hint)
+    if not query:
+        raise UsageError("What are you looking for?", hint=hint)
+    return _connected(session).servers.doctor(name, query=query)
 
 
 @command(
@@ -1073,18 +1130,18 @@ def _messages(session: Session, line: str) -> Any:
     usage="[SERVER] [--method METHOD] [--text TEXT]",
     example="files --method tools/*",
     names="servers",
+    fills_in=False,
 )
 def _wire(session: Session, line: str) -> Any:
     return session.servers.wire(**parse_wire(line))
 
 
-_without_session(
-    "nested", _PROBLEMS, "allow asyncio.run in your own cells (patches asyncio)", usage="on"
+COMMANDS["nested"] = Command(
+    _PROBLEMS, "allow asyncio.run in your own cells (patches asyncio)", usage="on"
 )
 
 
-_without_session(
-    "help",
+COMMANDS["help"] = Command(
     _PROBLEMS,
     "the commands of every day, a command, a topic, or everything",
     usage="[COMMAND | TOPIC | --all]",

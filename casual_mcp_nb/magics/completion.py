@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from casual_mcp_nb.magics.args import (
     STRATEGIES,
     WIRE_OPTIONS,
 )
-from casual_mcp_nb.magics.commands import COMMANDS, TOPICS
+from casual_mcp_nb.magics.commands import COMMANDS, SAME, TOPICS
 
 if TYPE_CHECKING:
     from casual_mcp_nb.session import Session
@@ -66,12 +66,18 @@ class Names:
     def of(cls, session: Session | None, variables: Iterable[str] = (), text: str = "") -> Names:
         """Collect the names in a session. Without one, only commands and variables.
 
-        For some lines, see `complete`, servers that are connected are queried for a moment.
+        For a line in which resources or prompts can come next, connected servers are asked for
+        theirs, for `WAIT` seconds at most.
         """
-        own = sorted(name for name in variables if not name.startswith("_"))
+        own: list[str] = []
+        for variable in sorted(variables):
+            if not variable.startswith("_"):
+                own.append(variable)
         if session is None:
             return cls(variables=own)
-        wait = WAIT if NEEDS_RESOURCES.match(text) else 0
+        wait = 0.0
+        if NEEDS_RESOURCES.match(text):
+            wait = WAIT
         resources, prompts = session.parts.resource_service.known_soon(wait)
         arguments: dict[str, Sequence[str]] = {}
         for resource in resources:
@@ -103,15 +109,20 @@ class Names:
 def complete(text: str, names: Names) -> list[str]:
     """List the completions for a line's last word, up to the cursor and from its `%` on."""
     prefix = last_word(text)
-    words = text.split()[: -1 if prefix else None]
+    words = text.split()
+    if prefix:
+        words.pop()
     if not words:
         return []
-    candidates = _of_cell(words[1:], names) if words[0] == "%%mcp" else _of_line(words[1:], names)
+    if words[0] == "%%mcp":
+        candidates = _of_cell(words[1:], names)
+    else:
+        candidates = _of_line(words[1:], names)
     return [name for name in candidates if name.startswith(prefix)]
 
 
 def last_word(text: str) -> str:
-    """Find the word that is being typed, or empty after a space."""
+    """Find the word that is being typed. It is empty after a space."""
     if not text or text[-1].isspace():
         return ""
     return text.split()[-1]
@@ -124,18 +135,24 @@ def _of_line(words: list[str], names: Names) -> Sequence[str]:
         return _of_compare(words[1:], names)
     if words[0] == "wire":
         return _of_wire(words[1:], names)
-    command = COMMANDS.get(words[0])
+    command = COMMANDS.get(SAME.get(words[0], words[0]))
     if command is None or not command.names:
         return ()
-    candidates: Sequence[str] = getattr(names, command.names)
-    if words[0] == "toolset":
-        candidates = [*candidates, "all"]
+    candidates: list[str] = [*getattr(names, command.names)]
+    if command is COMMANDS["toolset"]:
+        candidates.append("all")
     if command.usage.endswith("…"):
-        return [name for name in candidates if name not in words[1:]]
+        return _without(candidates, words[1:])
     if len(words) > 1:
-        given = {word.partition("=")[0] for word in words[2:]}
-        return [f"{name}=" for name in names.arguments.get(words[1], ()) if name not in given]
+        given = [word.partition("=")[0] for word in words[2:]]
+        arguments = _without(names.arguments.get(words[1], ()), given)
+        return [f"{name}=" for name in arguments]
     return candidates
+
+
+def _without(names: Iterable[str], given: Collection[str]) -> list[str]:
+    """List the names that are not given yet."""
+    return [name for name in names if name not in given]
 
 
 def _of_compare(words: list[str], names: Names) -> Sequence[str]:
@@ -145,25 +162,32 @@ def _of_compare(words: list[str], names: Names) -> Sequence[str]:
     if last in COMPARE_OPTIONS:
         candidates: Sequence[str] = getattr(names, COMPARE_OPTIONS[last], ())
         return candidates
-    return [option for option in COMPARE_OPTIONS if option not in words]
+    return _without(COMPARE_OPTIONS, words)
 
 
 def _of_wire(words: list[str], names: Names) -> Sequence[str]:
     last = words[-1] if words else ""
+    if last == "--method":
+        return METHODS
     if last in WIRE_OPTIONS:
-        return METHODS if last == "--method" else ()
-    options = [option for option in WIRE_OPTIONS if option not in words]
-    return options if words else [*names.servers, *options]
+        return ()
+    options = _without(WIRE_OPTIONS, words)
+    if words:
+        return options
+    return [*names.servers, *options]
 
 
 def _of_cell(words: list[str], names: Names) -> Sequence[str]:
     last = words[-1] if words else ""
-    takes = CELL_OPTIONS[last].takes if last in CELL_OPTIONS else ""
-    if "|" in takes:
-        return takes.split("|")
     if last in _NAMES_OF_OPTION:
         candidates: Sequence[str] = getattr(names, _NAMES_OF_OPTION[last])
         return candidates
+    takes = ""
+    if last in CELL_OPTIONS:
+        takes = CELL_OPTIONS[last].takes
+    if "|" in takes:
+        return takes.split("|")
     if takes:
         return ()
-    return [option for option in CELL_OPTIONS if option == "--var" or option not in words]
+    repeatable = "--var"
+    return _without(CELL_OPTIONS, set(words) - {repeatable})

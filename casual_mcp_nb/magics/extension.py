@@ -1,6 +1,8 @@
-"""The IPython magics, with their completion and help.
+"""The IPython magics `%mcp`, `%%mcp` and `%%mcp_config`, and their completion.
 
-They work on the session in the notebook's variable `session`.
+They work on the session in the notebook's variable `session`. Commands that need a session are in
+`commands.py`. Those that need none, or open or close one, are methods here, each with the name of
+its command: `_demo` is `%mcp demo`.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -24,6 +26,7 @@ from casual_mcp_nb.magics.args import (
     ECHO,
     expanded,
     fill_in,
+    first_word,
     is_config_file,
     one_word,
     parse_cassette,
@@ -36,14 +39,18 @@ from casual_mcp_nb.magics.commands import COMMANDS, SAME, conversation_id
 from casual_mcp_nb.magics.completion import Names, complete, last_word
 from casual_mcp_nb.magics.final_question_marks import keep_questions
 from casual_mcp_nb.magics.help import help_of
+from casual_mcp_nb.magics.named_models import model_named
 from casual_mcp_nb.magics.written_configs import WrittenConfigs
 from casual_mcp_nb.notebook.payloads import Held, HeldValues, code_of
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from casual_mcp_nb.base.status import SessionStatus
+    from casual_mcp_nb.conversation.planned import PlannedCalls
     from casual_mcp_nb.notebook.doctor import ModelAtHand
     from casual_mcp_nb.notebook.live import Echo
+    from casual_mcp_nb.providers.chat_model import ChatModel
     from casual_mcp_nb.session import Session
 
 T = TypeVar("T")
@@ -95,7 +102,7 @@ class McpMagics(Magics):
             raise UsageError(text, hint=f"See %mcp help {parsed.command}.")
         self._quiet = parsed.quiet
         given = parsed.arguments
-        if not command.is_verbatim:
+        if command.fills_in:
             given = expanded(given, self._namespace)
         if command.run is not None:
             result = command.run(self._session(), given)
@@ -104,7 +111,9 @@ class McpMagics(Magics):
         if parsed.output:
             self._namespace[parsed.output] = result
             self.held.note(parsed.output, result)
-        return None if parsed.quiet else result
+        if parsed.quiet:
+            return None
+        return result
 
     @no_var_expand
     @cell_magic("mcp")  # type: ignore[arg-type]
@@ -113,37 +122,46 @@ class McpMagics(Magics):
 
         Below `%%mcp write`, it is the task for a cell that the model writes.
         """
-        if line.split()[:1] == ["write"]:
-            return self._write(line.split(None, 1)[1:], cell.strip())
+        command, rest = first_word(line)
+        if command == "write":
+            return self._write(rest, cell.strip())
         args = parse_cell_line(expanded(line, self._namespace))
         prompt = fill_in(cell.strip(), args.variables, self._namespace)
         if not prompt:
             raise UsageError("%%mcp needs a message below its first line.")
         echo = args.echo or self.echo
-        options = {"max_steps": self.max_steps, **args.options}
-        if args.plan:
-            plan = self._session().plan(prompt, **options)
-            if args.output:
-                self._namespace[args.output] = plan
-            return None if echo == "none" else plan
-        turn = self._session().chat(prompt, echo=cast("Echo", echo), **options)
-        if args.output:
-            self._namespace[args.output] = turn
-        turn.raise_for_status()
-        return None if echo == "none" else turn
+        from casual_mcp_nb.conversation.turn import Turn
 
-    def _write(self, line: Sequence[str], task: str) -> Any:
+        session = self._session()
+        options = {"max_steps": self.max_steps, **args.options}
+        if "model" in options:
+            options["model"] = model_named(session, options["model"])
+        result: PlannedCalls | Turn
+        if args.plan:
+            result = session.plan(prompt, **options)
+        else:
+            result = session.chat(prompt, echo=cast("Echo", echo), **options)
+        if args.output:
+            self._namespace[args.output] = result
+        if isinstance(result, Turn):
+            result.raise_for_status()
+        if echo == "none":
+            return None
+        return result
+
+    def _write(self, line: str, task: str) -> Any:
         """Have the model write a cell. It may read the variables that `--var` names."""
-        args = parse_cell_line(expanded(" ".join(line), self._namespace))
-        others = [name for name in args.options if name != "model"]
-        if others or args.plan or args.echo:
+        args = parse_cell_line(expanded(line, self._namespace))
+        if args.options.keys() - {"model"} or args.plan or args.echo:
             raise UsageError(
                 "%%mcp write takes only --model, --var and -o.",
                 hint="For example: %%mcp write --var orders",
             )
-        written = self._session().models.write(
-            task, variables=args.variables, model=args.options.get("model")
-        )
+        session = self._session()
+        model: str | ChatModel | None = None
+        if "model" in args.options:
+            model = model_named(session, args.options["model"])
+        written = session.models.write(task, variables=args.variables, model=model)
         if args.output:
             self._namespace[args.output] = written
         return written
@@ -159,14 +177,13 @@ class McpMagics(Magics):
         from casual_mcp_nb.config.loader import check_config
         from casual_mcp_nb.session import Session
 
-        words = words_of(expanded(line, self._namespace))
-        files = [word for word in words if word != "--overwrite"]
+        options, files = _options_and_words(expanded(line, self._namespace), ("--overwrite",))
         if len(files) > 1:
             raise UsageError(f"%%mcp_config takes only one file, but this line has {len(files)}.")
-        path = Path(files[0] if files else CONFIG_FILE).expanduser()
+        path = Path(*(files or [CONFIG_FILE])).expanduser()
         self._check_variable()
         check_config(cell, path)
-        self._configs.write(path, cell, overwrite="--overwrite" in words)
+        self._configs.write(path, cell, overwrite="--overwrite" in options)
 
         def make() -> Session:
             # The person wrote it in the cell.
@@ -180,24 +197,25 @@ class McpMagics(Magics):
         return self._start(f"Starting the servers of {path.name} …", make)
 
     def _audit(self, line: str) -> Any:
-        """Show every call in the session, save the list to a file, or measure a config's cost,
-        which needs no session.
+        """List every call of the session, or save the list to a file.
+
+        For a config, measure what its tools cost. That needs no session.
         """
-        words = words_of(line)
-        paths = [word for word in words if word not in ("--overwrite", "--trust")]
-        if not words:
+        if not line:
             return self._session().consent.audit
+        options, paths = _options_and_words(line, ("--overwrite", "--trust"))
         if len(paths) != 1:
             hint = "For example: %mcp audit audit.jsonl, or %mcp audit ~/.cursor/mcp.json"
             raise UsageError("%mcp audit takes, optionally, one file.", hint=hint)
         if paths[0].endswith(".jsonl"):
-            return self._session().consent.audit.save(paths[0], overwrite="--overwrite" in words)
+            audit = self._session().consent.audit
+            return audit.save(paths[0], overwrite="--overwrite" in options)
         from casual_mcp_nb.notebook.parts import audit_host
 
-        return audit_host(paths[0], trust="--trust" in words)
+        return audit_host(paths[0], trust="--trust" in options)
 
     def _check(self, line: str) -> Any:
-        """Check the answer to an exercise, see `exercise`. It needs no session."""
+        """Check the answer to a lesson's exercise."""
         from casual_mcp_nb.experiments.exercises import check_exercise
 
         return check_exercise(one_word("check", line, "exercise", "3.1"), self._namespace)
@@ -205,28 +223,31 @@ class McpMagics(Magics):
     def _find(self, line: str) -> Any:
         """List servers of a domain or the registry.
 
-        It needs no session, whose config can name another registry.
+        The registry is the one that the session's config names, if there is a session.
         """
         from casual_mcp_nb.base.config import REGISTRY
         from casual_mcp_nb.notebook.servers import find_servers
 
-        if not line.strip():
+        if not line:
             raise UsageError("What are you looking for?", hint="For example: %mcp find resend.com")
         session = self.session()
-        return find_servers(line, session.config.registry if session is not None else REGISTRY)
+        if session is None:
+            return find_servers(line, REGISTRY)
+        return find_servers(line, session.config.registry)
 
     def _accounts(self, line: str) -> Any:
-        """List the sign-ins on this computer, or forget one. It needs no session."""
+        """List the sign-ins on this computer, or forget one."""
         from casual_mcp_nb.notebook.servers import SessionAccounts
 
-        command, _, name = line.partition(" ")
-        if line and (command != "remove" or not name.strip()):
+        if not line:
+            return SessionAccounts()
+        command, name = first_word(line)
+        if command != "remove" or not name:
             raise UsageError(
                 "%mcp accounts takes only remove NAME.",
                 hint="For example: %mcp accounts remove weather",
             )
-        if line:
-            SessionAccounts().remove(name.strip())
+        SessionAccounts().remove(name)
         return SessionAccounts()
 
     @property
@@ -241,13 +262,15 @@ class McpMagics(Magics):
         return [name for name in self._namespace if name not in self.shell.user_ns_hidden]
 
     def session(self) -> Session | None:
-        """Find the notebook's session, if there is one. Imports no engine."""
+        """Find the notebook's session. None if there is none. Imports no engine."""
         module = sys.modules.get("casual_mcp_nb.session")
         value = self._namespace.get(VARIABLE)
-        return value if module is not None and isinstance(value, module.Session) else None
+        if module is None or not isinstance(value, module.Session):
+            return None
+        return cast("Session", value)
 
     def _remember(self, held: Mapping[str, Held]) -> None:
-        """Have it saved which variables hold results."""
+        """Save with the conversation which variables hold results."""
         session = self.session()
         if session is None:
             return
@@ -256,25 +279,29 @@ class McpMagics(Magics):
         session.parts.runner.remember(variables=variables)
 
     def _open_session(self) -> Session | None:
-        """Find the notebook's session, if there is one that is not closed."""
+        """Find the notebook's session. None if there is none, or if it is closed."""
         session = self.session()
-        return None if session is None or session.parts.runner.ended else session
-
-    def _session(self) -> Session:
-        session = self.session()
-        if session is None:
-            other = self._namespace.get(VARIABLE)
-            text = "There is no session"
-            if other is not None:
-                text = f"`{VARIABLE}` is a {type(other).__name__}, not a session"
-            raise UsageError(
-                f"{text}.",
-                hint="Start one with `%mcp demo` or `%mcp connect FILE-or-COMMAND`, or open the"
-                " last one again with `%mcp resume`.",
-            )
+        if session is None or session.parts.runner.ended:
+            return None
         return session
 
+    def _session(self) -> Session:
+        """Find the notebook's session. A UsageError if there is none."""
+        session = self.session()
+        if session is not None:
+            return session
+        other = self._namespace.get(VARIABLE)
+        text = "There is no session"
+        if other is not None:
+            text = f"`{VARIABLE}` is a {type(other).__name__}, not a session"
+        raise UsageError(
+            f"{text}.",
+            hint="Start one with `%mcp demo` or `%mcp connect FILE-or-COMMAND`, or open the last"
+            " one again with `%mcp resume`.",
+        )
+
     def _check_variable(self) -> None:
+        """Raise UsageError if the variable for the session holds something else."""
         other = self._namespace.get(VARIABLE)
         if other is not None and self.session() is None:
             kind = type(other).__name__
@@ -284,30 +311,45 @@ class McpMagics(Magics):
             )
 
     def _start(
-        self, announcement: str, make: Callable[[], Session], hint: Callable[[], str] = lambda: ""
+        self,
+        announcement: str,
+        make: Callable[[], Session],
+        note: Callable[[], str] | None = None,
     ) -> Any:
-        """Open and connect a session. The announcement is shown before anything is imported for it.
+        """Open a session in the place of the notebook's own, and connect its servers.
 
-        `hint` returns a note for the status.
+        Args:
+            announcement: Shown before anything is imported for the session.
+            make: Opens the session.
+            note: Returns a note for the status, or an empty string. Called once all is connected.
+
+        Returns:
+            The session's status, or in a notebook its display.
         """
         from casual_mcp_nb.notebook.start_display import StartDisplay
 
         self._check_variable()
-        display, session, status = StartDisplay(announcement), None, None
+        display = StartDisplay(announcement)
+        session: Session | None = None
+        status: SessionStatus | None = None
         try:
             session = make()
-            display.follow(lambda: session.servers.now)
+            servers = session.servers
+            display.follow(lambda: servers.now)
             previous = self.session()
             if previous is not None:
                 previous.close()
             self._namespace[VARIABLE] = session
             session.connect(quiet=True)
             status = session.status
-            if note := hint():
-                status = replace(status, notes=(*status.notes, note))
+            text = note() if note is not None else ""
+            if text:
+                status = replace(status, notes=(*status.notes, text))
         finally:
-            servers = session.servers.now if session else None
-            display.finish(servers, None if self._quiet else status)
+            display.finish(
+                session.servers.now if session is not None else None,
+                None if self._quiet else status,
+            )
         if display.in_notebook:
             from casual_mcp_nb.notebook.live import ShownStatus
 
@@ -321,62 +363,48 @@ class McpMagics(Magics):
                 f"%mcp demo takes only a model, but this line has {shown(more)}.",
                 hint="See %mcp help demo.",
             )
-        at_hand = None if model else _background(_models_at_hand)
 
         def make() -> Session:
             from casual_mcp_nb.session import Session
 
             return Session.demo(model)
 
-        def hint() -> str:
+        if model:
+            return self._start("Starting the bundled servers …", make)
+        at_hand = _background(_models_at_hand)
+
+        def note() -> str:
             from casual_mcp_nb.notebook.doctor import hint_of
 
-            if at_hand and not at_hand.exception():
-                return hint_of(at_hand.result())
-            return ""
+            if at_hand.exception():
+                return ""
+            return hint_of(at_hand.result())
 
-        return self._start("Starting the bundled servers …", make, hint)
+        return self._start("Starting the bundled servers …", make, note)
 
     def _connect(self, line: str) -> Any:
         target, model = split_model(line)
         if not target and model is None:
             one_word("connect", "", "config file, command or address", "casual_mcp_config.json")
         file = _TRUST.sub("", target)
-        is_file = bool(file) and is_config_file(file)
+        if file and is_config_file(file):
+            path = one_word("connect", file, "config file")
+            what = f"the servers of {Path(path).name}"
+            make = _opener_of_config(path, trust=file != target, model=model)
+        else:
+            # A command can hold a secret, so it is not shown.
+            what = "the server" if target else "the session"
+            make = _opener_of_server(target, model)
         previous = self.session()
-        replaced = previous is not None and bool(previous.turns) and not previous.status.closed
-
-        def make() -> Session:
-            from casual_mcp_nb.config.finding import is_findable
-            from casual_mcp_nb.config.quick import check_command, unquoted
-            from casual_mcp_nb.session import Session
-
-            if not is_file:
-                server = unquoted(target)
-                if server and not is_findable(server):
-                    check_command(server)
-                return Session.quick(model, [server] if server else [])
-            session = Session.from_config(
-                one_word("connect", file, "config file"), trust=file != target
-            )
-            if model is not None:
-                session.model = model
-            return session
-
-        # A command can hold a secret.
-        what = "the session"
-        if is_file:
-            what = f"the servers of {Path(file).name}"
-        elif target:
-            what = "the server"
         note = ""
-        if replaced:
-            note = "The previous session and its conversation were closed."
-            note += " To keep them, use %mcp add."
+        if previous is not None and previous.turns and not previous.status.closed:
+            note = (
+                "The previous session and its conversation were closed. To keep them, use %mcp add."
+            )
         return self._start(f"Starting {what} …", make, lambda: note)
 
     def _conversations(self, line: str) -> Any:
-        """List saved conversations: the session's, or without one those of all sessions."""
+        """List saved conversations: those of the session, or of all sessions without one."""
         session = self._open_session()
         if session is not None:
             return session.conversations.find(line)
@@ -386,7 +414,9 @@ class McpMagics(Magics):
 
     def _resume(self, line: str) -> Any:
         """Continue a saved conversation, in the session that is open or else in its own."""
-        id = conversation_id("resume", line) if line else None
+        id = None
+        if line:
+            id = conversation_id("resume", line)
         session = self._open_session()
         if session is not None:
             return session.conversations.resume(id)
@@ -400,9 +430,11 @@ class McpMagics(Magics):
             resumed = resume_session(Session, id, "default")
             return resumed.session
 
-        status = self._start(
-            "Opening the saved conversation …", make, lambda: resumed.note if resumed else ""
-        )
+        def note() -> str:
+            assert resumed is not None
+            return resumed.note
+
+        status = self._start("Opening the saved conversation …", make, note)
         if resumed is not None and not self._quiet:
             resumed.show_widgets()
         return status
@@ -444,8 +476,52 @@ class McpMagics(Magics):
         return help_of(line)
 
 
+def _opener_of_config(path: str, *, trust: bool, model: str | None) -> Callable[[], Session]:
+    """Return a function that opens a session with a config file's servers and models."""
+
+    def make() -> Session:
+        from casual_mcp_nb.session import Session
+
+        session = Session.from_config(path, trust=trust)
+        if model is not None:
+            session.model = model
+        return session
+
+    return make
+
+
+def _opener_of_server(target: str, model: str | None) -> Callable[[], Session]:
+    """Return a function that opens a session with one server, or with none if `target` is empty."""
+
+    def make() -> Session:
+        from casual_mcp_nb.config.finding import is_findable
+        from casual_mcp_nb.config.quick import check_command, unquoted
+        from casual_mcp_nb.session import Session
+
+        server = unquoted(target)
+        if not server:
+            return Session.quick(model)
+        if not is_findable(server):
+            check_command(server)
+        return Session.quick(model, [server])
+
+    return make
+
+
+def _options_and_words(line: str, options: Collection[str]) -> tuple[list[str], list[str]]:
+    """Split a line into those of these options that it has, and its other words."""
+    given: list[str] = []
+    others: list[str] = []
+    for word in words_of(line):
+        if word in options:
+            given.append(word)
+        else:
+            others.append(word)
+    return given, others
+
+
 def _background(work: Callable[[], T]) -> Future[T]:
-    """Do work on a thread that neither the cell nor interpreter exit waits for."""
+    """Do work on a thread for which neither the cell nor the interpreter's exit waits."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -505,21 +581,20 @@ def _remove(shell: InteractiveShell) -> None:
         magics.held.end()
         with suppress(ValueError):
             shell.events.unregister("post_run_cell", magics.held.after_cell)
+    # These are found by name as well.
     transformers = shell.input_transformers_cleanup
-    transformers[:] = [
-        one for one in transformers if getattr(one, "__name__", "") != keep_questions.__name__
-    ]
+    for transformer in list(transformers):
+        if getattr(transformer, "__name__", "") == keep_questions.__name__:
+            transformers.remove(transformer)
     if shell.Completer is not None:
         matchers = shell.Completer.custom_matchers
-        matchers[:] = [
-            matcher
-            for matcher in matchers
-            if getattr(matcher, "matcher_identifier", "") != _MATCHER
-        ]
+        for matcher in list(matchers):
+            if getattr(matcher, "matcher_identifier", "") == _MATCHER:
+                matchers.remove(matcher)
 
 
 def _matcher(magics: McpMagics) -> Any:
-    """Create a matcher for our lines.
+    """Make IPython's matcher for the lines of these magics, and for a session's tool functions.
 
     A hook for `complete_command` would leave Python's keywords in the list.
     """
@@ -528,13 +603,13 @@ def _matcher(magics: McpMagics) -> Any:
     @context_matcher(identifier=_MATCHER)  # type: ignore[untyped-decorator]
     def matcher(context: CompletionContext) -> Any:
         text = context.text_until_cursor.lstrip()
-        ours = text.startswith(("%mcp ", "%%mcp "))
-        if ours:
+        if text.startswith(("%mcp ", "%%mcp ")):
+            kind = "mcp"
             known = Names.of(magics.session(), magics.variables(), text)
             names, fragment = complete(text, known), last_word(text)
         else:
+            kind = "function"
             names, fragment = functions_at(text, getattr(magics.shell, "user_ns", {}))
-        kind = "mcp" if ours else "function"
         return {
             "completions": [SimpleCompletion(name, type=kind) for name in names],
             "matched_fragment": fragment,
@@ -557,10 +632,11 @@ def functions_at(text: str, variables: Mapping[str, Any]) -> tuple[list[str], st
     Returns:
         The names, and the fragment that they replace.
     """
-    dotted = re.findall(r"[\w.]*$", text)[0]
-    name, *path, fragment = dotted.split(".") if "." in dotted else ("", "")
-    if "casual_mcp_nb.session" not in sys.modules:
+    dotted = re.findall(r"[\w.]*$", text)[0].split(".")
+    fragment = dotted[-1]
+    if len(dotted) == 1 or "casual_mcp_nb.session" not in sys.modules:
         return [], fragment
+    name, *path = dotted[:-1]
     from casual_mcp_nb.notebook.functions import ServerFunctions, ToolFunctions
     from casual_mcp_nb.notebook.tools import SessionTools
     from casual_mcp_nb.session import Session
@@ -577,5 +653,8 @@ def functions_at(text: str, variables: Mapping[str, Any]) -> tuple[list[str], st
         if isinstance(value, ServerFunctions) or part not in dir(value):
             return [], fragment
         value = getattr(value, part)
-    public = [name for name in dir(value) if not name.startswith("_")]
-    return [name for name in public if name.startswith(fragment)], fragment
+    names: list[str] = []
+    for member in dir(value):
+        if member.startswith(fragment) and not member.startswith("_"):
+            names.append(member)
+    return names, fragment

@@ -13,15 +13,19 @@ def keep_questions(lines: list[str]) -> list[str]:
     """
     if not lines or lines[0].startswith("%%"):
         return lines
-    result, text = [], ""
+    result: list[str] = []
+    above = ""
     for line in lines:
         match = _QUESTION.fullmatch(line)
-        # Inside a multi-line string it is text.
-        if match and not any(text.count(quotes) % 2 for quotes in ('"""', "'''")):
-            result.append(
-                f"{match['before']}get_ipython().run_line_magic('mcp', {match['rest']!r})\n"
-            )
-        else:
+        if match is None or _ends_in_a_string(above):
             result.append(line)
-        text += line
+        else:
+            call = f"get_ipython().run_line_magic('mcp', {match['rest']!r})"
+            result.append(f"{match['before']}{call}\n")
+        above += line
     return result
+
+
+def _ends_in_a_string(code: str) -> bool:
+    """Check whether a string over several lines begins in this code and goes on after it."""
+    return code.count('"""') % 2 == 1 or code.count("'''") % 2 == 1

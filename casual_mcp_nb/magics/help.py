@@ -19,8 +19,9 @@ _CELLS = "cells"
 
 
 def help_of(about: str = "") -> Help:
-    """Build the help on a command, a topic or a word of their summaries, on everything (`--all`), or
-    on what one needs every day.
+    """Build the help on a command, a topic or a word of summaries, or on everything (`--all`).
+
+    Without a name, it has the commands of every day, and the topics of the others.
 
     Raises:
         UnknownNameError: There is no such command or topic.
@@ -39,15 +40,18 @@ def help_of(about: str = "") -> Help:
     found: list[Group] = []
     if name in COMMANDS:
         command = COMMANDS[name]
-        title = f"{_titles()[command.topic]} (%mcp help {command.topic})"
-        found.append((title, (_row(name, command),)))
+        topic = f"{_titles()[command.topic]} (%mcp help {command.topic})"
+        found.append((topic, (_row(name, command),)))
     if name in _titles():
         found.append(_topic(name, without=name))
     if not found:
         found += _about(name)
     if not found:
         raise UnknownNameError("%mcp command or topic", name, [*_titles(), _CELLS, *COMMANDS])
-    return Help(f"%mcp {name}" if name in COMMANDS else name, tuple(found))
+    title = name
+    if name in COMMANDS:
+        title = f"%mcp {name}"
+    return Help(title, tuple(found))
 
 
 def _about(word: str) -> list[Group]:
@@ -62,8 +66,10 @@ def _about(word: str) -> list[Group]:
 
 def _titles() -> dict[str, str]:
     """List the topics with what they are for. A command added from outside can have its own."""
-    own = {command.topic: command.topic for command in COMMANDS.values()}
-    return TOPICS | {topic: title for topic, title in own.items() if topic not in TOPICS}
+    titles = dict(TOPICS)
+    for command in COMMANDS.values():
+        titles.setdefault(command.topic, command.topic)
+    return titles
 
 
 def _every_day() -> Group:
@@ -92,12 +98,11 @@ def _topics() -> Group:
 
 def _topic(topic: str, without: str = "") -> Group:
     """List a topic's commands, without the one that is shown above them."""
-    named = [
-        _row(name, command)
-        for name, command in COMMANDS.items()
-        if command.topic == topic and name != without
-    ]
-    return _titles()[topic], tuple(named)
+    rows: list[HelpRow] = []
+    for name, command in COMMANDS.items():
+        if command.topic == topic and name != without:
+            rows.append(_row(name, command))
+    return _titles()[topic], tuple(rows)
 
 
 def _cells() -> list[Group]:
@@ -106,7 +111,7 @@ def _cells() -> list[Group]:
     cells = (
         HelpRow("%%mcp [options]", "send the text below to the model", "%%mcp --echo text"),
         HelpRow(
-            "%%mcp write [--model MODEL] [--var NAME]",
+            "%%mcp write [--model NAME | PROVIDER:MODEL] [--var NAME]",
             "have the model write a cell for the task below",
             "%%mcp write",
         ),
@@ -143,4 +148,6 @@ def _row(name: str, command: Command) -> HelpRow:
 
 
 def _example(name: str, command: Command) -> str:
-    return f"%mcp {name} {command.example}" if command.example else ""
+    if not command.example:
+        return ""
+    return f"%mcp {name} {command.example}"

@@ -9,8 +9,9 @@ from casual_mcp_nb.errors import ConfigError, UsageError, shown
 
 
 class WrittenConfigs:
-    """Writes config files, and remembers their contents: only an unchanged file may be
-    overwritten.
+    """Writes config files, and remembers what it wrote.
+
+    A file that somebody else has changed since is not overwritten.
     """
 
     def __init__(self) -> None:
@@ -19,7 +20,13 @@ class WrittenConfigs:
     def write(self, path: Path, text: str, *, overwrite: bool) -> None:
         """Write a config file completely or not at all.
 
-        A UsageError if it has other content that was not written here.
+        Args:
+            path: The file.
+            text: The config.
+            overwrite: Replace the file even if its content was not written here.
+
+        Raises:
+            UsageError: The file has other content that was not written here.
         """
         from casual_mcp_nb.base.files import write_text
         from casual_mcp_nb.config.saving import replace_text

@@ -41,7 +41,13 @@ from casual_mcp_nb.notebook.live import Echo
         ('call math__add {"a": 1}', MagicLine("call", 'math__add {"a": 1}')),
         ("tools;", MagicLine("tools", "", None, True)),
         ("-o hits search convert", MagicLine("search", "convert", "hits")),
-        ("search convert -o hits", MagicLine("search", "convert", "hits")),
+        ("search -o hits convert", MagicLine("search", "convert", "hits")),
+        ("ask what does gcc -o main", MagicLine("ask", "what does gcc -o main")),
+        ("-o turn ask what does gcc -o main", MagicLine("ask", "what does gcc -o main", "turn")),
+        ("connect cc -o out", MagicLine("connect", "cc -o out")),
+        ("connect -o now cc -o out", MagicLine("connect", "cc -o out", "now")),
+        ("tools\ttime -o listed", MagicLine("tools", "time", "listed")),
+        ("models", MagicLine("model", "")),
         (
             'call math__add {"a": 1} -o three;',
             MagicLine("call", 'math__add {"a": 1}', "three", True),
@@ -54,7 +60,7 @@ from casual_mcp_nb.notebook.live import Echo
     ],
 )
 def test_a_line_is_split_into_command_and_rest(line: str, parsed: MagicLine) -> None:
-    assert parse_line(line, COMMANDS) == parsed
+    assert parse_line(line, COMMANDS, SAME) == parsed
 
 
 def test_an_unknown_command_is_an_error_with_the_closest() -> None:
@@ -117,6 +123,8 @@ def test_a_wrong_option_is_one_line(line: str, words: str) -> None:
         ('math__add {"a": 1, "b": 2}', ("math__add", {"a": 1, "b": 2})),
         ("time__now", ("time__now", {})),
         ("math__add a=1 b=2.5", ("math__add", {"a": 1, "b": 2.5})),
+        ('math__add\t{"a": 1}', ("math__add", {"a": 1})),
+        ("math__add\ta=1", ("math__add", {"a": 1})),
         (
             "text__x text='two words' all=true of=[1,2] n=NaN",
             ("text__x", {"text": "two words", "all": True, "of": [1, 2], "n": "NaN"}),
@@ -199,7 +207,7 @@ def test_an_invalid_step_is_reported_with_the_right_syntax(text: str) -> None:
         ("What is 17 * 24?", "What is 17 * 24?", {}),
         ("--discovery on,off What is it?", "What is it?", {"discovery": [True, False]}),
         (
-            '"What\'s it?" --models gpt,claude --repeats=3',
+            '--models gpt,claude --repeats=3 "What\'s it?"',
             "What's it?",
             {"models": ["gpt", "claude"], "repeats": 3},
         ),
@@ -210,9 +218,11 @@ def test_an_invalid_step_is_reported_with_the_right_syntax(text: str) -> None:
         ),
         ('"What does --help do?"', "What does --help do?", {}),
         ("5 - 3 and -x", "5 - 3 and -x", {}),
+        ("What does git commit --amend do?", "What does git commit --amend do?", {}),
+        ("--repeats 2 What does --models do", "What does --models do", {"repeats": 2}),
     ],
 )
-def test_a_comparison_has_its_options_before_or_after_the_message(
+def test_a_comparison_has_its_options_before_the_message(
     line: str, message: str, options: Any
 ) -> None:
     assert parse_compare(line) == (message, options)

@@ -110,6 +110,15 @@ def test_a_mistake_is_one_line_and_the_cell_is_an_error(
     assert len("\n".join(output["traceback"]).splitlines()) == 1
 
 
+def test_a_model_that_is_not_in_the_config_writes_a_cell(kernel: Kernel) -> None:
+    with Provider(answer("openai", "```python\n17 * 24\n```")) as server:
+        environ = {"OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": "sk-not-a-real-key"}
+        assert kernel.run(f"import os; os.environ |= {environ!r}").status == "ok"
+        ran = kernel.run("%%mcp write --model openai:gpt-4.1 -o cell\nMultiply 17 by 24")
+        assert ran.status == "ok", ran.text()
+    assert kernel.printed("print(cell.code, cell.turns[0].started.model)") == "17 * 24\n gpt-4.1"
+
+
 def test_a_strategy_is_chosen_and_shown(kernel: Kernel) -> None:
     assert "browse" in kernel.run("%mcp strategy browse").text()
     assert "browses deferred tools" in kernel.run("%mcp status").text()
@@ -130,7 +139,7 @@ def test_a_file_of_cases_is_evaluated(kernel: Kernel, tmp_path: Path) -> None:
 
 
 def test_results_are_objects_that_can_be_kept(kernel: Kernel) -> None:
-    kernel.run("%mcp search convert a time zone -o hits")
+    kernel.run("%mcp search -o hits convert a time zone")
     assert kernel.run("hits[0].tool.wire_name").text() == "'time__convert_time'"
     kernel.run('%mcp call math__add {"a": 1, "b": 2}')
     assert kernel.run("_.status").text() == "'ok'"

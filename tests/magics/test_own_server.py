@@ -161,7 +161,7 @@ def test_what_cannot_be_evaluated_is_an_error(line: str) -> None:
 
 
 def test_only_lines_without_json_and_a_persons_words_are_filled_in() -> None:
-    verbatim = {name for name, command in COMMANDS.items() if command.is_verbatim}
+    verbatim = {name for name, command in COMMANDS.items() if not command.fills_in}
     assert verbatim >= {"call", "app", "ask", "plan", "search", "compare", "fork", "doctor", "find"}
     assert verbatim.isdisjoint(
         {

@@ -63,6 +63,13 @@ def test_missing_things_are_one_line_of_error(kernel: Kernel, line: str, words: 
     assert words in ran.text()
 
 
+def test_a_cell_names_a_model_that_is_not_in_the_config(kernel: Kernel) -> None:
+    kernel.run("%mcp new")
+    assert kernel.run("%%mcp --model offline:planner\nWhat is 2 + 3?").status == "ok"
+    assert kernel.printed(PROMPTS) == "['What is 2 + 3?']"
+    assert "no-such" in kernel.run("%%mcp --model no-such:model\nWhat is 2 + 3?").text()
+
+
 def test_stop_is_harmless_when_nothing_runs(kernel: Kernel) -> None:
     assert kernel.run("%mcp stop").status == "ok"
 

@@ -71,7 +71,7 @@ def test_it_is_shown_live_and_once(kernel: Kernel) -> None:
 
 
 def test_the_magic_does_the_same_and_stores_it(kernel: Kernel) -> None:
-    ran = kernel.run("%mcp compare --discovery on,off --check 391 What is 17 * 23? -o result")
+    ran = kernel.run("%mcp -o result compare --discovery on,off --check 391 What is 17 * 23?")
     assert ran.status == "ok", ran.text()
     assert len(ran.outputs) == 1
     assert kernel.printed(
