@@ -1,8 +1,8 @@
 """One MCP App: a server's page that shows a tool's result, and what the page asks for.
 
 See SEP-1865, https://github.com/modelcontextprotocol/ext-apps, `specification/draft/apps.mdx`. The
-page runs in a browser, in a frame that belongs to nobody. Its requests arrive at `App`, which checks
-and bounds them, and hands them to `SessionApps`.
+page runs in a browser, in a sandboxed frame without an origin. Its requests arrive at `App`, which
+checks and bounds them, and hands them to `SessionApps`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import traitlets
 
@@ -31,6 +31,9 @@ from casual_mcp_nb.display.words import clean, cut
 from casual_mcp_nb.errors import CasualMcpError, ToolCallError, UsageError, shown
 from casual_mcp_nb.servers.resources import MAX_HTML, AppPage
 
+if TYPE_CHECKING:
+    from casual_mcp_nb.notebook.parts import SessionParts
+
 logger = logging.getLogger(__name__)
 
 MAX_MESSAGES = 500
@@ -42,21 +45,21 @@ MAX_CALLS = 8
 """How many calls of one app run at a time."""
 MAX_TEXT = 20_000
 Status = Literal["not opened", "starting", "shown", "failed", "closed"]
-"""No page has opened it yet, the handshake has begun, it is complete, it could not be shown, or it
-was taken away.
+"""How far an app has come. Until a page opens it, it is `not opened`. It is `starting` once the
+handshake has begun, and `shown` once that is complete. `closed` is one that was taken away.
 """
 
 
 @dataclass(frozen=True)
 class AppMessage(Displayable):
-    """A message between an app and this host, or an event of its page, at a time in seconds since
-    1970.
-
-    Cut and cleaned.
+    """A message between an app and this host, or an event of its page.
 
     Attributes:
+        at: When, in seconds since 1970.
         sender: `app` or `host`, or `page` for what the browser reports: a blocked request, an
             error.
+        method: The message's method, or the kind of event.
+        text: What it says, cut and cleaned.
     """
 
     at: float
@@ -67,15 +70,22 @@ class AppMessage(Displayable):
 
 @dataclass(frozen=True)
 class AppMessages(DisplayableList[AppMessage], items="messages"):
-    """The last messages of an app, the newest last. `dropped` counts those that are not here."""
+    """The last messages of an app, the newest last.
+
+    Attributes:
+        messages: At most `MAX_MESSAGES`.
+        dropped: How many there were besides.
+    """
 
     messages: tuple[AppMessage, ...] = field(default=(), repr=False)
     dropped: int = 0
 
 
 def result_of(value: Any) -> ToolResult:
-    """Convert a value to a result: a call of a tool or its result, a text, or a mapping, which
-    becomes structured content.
+    """Convert a value to a result.
+
+    Args:
+        value: A call of a tool, its result, a text, or a mapping, which becomes structured content.
 
     Raises:
         UsageError: It is none of these.
@@ -114,7 +124,7 @@ class AppService(Protocol):
     """What apps need of their session, which decides what they may do. See `SessionApps`."""
 
     @property
-    def parts(self) -> Any:
+    def parts(self) -> SessionParts:
         """The session's services. A ClosedError if there is no session any more."""
 
     def spec_of(self, name: ToolName) -> ToolSpec | None:
@@ -160,8 +170,8 @@ class App(Displayable, traitlets.HasTraits):
         tool: The tool that the app belongs to.
         call: The call that it shows.
         turn: Returns the turn of that call, or None if it is in none that is still here.
-        reopened: Whether it is of a conversation that was resumed. Its page is read when somebody
-            opens it.
+        reopened: Whether it is from a conversation that was resumed. Its page is read when
+            somebody opens it.
         below_card: Whether it is shown below its turn's card.
         status: Whether it is shown, see `Status`.
         problem: Why it is not shown, or empty.
@@ -283,12 +293,15 @@ class App(Displayable, traitlets.HasTraits):
 
     @property
     def last_sent(self) -> int:
-        """The number of the last notification for the app."""
-        return self._feed[-1][0] if self._feed else 0
+        """The number of the last notification for the app. 0 if there was none."""
+        if not self._feed:
+            return 0
+        return self._feed[-1][0]
 
     def feed(self, after: int) -> list[list[Any]]:
-        """List the notifications for the app after a number: number, method and parameters of
-        each.
+        """List the notifications for the app after a number.
+
+        Each is a list of its number, its method and its parameters, as the page gets it.
         """
         return [list(each) for each in self._feed if each[0] > after]
 
@@ -303,29 +316,37 @@ class App(Displayable, traitlets.HasTraits):
         return end
 
     def changed(self) -> None:
-        """Tell those who watch."""
+        """Call the functions that `watch` was given."""
         for listener in tuple(self._listeners):
             listener()
 
     def note(
         self, sender: Literal["app", "host", "page"], method: str, text: str = "", dropped: int = 0
     ) -> None:
-        """Add a message to `messages`."""
-        self._dropped += dropped + (len(self._messages) == MAX_MESSAGES)
+        """Add a message to `messages`, cut and cleaned.
+
+        Args:
+            sender: Who sent it, see `AppMessage`.
+            method: Its method.
+            text: What it says.
+            dropped: How many messages the page has left out before it.
+        """
+        self._dropped += dropped
+        if len(self._messages) == MAX_MESSAGES:
+            self._dropped += 1
+        method = clean(cut(method, 100))
         self._messages.append(
-            AppMessage(
-                time.time(), sender, clean(cut(method, 100)), clean(cut(text, MAX_MESSAGE_TEXT))
-            )
+            AppMessage(time.time(), sender, method, clean(cut(text, MAX_MESSAGE_TEXT)))
         )
 
     def set_status(self, status: Status, problem: str = "") -> None:
-        """Note the page's own description."""
+        """Set the status that the page reports. One that was closed stays so."""
         if self.status != "closed":
             self.status, self.problem = status, clean(cut(problem, 500))
             self.changed()
 
     def set_picture(self, data: bytes) -> None:
-        """Keep the page's picture of itself. Anything else than a small PNG or JPEG is ignored."""
+        """Keep the page's picture of itself. Ignore anything but a small PNG or JPEG."""
         if len(data) <= MAX_PICTURE and media_type_of(data) in ("image/png", "image/jpeg"):
             self.picture = data
             self.changed()
@@ -342,7 +363,8 @@ class App(Displayable, traitlets.HasTraits):
             UsageError: It is not a page that can be shown. The message has the reason.
         """
         try:
-            if obstacle := self.obstacle:
+            obstacle = self.obstacle
+            if obstacle:
                 raise UsageError(obstacle, server=self.tool.server)
             self._spec = self._service.spec_of(self.tool) or self._spec
             page = await self._service.page(self._spec)
@@ -350,21 +372,17 @@ class App(Displayable, traitlets.HasTraits):
             self.set_status("failed", str(error))
             raise
         for domain in page.left_out:
-            only = (
-                "only origins on the public internet are, and for a server on this computer, those"
-                " here"
+            text = (
+                f"The server declares {shown(domain)}, which is not allowed: only origins on the"
+                " public internet are, and for a server on this computer, those here."
             )
-            self.note(
-                "page",
-                "policy",
-                f"The server declares {shown(domain)}, which is not allowed: {only}.",
-            )
+            self.note("page", "policy", text)
         self.note("page", "policy", page.policy)
         return page
 
     @property
     def host(self) -> dict[str, Any]:
-        """An app's view on this host: its capabilities, and the app's tool."""
+        """What the handshake tells the app: this host's capabilities, and the app's tool."""
         from casual_mcp_nb.servers.to_mcp import plain, tool_to_mcp
 
         capabilities: dict[str, Any] = {
@@ -391,9 +409,16 @@ class App(Displayable, traitlets.HasTraits):
     async def set_context(
         self, content: Sequence[Any], structured: Mapping[str, Any] | None
     ) -> None:
-        """Store the app's context for the model.
+        """Take what an app says about its state.
 
-        It becomes `value`, and goes to no model by itself.
+        It becomes `value`, and is attached to the messages that the app submits.
+
+        Args:
+            content: Blocks of content, of which the texts are kept.
+            structured: Structured content, or None.
+
+        Raises:
+            UsageError: The structured content is too large.
         """
         if structured is not None:
             structured = _bounded(dict(structured))
@@ -411,7 +436,9 @@ class App(Displayable, traitlets.HasTraits):
             self._spec.app,
             (ContentPart("resource", summary[:MAX_TEXT], "text/plain"),),
         )
-        value = structured if structured is not None else text or None
+        value: Any = text or None
+        if structured is not None:
+            value = structured
         async with self._setting:
             # Functions of the notebook are called there, and may take their time.
             try:
@@ -426,8 +453,9 @@ class App(Displayable, traitlets.HasTraits):
         self.changed()
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Call a tool of the app's server for it, with the person's approval where the policy
-        requires it.
+        """Call a tool of the app's server for the app. The person is asked as its policy says.
+
+        Returns the result as MCP writes it.
 
         Raises:
             ToolCallError: There is no such tool for apps, it is not approved, or its server failed.
@@ -465,8 +493,13 @@ class App(Displayable, traitlets.HasTraits):
         return {"contents": [plain(part) for part in contents.contents]}
 
     async def sample(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Have the model answer messages of the app, if its server's config allows it and the
-        person does.
+        """Have the model answer messages of the app, if the server's config and the person allow
+        it.
+
+        Args:
+            params: The parameters of `sampling/createMessage`.
+
+        Returns its result.
 
         Raises:
             UsageError: It is not allowed, or not answered.
@@ -478,9 +511,9 @@ class App(Displayable, traitlets.HasTraits):
         return await self._service.sample(self.tool.server, params)
 
     def submit(self, text: str) -> None:
-        """Send a message of the app as the person's, once the person has said so.
+        """Send a message of the app as the person's, once the person has agreed.
 
-        The model reads its context too.
+        The model reads the app's context too, see `set_context`.
 
         Raises:
             UsageError: A turn is running, or there is no text.
@@ -495,7 +528,7 @@ class App(Displayable, traitlets.HasTraits):
         return self._spec
 
     @property
-    def parts(self) -> Any:
+    def parts(self) -> SessionParts:
         """The services of its session. A ClosedError if there is none any more."""
         return self._service.parts
 

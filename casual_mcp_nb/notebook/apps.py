@@ -1,6 +1,6 @@
-"""MCP Apps of a session: which call shows which app, and what apps may do at servers.
+"""The MCP Apps of a session: which call shows which app, and what apps may do at servers.
 
-An app itself, with its page and its requests, is in `notebook/app.py`.
+One app, with its page and its requests, is in `notebook/app.py`.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ if TYPE_CHECKING:
     from casual_mcp_nb.engine.chat import McpToolChat
     from casual_mcp_nb.engine.events import Observers
     from casual_mcp_nb.engine.tool_view import ToolView
+    from casual_mcp_nb.engine.turn_fields import ChatOptions
     from casual_mcp_nb.notebook.loop import EngineThread
     from casual_mcp_nb.notebook.open_questions import Questions
-
+    from casual_mcp_nb.notebook.parts import SessionParts
 
 MAX_APPS = 50
 MAX_REOPENED = 10
@@ -49,6 +50,10 @@ class Apps(DisplayableList[App], items="apps"):
     """The apps of a session, the newest last."""
 
     apps: tuple[App, ...] = field(default=(), repr=False)
+
+
+def _no_session() -> None:
+    """Return the services of no session."""
 
 
 @dataclass(eq=False, repr=False)
@@ -66,7 +71,7 @@ class SessionApps:
     engine: EngineThread
     questions: Questions
     observers: Observers
-    owner: Callable[[], Any] = field(default=ignore, init=False)
+    owner: Callable[[], SessionParts | None] = field(default=_no_session, init=False)
     recorded: RecordedCalls = field(default_factory=RecordedCalls, init=False)
     _apps: dict[str, App] = field(default_factory=dict, init=False)
     _changing: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -114,12 +119,11 @@ class SessionApps:
         return app
 
     def _keep(self, app: App) -> None:
-        """Remember an app, and forget the oldest. A turn's events and its drawing do so at the same
-        time, on two threads.
-        """
+        """Remember an app, and forget the oldest."""
+        # A turn's events and its drawing remember apps at the same time, on two threads.
         with self._changing:
             if app.reopened:
-                # Those of this session stay longer.
+                # An app that this session has opened stays longer than a reopened one.
                 self._apps = dict([(app.id, app), *self._apps.items()][-MAX_APPS:])
                 return
             self._apps = dict([*self._apps.items(), (app.id, app)][-MAX_APPS:])
@@ -132,31 +136,34 @@ class SessionApps:
         apps = []
         for step in turn.steps:
             for call in step.tool_calls:
-                if (app := self.of_call(turn, call)) is not None:
+                app = self.of_call(turn, call)
+                if app is not None:
                     apps.append(app)
         return apps
 
     def reopen(self, turns: Iterable[Turn]) -> None:
-        """Make the apps of a conversation that was resumed, without reading a page."""
+        """Make the apps of a conversation that was resumed. Their pages are not read yet.
+
+        Args:
+            turns: The conversation's turns. Of each, the last `MAX_REOPENED` apps are made.
+        """
         for turn in turns:
-            calls = [call for call in turn.tool_calls if self._has_app(call)][-MAX_REOPENED:]
-            self._by_turn[turn] = [self._reopened(turn, call) for call in calls]
+            calls = [call for call in turn.tool_calls if self._has_app(call)]
+            self._by_turn[turn] = [self._reopened(turn, call) for call in calls[-MAX_REOPENED:]]
 
     def _has_app(self, call: ToolCall) -> bool:
         tool = self.chat.catalog.get(call.tool)
         if tool is not None:
             return bool(tool.app)
-        # The server may be off, or not be connected yet. An older conversation does not say.
+        # The server is off, or not connected yet. Older saved conversations have no `call.app`.
         return bool(call.app) and self.chat.server_manager.shows_apps(call.tool.server)
 
     def _reopened(self, turn: Turn, call: ToolCall) -> App:
         name = call.tool
-        app = App(
-            self,
-            self.chat.catalog.get(name) or ToolSpec(name.server, name.tool, app=call.app),
-            call,
-        )
-        app.turn, app.reopened = weakref.ref(turn), True
+        tool = self.chat.catalog.get(name) or ToolSpec(name.server, name.tool, app=call.app)
+        app = App(self, tool, call)
+        app.turn = weakref.ref(turn)
+        app.reopened = True
         with suppress(UsageError):
             if call.status in ("ok", "error"):
                 app.send(result=call)
@@ -170,18 +177,21 @@ class SessionApps:
         return self.chat.catalog.get(name)
 
     def obstacle(self, name: ToolName) -> str:
-        """Explain why the page of a tool's app cannot be read now, or return an empty string if it
-        can.
-        """
+        """Explain why the page of a tool's app cannot be read now. Empty if it can."""
         tool = self.chat.catalog.get(name)
+        if tool is not None and tool.app:
+            return ""
         if tool is not None:
-            return "" if tool.app else f"Tool {shown(str(name))} has no app any more."
+            return f"Tool {shown(str(name))} has no app any more."
         if name.server in self.chat.catalog.by_server:
             return f"Server {shown(name.server)} has no tool {shown(name.tool)} any more."
         return f"Server {shown(name.server)} is not connected, so its app cannot be shown."
 
     def opened_in(self, turn: Turn) -> list[App]:
-        """List the apps that opened while a turn ran and are still here. Quick."""
+        """List the apps that opened while a turn ran, without those that are forgotten.
+
+        Unlike `of_turn`, it makes none, so it takes no time.
+        """
         return [app for app in self._by_turn.get(turn, ()) if app.id in self._apps]
 
     def _opened_by(self, turn: Turn, call_id: str) -> App | None:
@@ -203,7 +213,11 @@ class SessionApps:
             return
         with self._showing:
             apps = self.of_turn(turn)
-            for app in apps[:MAX_SHOWN] if turn.running else apps[-MAX_SHOWN:]:
+            if turn.running:
+                apps = apps[:MAX_SHOWN]
+            else:
+                apps = apps[-MAX_SHOWN:]
+            for app in apps:
                 if not app.below_card:
                     app.below_card = True
                     app._ipython_display_()
@@ -222,7 +236,10 @@ class SessionApps:
         """Read the page of a tool's app, see `App.page`."""
         contents = await self.chat.server_manager.resources_of(tool.server).read_app(tool.app)
         config = self.chat.server_manager.config_of(tool.server)
-        return app_page(tool.server, tool.app, contents, config.url if config else None)
+        url = None
+        if config is not None:
+            url = config.url
+        return app_page(tool.server, tool.app, contents, url)
 
     def tools_for_apps(self, server: str) -> list[ToolSpec]:
         """List the tools of a server that its apps may call now, see `_refusal`."""
@@ -238,7 +255,13 @@ class SessionApps:
     ) -> tuple[ToolCall, ToolResult]:
         """Call a tool for an app, see `App.call_tool`.
 
-        The audit list and the turn's trace have it, as a call from the app.
+        The call is recorded in the audit list and in the turn's trace, as one from the app.
+
+        Returns the call, and its result, whole.
+
+        Raises:
+            ToolCallError: There is no such tool, no app may call it, it is not approved, or its
+                server failed.
         """
         from casual_mcp_nb.engine.direct_call import CallOutsideATurn
 
@@ -283,19 +306,23 @@ class SessionApps:
         self, app: App, at: float, call: ToolCall, permission: Permission | None
     ) -> None:
         """Add an app's call to the turn of the call that it shows."""
-        turn, name, parts = app.turn(), app.call.id, self.owner()
+        turn = app.turn()
+        parts = self.owner()
         if turn is None or parts is None:
             return
         event = app_call_event(turn.trace, app.call, at, call, permission)
-        began = turn.started.began
         if event is None:
             return
+        began = turn.started.began
 
         def belongs(other: Turn) -> bool:
-            return other is turn or (
-                other.started.began == began
-                and any(each.call_id == name for each in other.trace.all_of(ToolStarted))
-            )
+            """Check whether it is the same turn, perhaps read again from the store."""
+            if other is turn:
+                return True
+            if other.started.began != began:
+                return False
+            calls = other.trace.all_of(ToolStarted)
+            return any(each.call_id == app.call.id for each in calls)
 
         parts.runner.add_later(turn, event, belongs)
 
@@ -306,11 +333,11 @@ class SessionApps:
             raise ToolCallError(reason, server=tool.server, tool=tool.wire_name)
 
     def _refusal(self, tool: ToolSpec, view: ToolView) -> str:
-        """Explain why no app may call a tool, or return an empty string if they may.
+        """Explain why no app may call a tool. Empty if apps may.
 
-        Its server reserves it for the model, its changed definition was not accepted, the config
-        leaves it out, or the person's selection excludes it: its server is off, the tool is off, or
-        the toolset does not include it.
+        They may not if the server reserves the tool for the model, if the person has not accepted
+        its changed definition, if the config leaves it out, or if the selection does: by server,
+        by tool or by toolset.
         """
         name = shown(str(tool.tool_name))
         off = {self.chat.catalog.get(each) for each in view.selection.tools_off}
@@ -369,7 +396,7 @@ class SessionApps:
         return sampled(answer).model_dump(mode="json", by_alias=True, exclude_none=True)
 
     @property
-    def parts(self) -> Any:
+    def parts(self) -> SessionParts:
         """The session's services. A ClosedError if there is no session any more."""
         parts = self.owner()
         if parts is None:
@@ -380,27 +407,35 @@ class SessionApps:
         """Start a turn with an app's message, see `App.submit`."""
         turns = self.parts.turn_service
         turns.runner.check_free()
-        turns.submit(text, {"attach": [context]} if context is not None else {})
+        options: ChatOptions = {}
+        if context is not None:
+            options["attach"] = [context]
+        turns.submit(text, options)
 
     def _on_event(self, turn: Turn, event: Event) -> None:
-        """Open the app of a call that begins, and send it the result."""
-        if (
-            isinstance(event, ToolStarted)
-            and event.parent is None
-            and isinstance(event.arguments, dict)
-        ):
-            tool = self.chat.catalog.get(event.tool)
-            if tool is not None and tool.app:
-                call = ToolCall(event.call_id, event.name, event.tool, event.arguments)
-                self.open(tool, call, None, turn)
+        """Open the app of a call that begins, and send it the result of one that ends."""
+        if isinstance(event, ToolStarted):
+            self._on_start(turn, event)
         elif isinstance(event, ToolFinished):
-            app = self._opened_by(turn, event.call_id)
-            if app is None:
-                return
-            app.call = replace(app.call, status=event.status, result=event.text)
-            with suppress(CasualMcpError):
-                if event.result is not None and event.status in ("ok", "error"):
-                    app.call = replace(app.call, original=event.result)
-                    app.send(result=event.result.whole or event.result)
-                else:
-                    app.send(cancelled=event.status)
+            self._on_end(turn, event)
+
+    def _on_start(self, turn: Turn, event: ToolStarted) -> None:
+        # A nested call has no app, and the model can write arguments that are no object.
+        if event.parent is not None or not isinstance(event.arguments, dict):
+            return
+        tool = self.chat.catalog.get(event.tool)
+        if tool is not None and tool.app:
+            call = ToolCall(event.call_id, event.name, event.tool, event.arguments)
+            self.open(tool, call, None, turn)
+
+    def _on_end(self, turn: Turn, event: ToolFinished) -> None:
+        app = self._opened_by(turn, event.call_id)
+        if app is None:
+            return
+        app.call = replace(app.call, status=event.status, result=event.text)
+        with suppress(CasualMcpError):
+            if event.result is not None and event.status in ("ok", "error"):
+                app.call = replace(app.call, original=event.result)
+                app.send(result=event.result.whole or event.result)
+            else:
+                app.send(cancelled=event.status)
