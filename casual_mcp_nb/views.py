@@ -26,6 +26,7 @@ from casual_mcp_nb.conversation import views as conversation_views
 from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.event import Request
 from casual_mcp_nb.conversation.stats import ChatStats
+from casual_mcp_nb.conversation.step import ComingRequest
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.conversation.written_program import WrittenProgram
 from casual_mcp_nb.discovery import views as discovery_views
@@ -221,6 +222,7 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     view_steps.searches_view,
     view_requests.diff_view,
     view_requests.request_view,
+    view_requests.coming_request_view,
     experiments_views.evaluation_view,
     experiments_views.lint_view,
     experiments_views.results_view,
@@ -306,7 +308,7 @@ def transcript_html(turn: Turn, now: float | None = None) -> str:
     return forms["text/html"]
 
 
-def request_html(request: Request) -> str:
+def request_html(request: Request | ComingRequest) -> str:
     """Format a model request, its parts folded, as HTML for a page that has the style sheet, see
     `style`.
     """

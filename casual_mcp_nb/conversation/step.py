@@ -297,6 +297,13 @@ class StepDiff(Displayable):
 
 
 @dataclass(frozen=True)
+class ComingRequest(Displayable):
+    """A request before it is sent, as a pause shows it: its newest message comes first."""
+
+    request: Request
+
+
+@dataclass(frozen=True)
 class Step(Displayable):
     """One model call with its tool calls.
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb.base.content import pictures_of
 from casual_mcp_nb.base.tokens import CacheMiss, TokenParts, definition_tokens, estimate_tokens
 from casual_mcp_nb.conversation.event import Request
 from casual_mcp_nb.conversation.stats import ChatStats, StepStats
-from casual_mcp_nb.conversation.step import StepDiff, text_of
+from casual_mcp_nb.conversation.step import ComingRequest, StepDiff, text_of
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import (
     Bar,
@@ -157,10 +157,21 @@ def request_words(request: Request) -> str:
     return text
 
 
-def folded_request_view(request: Request, limits: DisplayLimits) -> View:
-    """Show the same in little space: no heading, and only the messages unfolded."""
+def coming_request_view(coming: ComingRequest, limits: DisplayLimits) -> View:
+    """Show the input of a model call before it is made: what is new comes first."""
+    request = coming.request
+    blocks = request_blocks(request, limits, newest_first=True)
+    return View("request", "Request", blocks, note=request_words(request))
+
+
+def folded_request_view(request: Request | ComingRequest, limits: DisplayLimits) -> View:
+    """Show a request in little space: no heading, and only the messages unfolded."""
+    if isinstance(request, ComingRequest):
+        blocks = request_blocks(request.request, limits, newest_first=True)
+    else:
+        blocks = request_blocks(request, limits)
     folded: list[Block] = []
-    for block in request_blocks(request, limits):
+    for block in blocks:
         if isinstance(block, Section) and block.title != "Messages":
             block = replace(block, fold="closed")
         folded.append(block)
@@ -168,18 +179,31 @@ def folded_request_view(request: Request, limits: DisplayLimits) -> View:
 
 
 def request_blocks(
-    request: Request, limits: DisplayLimits, definitions: bool = True
+    request: Request,
+    limits: DisplayLimits,
+    definitions: bool = True,
+    *,
+    newest_first: bool = False,
 ) -> tuple[Block, ...]:
-    """Show a request's options, its breakdown, its messages and the tools that it offers, with
-    their definitions.
+    """Show a request's options, its breakdown, its messages and the tools that it offers.
+
+    Args:
+        request: The request.
+        limits: How much is shown of it.
+        definitions: Show the definitions of the tools as well.
+        newest_first: Begin with the messages, of which the newest comes first.
     """
     options = tuple((name, pretty(value, indent=None)) for name, value in request.options.items())
     blocks: list[Block] = []
     if options:
         blocks.append(Section("Options", (KeyValues(options),)))
     blocks.append(Section("Breakdown", (make_up_table(request.tokens),)))
-    messages = message_blocks(request.messages, limits, _reuse(request))
-    blocks.append(Section("Messages", messages, note=_how_many(request)))
+    if newest_first:
+        newest = message_blocks(request.messages, limits, _reuse(request, "↓"), newest_first=True)
+        blocks.insert(0, Section("Messages", newest, note=f"{_how_many(request)}, newest first"))
+    else:
+        messages = message_blocks(request.messages, limits, _reuse(request))
+        blocks.append(Section("Messages", messages, note=_how_many(request)))
     tools = _offered(request, limits, definitions)
     note = words.count(len(request.tools), "tool")
     blocks.append(Section("Tools offered", tools, note=note))
@@ -196,18 +220,22 @@ def _added_by_provider(
     return (Section("Tools found, added by the provider", tools, note=note),)
 
 
-def _reuse(request: Request) -> tuple[int, Line] | None:
+def _reuse(request: Request, arrow: Literal["↑", "↓"] = "↑") -> tuple[int, Line] | None:
     """Count the messages in the reused part, or None if it ends before the messages."""
     if request.reused is None or not request.reused_messages:
         return None
     what = f"the tools and {words.count(request.reused_messages, 'message')}"
-    return request.reused_messages, reuse_line(request, what)
+    return request.reused_messages, reuse_line(request, what, arrow)
 
 
-def reuse_line(request: Request, what: str) -> Line:
-    """Write the line that ends the part repeated from the previous request."""
+def reuse_line(request: Request, what: str, arrow: Literal["↑", "↓"] = "↑") -> Line:
+    """Write the line at the border of the part repeated from the previous request.
+
+    The arrow points to that part.
+    """
+    where = "up to here" if arrow == "↑" else "below"
     text = (
-        f"↑ Reused up to here: {what}, {words.tokens(request.reused, 'estimated')}, are repeated"
+        f"{arrow} Reused {where}: {what}, {words.tokens(request.reused, 'estimated')}, are repeated"
         " from the previous request"
     )
     return Line(Status(text, "quiet"), data=(("part", "reused"),))
@@ -266,29 +294,40 @@ def _tool_changes(diff: StepDiff) -> tuple[Section, ...]:
 
 
 def message_blocks(
-    messages: Sequence[ChatMessage], limits: DisplayLimits, reuse: tuple[int, Line] | None = None
+    messages: Sequence[ChatMessage],
+    limits: DisplayLimits,
+    reuse: tuple[int, Line] | None = None,
+    *,
+    newest_first: bool = False,
 ) -> tuple[Block, ...]:
     """Show messages as a model reads them. If there are many, the first and the last ones.
 
-    `reuse` is a line, and after how many messages it comes.
+    Args:
+        messages: The messages, the oldest first.
+        limits: How much is shown of them.
+        reuse: How many messages are reused, and the line at their border.
+        newest_first: Show the newest one first.
     """
     if not messages:
         return (TextBlock("None."),)
     numbers = list(range(len(messages)))
-    if len(messages) > limits.rows:
+    left_out = max(0, len(messages) - limits.rows)
+    if left_out:
         numbers = [*numbers[:_FIRST_MESSAGES], *numbers[_FIRST_MESSAGES - limits.rows :]]
     share = max(80, min(limits.text, 8 * limits.text // len(numbers)))
-    sections: list[Block] = [_message(messages[number], number, share) for number in numbers]
-    end = sum(number < reuse[0] for number in numbers) if reuse else 0
-    if len(numbers) < len(messages):
-        sections.insert(
-            _FIRST_MESSAGES,
-            Section(f"{words.count(len(messages) - len(numbers), 'message')} more", ()),
-        )
-        end += end >= _FIRST_MESSAGES
-    if reuse:
-        sections.insert(end, reuse[1])
-    return tuple(sections)
+    blocks: list[Block] = []
+    for place, number in enumerate(numbers):
+        if left_out and place == _FIRST_MESSAGES:
+            blocks.append(Section(f"{words.count(left_out, 'message')} more", ()))
+        if reuse is not None and number >= reuse[0]:
+            blocks.append(reuse[1])
+            reuse = None
+        blocks.append(_message(messages[number], number, share))
+    if reuse is not None:
+        blocks.append(reuse[1])
+    if newest_first:
+        blocks.reverse()
+    return tuple(blocks)
 
 
 def _message(message: ChatMessage, number: int, limit: int) -> Section:

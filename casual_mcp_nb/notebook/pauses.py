@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.tool import Catalog
 from casual_mcp_nb.conversation.event import Request
-from casual_mcp_nb.conversation.step import text_of
+from casual_mcp_nb.conversation.step import ComingRequest, text_of
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.edits import RequestEdit, SystemEdit, ToolsEdit
 from casual_mcp_nb.engine.turn_fields import ChatOptions
@@ -107,7 +107,7 @@ class Pause:
         )
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return self.request._repr_mimebundle_(include, exclude)
+        return ComingRequest(self.request)._repr_mimebundle_(include, exclude)
 
 
 class Pauses:

@@ -17,6 +17,7 @@ from casual_mcp_nb.base.mcp import PromptMessages, ResourceContents
 from casual_mcp_nb.bundled import BUNDLED
 from casual_mcp_nb.conversation.conversation import Conversation, Prompt
 from casual_mcp_nb.conversation.event import Event, TurnStarted
+from casual_mcp_nb.conversation.step import ComingRequest
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.display.render import style
 from casual_mcp_nb.display.words import first
@@ -263,7 +264,7 @@ class ConversationState(AcceptsConfig, State):
         pause = self.parts.questions.by_id(question)
         if not isinstance(pause, StepQuestion):
             raise UsageError("This question is not about a request.")
-        return await asyncio.to_thread(request_html, pause.request)
+        return await asyncio.to_thread(request_html, ComingRequest(pause.request))
 
     @command
     async def image(self, turn: str, index: int) -> str:

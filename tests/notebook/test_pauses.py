@@ -56,6 +56,18 @@ def test_each_model_call_is_a_pause_and_going_on_sends_it(session: Session) -> N
     assert_free_and_valid(session, "done")
 
 
+def test_a_pause_shows_the_newest_message_first_and_a_sent_request_the_oldest(
+    session: Session,
+) -> None:
+    *_, pause = session.pauses("Go", model=scripted_model(NOTE, "done"), system="Be brief.")
+    for kind in ("text/plain", "text/markdown", "text/html"):
+        text = pause._repr_mimebundle_()[kind]
+        assert text.index("Noted x") < text.index("Be brief.") < text.index("Breakdown")
+        assert "newest first" in text
+        sent = pause.request._repr_mimebundle_()[kind]
+        assert sent.index("Breakdown") < sent.index("Be brief.") < sent.index("Noted x")
+
+
 def test_texts_system_prompt_and_tools_can_be_changed(session: Session) -> None:
     model = scripted_model(NOTE, NOTE, "done")
     pauses = session.pauses("Go", model=model, system="Be brief.")
