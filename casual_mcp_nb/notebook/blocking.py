@@ -1,5 +1,4 @@
-"""Two methods from one coroutine function: one that blocks, and one, named `…_async`, that is
-awaited.
+"""Make two methods of one coroutine function: one blocks, and one, named `…_async`, is awaited.
 
     the caller's thread                              the engine's thread
 
@@ -9,10 +8,10 @@ awaited.
         awaited: its loop goes on                        …
     the coroutine goes on, shows things  ◄─────────  and returns
 
-The two methods differ only in how they wait. Only a driver knows that, so the coroutine yields its
-work to the driver: `drive_blocking` calls `EngineThread.run`, and `drive_awaited` awaits
-`EngineThread.wait`. The coroutine awaits nothing else: under a blocking call no loop runs on the
-caller's thread, so the drivers refuse that in both forms.
+The two methods differ only in how they wait. The coroutine yields its work to a driver, which does
+the waiting: `drive_blocking` calls `EngineThread.run`, and `drive_awaited` awaits
+`EngineThread.wait`. The coroutine may await nothing else, because under a blocking call no loop
+runs on the caller's thread. The drivers refuse it in both forms.
 """
 
 from __future__ import annotations
@@ -43,7 +42,11 @@ Awaited = Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
 
 
 class _EngineWork(Generic[T]):
-    """Work that a coroutine yields to its driver. It is told whether the caller blocks."""
+    """Work that a coroutine yields to its driver.
+
+    Args:
+        start: Begins the work. Its argument is whether the caller blocks.
+    """
 
     def __init__(self, start: Callable[[bool], Coroutine[Any, Any, T]]) -> None:
         self.start = start
@@ -64,12 +67,14 @@ def on_engine_told(
 ) -> Generator[_EngineWork[T], T, T]:
     """Have the engine thread do some work that must know whether the caller blocks.
 
-    See `on_engine`.
+    Args:
+        work: Begins it. Its argument is whether the caller blocks. See `on_engine`.
     """
     return (yield _EngineWork(work))
 
 
 def _next(resume: Callable[[Any], Any], value: Any) -> _EngineWork[Any]:
+    """Resume a coroutine with a value or an error, and get the work that it yields next."""
     try:
         request = resume(value)
     except RuntimeError as error:
@@ -95,9 +100,9 @@ _ON_ENGINE = "Have the engine await it: await on_engine(…)."
 
 
 def drive_blocking(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
-    """Drive a coroutine on the caller's thread to its end.
+    """Drive a coroutine to its end on the caller's thread, which blocks while the engine works.
 
-    The caller blocks while the engine works.
+    Returns what the coroutine returns, and raises what it raises.
     """
     try:
         request = _next(steps.send, None)
@@ -118,11 +123,11 @@ def drive_blocking(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
 
 
 async def drive_awaited(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
-    """Drive a coroutine on the caller's thread to its end.
+    """Drive a coroutine to its end on the caller's loop, which goes on while the engine works.
 
-    The caller's loop keeps running while the engine works.
+    On the engine's own loop, as in a widget's command, the work is awaited there.
 
-    On the engine's own loop, as in a widget command, the work is awaited there.
+    Returns what the coroutine returns, and raises what it raises.
     """
     try:
         request = _next(steps.send, None)

@@ -1,4 +1,4 @@
-"""Whoever calls a session: a shell, a thread or a loop, and how functions are run there."""
+"""Where a session is called from: a shell, a thread or a loop, and how functions are run there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 def shell() -> Any | None:
-    """Get IPython's shell if there is one, in a kernel or a terminal, else None.
+    """Get IPython's shell, in a kernel or a terminal. None if there is none.
 
-    Does not import IPython.
+    This does not import IPython.
     """
     if "IPython" not in sys.modules:
         return None
@@ -37,23 +37,32 @@ def shell() -> Any | None:
 def notebook_shell() -> Any | None:
     """Get IPython's shell if this process is a Jupyter kernel, else None."""
     running = shell()
-    return running if hasattr(running, "kernel") else None
+    if not hasattr(running, "kernel"):
+        return None
+    return running
 
 
 def terminal_width() -> int | None:
-    """Measure the terminal's lines if IPython runs in one, else None."""
+    """Return how many columns the terminal has if IPython runs in one, else None."""
     if shell() is None or notebook_shell() is not None:
         return None
     try:
         is_terminal = sys.stdout.isatty()
     except (AttributeError, ValueError):
         return None
-    return shutil.get_terminal_size().columns if is_terminal else None
+    if not is_terminal:
+        return None
+    return shutil.get_terminal_size().columns
 
 
 @dataclass(frozen=True, eq=False)
 class Caller:
-    """Who waits for the engine, and whether its thread does nothing but wait."""
+    """The thread that called a session, and waits for the engine.
+
+    Attributes:
+        loop: The loop that runs on it, or None.
+        blocking: Whether the thread does nothing else while it waits, so that it can run functions.
+    """
 
     loop: asyncio.AbstractEventLoop | None
     blocking: bool
@@ -66,7 +75,7 @@ class Caller:
     def serve(self) -> None:
         """Run functions on this thread until `end` is called.
 
-        An interrupt passes: the turn is cancelled with it.
+        An interrupt is not caught: it cancels the turn as well.
         """
         while (job := self._jobs.get()) is not None:
             job()
@@ -77,12 +86,17 @@ class Caller:
 
 
 CALLER: ContextVar[Caller | None] = ContextVar("casual_mcp_caller", default=None)
-"""Who waits for the current work, or None."""
+"""Who waits for the work that runs in this context, or None."""
 
 
 class NotebookRunner:
-    """Runs the notebook's functions where their objects live: in turns without a cell, async ones
-    on the kernel's loop.
+    """Runs the notebook's functions where their objects live.
+
+    In a cell's turn, that is the cell's thread, or its loop for async functions. In a turn without
+    a cell, it is a worker's thread, or the kernel's loop for async functions.
+
+    Attributes:
+        home: The kernel's loop, once a cell has called `note_home`.
     """
 
     def __init__(self) -> None:
@@ -93,12 +107,20 @@ class NotebookRunner:
         self.home = _running_loop() or self.home
 
     async def __call__(self, call: Call, is_async: bool) -> Any:
-        """Run a call to its end. The result is the call's."""
+        """Run a call to its end, and return its result.
+
+        Raises:
+            ToolCallError: The function is async, and its loop is held by a blocking call.
+        """
         caller = CALLER.get()
-        run = caller.run if caller is not None and caller.blocking else on_worker
+        loop = self.home
+        run: Callable[[Call], Awaitable[Any]] = on_worker
+        if caller is not None:
+            loop = caller.loop
+            if caller.blocking:
+                run = caller.run
         if not is_async:
             return await run(call)
-        loop = caller.loop if caller is not None else self.home
         if loop is None or not loop.is_running():
             # No loop: a script that blocks, or a separate thread.
             return await run(lambda: asyncio.run(call()))
@@ -110,10 +132,14 @@ class NotebookRunner:
         return await _on_loop(call, loop)
 
     def wait(self, start: Callable[[], Future[ToolCall]], context: contextvars.Context) -> ToolCall:
-        """Start a nested call on the engine, and block this thread, the function's, until it ends.
+        """Start a nested call on the engine, and block the function's thread until it ends.
 
-        If this thread was waiting for its turn, it now waits for the nested call, and runs the
-        functions that it needs.
+        A thread that waits for its turn waits for the nested call meanwhile, and runs the functions
+        that the nested call needs.
+
+        Args:
+            start: Starts the call.
+            context: The context in which the function runs.
         """
         caller = context.get(CALLER)
         context = context.copy()
@@ -133,8 +159,9 @@ class NotebookRunner:
     async def wait_async(
         self, start: Callable[[], Future[ToolCall]], context: contextvars.Context
     ) -> ToolCall:
-        """Start a nested call on the engine, and await its end on this loop, the function's,
-        without blocking it.
+        """Start a nested call on the engine, and await its end on the function's loop.
+
+        For the arguments, see `wait`.
         """
         context = context.copy()
         context.run(CALLER.set, caller_here(blocking=False))
@@ -142,7 +169,7 @@ class NotebookRunner:
 
 
 async def _on_loop(call: Call, loop: asyncio.AbstractEventLoop) -> Any:
-    """Run an async call on another thread's loop. It is cancelled with this."""
+    """Run an async call on another thread's loop. Cancelling this cancels the call."""
     # `run_coroutine_threadsafe` takes more rounds in both loops.
     here = asyncio.get_running_loop()
     ended: asyncio.Future[Any] = here.create_future()
@@ -151,8 +178,12 @@ async def _on_loop(call: Call, loop: asyncio.AbstractEventLoop) -> Any:
     def end(value: Any, error: BaseException | None) -> None:
         if isinstance(error, asyncio.CancelledError):
             ended.cancel()
-        elif not ended.done():
-            ended.set_result(value) if error is None else ended.set_exception(error)
+        elif ended.done():
+            return
+        elif error is not None:
+            ended.set_exception(error)
+        else:
+            ended.set_result(value)
 
     async def run() -> None:
         value, error = None, None
@@ -172,12 +203,16 @@ async def _on_loop(call: Call, loop: asyncio.AbstractEventLoop) -> Any:
             running = loop.create_task(run())
             running.add_done_callback(ignore_outcome)
 
+    def cancel() -> None:
+        if running is not None:
+            running.cancel()
+
     loop.call_soon_threadsafe(start)
     try:
         return await ended
     except asyncio.CancelledError:
         with suppress(RuntimeError):
-            loop.call_soon_threadsafe(lambda: running and running.cancel())
+            loop.call_soon_threadsafe(cancel)
         raise
 
 
@@ -189,5 +224,5 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def caller_here(*, blocking: bool) -> Caller:
-    """Create the caller on this thread."""
+    """Describe this thread as a caller, see `Caller`."""
     return Caller(_running_loop(), blocking)

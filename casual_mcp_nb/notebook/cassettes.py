@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -62,7 +62,13 @@ NOTEBOOK_PACE = 0.5
 
 
 class CassetteInUse:
-    """A cassette that a session records or replays: a context manager, or call `close`."""
+    """A cassette that a session records or replays: a context manager, or call `close`.
+
+    Attributes:
+        path: The cassette's file.
+        mode: The mode with which it was opened, see `SessionCassettes.use`.
+        problem: Why the recording could not be saved the last time, or empty.
+    """
 
     def __init__(
         self, service: SessionCassettes, tape: Recorder | Replayer, path: Path, mode: CassetteMode
@@ -79,7 +85,7 @@ class CassetteInUse:
 
     @property
     def state(self) -> CassetteState:
-        """Its state: recording or replaying."""
+        """What is done with it, and how far it is."""
         tape = self._tape
         if tape.replays:
             return CassetteState(self.path, "replaying", self.mode, len(tape), len(tape.unplayed))
@@ -91,13 +97,18 @@ class CassetteInUse:
         return self._service.current is self
 
     def save(self) -> None:
-        """Write the recording so far, or nothing if it is empty, or if it is replayed."""
+        """Write the recording so far. Do nothing if it is empty or unchanged, or in a replay.
+
+        Raises:
+            UsageError: The file cannot be written.
+        """
         if self._tape.replays:
             return
         with self._saving:
             is_lost = self._saved and not self._output.is_there
             if len(self._tape) > self._saved or is_lost:
-                cassette, count = self._tape.cassette(), len(self._tape)
+                cassette = self._tape.cassette()
+                count = len(self._tape)
                 self._output.write(lambda path: cassette.save(path, self._service.secrets()))
                 self._saved = count
 
@@ -115,8 +126,8 @@ class CassetteInUse:
         """Save the recording, and let models and servers answer again. Closing twice is allowed.
 
         Args:
-            keep: Whether the recording becomes the cassette. None: unless it replaces one, and
-                something in it failed. Then it stays in a file beside the cassette.
+            keep: Whether the recording becomes the cassette. With None it does, unless it would
+                replace one although something failed. Then it stays in a file beside the cassette.
 
         Raises:
             CassetteError: Something in the recording failed, so it did not become the cassette.
@@ -168,16 +179,16 @@ class CassetteInUse:
         if error is None:
             self.close()
             return
-        self._failed_turns.append(
-            f"the block that recorded it raised {kind.__name__ if kind else 'an error'}"
-        )
+        self._failed_turns.append(f"the block that recorded it raised {type(error).__name__}")
         try:
             self.close()
         except CassetteError as unsettled:
             error.add_note(str(unsettled))
 
     def __repr__(self) -> str:
-        return f"<CassetteInUse: {self.state if self.active else f'{self.path.name}, closed'}>"
+        if not self.active:
+            return f"<CassetteInUse: {self.path.name}, closed>"
+        return f"<CassetteInUse: {self.state}>"
 
 
 @dataclass(frozen=True)
@@ -185,6 +196,7 @@ class RecordedTurn:
     """A turn in a cassette.
 
     Args:
+        messages: Its messages.
         options: The turn's options, where they differ from the session's.
         history: The conversation before it, or None to continue the one so far.
         selection: Its selection, as far as it differs from the session's, or None if unknown.
@@ -228,9 +240,11 @@ class SessionCassettes(Namespace):
     def state(self) -> CassetteState | None:
         """Which cassette is recorded or replayed now, or None.
 
-        As text, for example, `recording lesson.json`.
+        As text it is `recording lesson.json`, for example.
         """
-        return self.current.state if self.current else None
+        if self.current is None:
+            return None
+        return self.current.state
 
     @property
     def now(self) -> CassetteOverview:
@@ -238,40 +252,44 @@ class SessionCassettes(Namespace):
         return CassetteOverview(self.state)
 
     def secrets(self) -> Collection[str]:
-        """List the secrets masked in a cassette, which are those masked in results.
+        """Collect the secrets that are masked in a cassette, which are those masked in results.
 
         See `Config.high_confidence_secrets`.
         """
         secrets = self._config.high_confidence_secrets()
         for name in self._chat.server_manager.names:
             config = self._chat.server_manager.config_of(name)
-            secrets = secrets.union(config.high_confidence_secrets() if config else ())
+            if config is not None:
+                secrets = secrets.union(config.high_confidence_secrets())
         return secrets
 
     def of(self, conversation: Iterable[Turn], head: ConversationHead | None = None) -> Cassette:
-        """Build a cassette from turns that were not recorded, with the session's current servers
-        and settings.
+        """Build a cassette from turns that were not recorded.
+
+        Servers and settings are the session's current ones.
+
+        Args:
+            conversation: The turns.
+            head: The set-up of a saved conversation, or None for the current one's.
         """
-        manager, view = self._chat.server_manager, self._chat.current_view()
-        tools = view.catalog.by_server
-        cassette = Cassette.from_conversation(
-            conversation, head=head or self._turns.runner.saver.head
-        )
-        settings = self._settings(head or self._turns.runner.saver.head)
+        manager = self._chat.server_manager
+        view = self._chat.current_view()
+        if head is None:
+            head = self._turns.runner.saver.head
+        cassette = Cassette.from_conversation(conversation, head=head)
+        settings = self._settings(head)
         if settings.system is None and cassette.session.system is not None:
-            settings.system = cassette.session.system.removesuffix(
-                with_instructions("", view, manager)
-            ).rstrip()
+            instructions = with_instructions("", view, manager)
+            settings.system = cassette.session.system.removesuffix(instructions).rstrip()
         cassette.session = replace(settings, model=cassette.session.model)
-        cassette.servers = {
-            name: entry_from(
+        cassette.servers = {}
+        for name, status in manager.statuses.items():
+            cassette.servers[name] = entry_from(
                 manager.config_of(name),
                 status,
-                tools.get(name, ()),
+                view.catalog.by_server.get(name, ()),
                 manager.instructions.get(name, ""),
             )
-            for name, status in manager.statuses.items()
-        }
         return cassette
 
     def replay_only(
@@ -284,7 +302,16 @@ class SessionCassettes(Namespace):
     ) -> None:
         """Replay a cassette for as long as the session lives, see `Session.quick`.
 
-        The policies replace the recorded ones.
+        Args:
+            cassette: The cassette.
+            path: Its file.
+            pace: As for `use`.
+            match_on: As for `use`, or None for all but the system prompt.
+            approval: Policies in place of the recorded ones, by server.
+
+        Raises:
+            CassetteError: The recorded policies are not valid.
+            UsageError: A value is not valid.
         """
         if match_on is None:
             match_on = [part for part in MATCH_ON if part != "system"]
@@ -295,9 +322,7 @@ class SessionCassettes(Namespace):
         self._chat.use_tape(self.source)
         # Replayed calls run nothing, whatever the policy; notebook functions do run.
         servers = {*self._chat.server_manager.names} - {NOTEBOOK}
-        policies = {
-            name: policy for name, policy in cassette.session.approval.items() if name in servers
-        }
+        policies = _only(cassette.session.approval, servers)
         try:
             self._chat.consent.overrides.update(checked_overrides(policies, servers))
         except ConfigError as error:
@@ -307,12 +332,8 @@ class SessionCassettes(Namespace):
         self._chat.consent.overrides.update(
             checked_overrides(approval, self._chat.server_manager.names)
         )
-        chosen = {
-            name: value
-            for name, value in cassette.session.selection.items()
-            if name in Selection.model_fields
-        }
-        self._turns.set_up(ConversationHead(self._turns.model, cassette.session.system, chosen))
+        selection = _only(cassette.session.selection, Selection.model_fields)
+        self._turns.set_up(ConversationHead(self._turns.model, cassette.session.system, selection))
 
     def use(
         self,
@@ -351,7 +372,7 @@ class SessionCassettes(Namespace):
         _check_values(mode, pace, match_on)
         self._turns.runner.check_free()
         if self.current is not None:
-            # So that a cell can be run again.
+            # A cell that uses a cassette can be run again.
             try:
                 self._end(self.current)
             except CassetteError as error:
@@ -408,14 +429,16 @@ class SessionCassettes(Namespace):
             CassetteError: No cassette is being replayed.
             CassetteMismatchError: A request differs from the recorded one. The message shows how.
         """
-        turns, selection = [], self._chat.selection.model_dump(mode="json")
+        turns: list[Turn] = []
+        selection = self._chat.selection.model_dump(mode="json")
         for recorded in self._recorded_turns():
             await on_engine(self._set_up(recorded, selection))
             if recorded.history is not None:
                 self._turns.continue_from(recorded.history)
-            turns.append(await self._turns.chat(recorded.messages, recorded.options, echo))
-            if isinstance(turns[-1].exception, CassetteMismatchError):
-                turns[-1].raise_for_status()
+            turn = await self._turns.chat(recorded.messages, recorded.options, echo)
+            if isinstance(turn.exception, CassetteMismatchError):
+                turn.raise_for_status()
+            turns.append(turn)
         return Conversation(turns)
 
     replay_async = awaited(replay)
@@ -432,16 +455,21 @@ class SessionCassettes(Namespace):
                 yield _recorded_turn(turn, first)
 
     async def _set_up(self, turn: RecordedTurn, selection: Mapping[str, Any]) -> None:
-        """Set up the servers and the selection for a recorded turn, from the session's.
+        """Set up servers and selection as a recorded turn had them.
 
         On the engine's loop.
+
+        Args:
+            turn: The turn.
+            selection: The session's selection before the first turn, which the turn's changes.
         """
-        usual = {
-            name for name, entry in self._replayed().cassette.servers.items() if not entry.added
-        }
         if turn.selection is None:
             return
-        await self._chat.replay_servers(usual if turn.servers is None else turn.servers)
+        servers = turn.servers
+        if servers is None:
+            recorded = self._replayed().cassette.servers
+            servers = [name for name, entry in recorded.items() if not entry.added]
+        await self._chat.replay_servers(servers)
         for name, value in {**selection, **turn.selection}.items():
             if name in Selection.model_fields:
                 setattr(self._chat.selection, name, value)
@@ -471,12 +499,11 @@ class SessionCassettes(Namespace):
 
     def _failed_servers(self) -> list[str]:
         """List the servers that failed, with their reasons."""
-        statuses = self._chat.server_manager.statuses
-        return [
-            f"server {shown(name)} failed: {each.error}"
-            for name, each in statuses.items()
-            if each.state == "failed"
-        ]
+        failed: list[str] = []
+        for name, status in self._chat.server_manager.statuses.items():
+            if status.state == "failed":
+                failed.append(f"server {shown(name)} failed: {status.error}")
+        return failed
 
     def _replayer(
         self, cassette: Cassette, file: Path, pace: float | None, match_on: Collection[MatchOn]
@@ -494,31 +521,44 @@ class SessionCassettes(Namespace):
 
     def _settings(self, head: ConversationHead) -> SessionEntry:
         config = self._config
-        limit = config.tool_results.max_tokens
+        system = head.system
         model = config.models.get(head.model or "")
+        if model is not None and model.template:
+            # The template comes before the system prompt, and a session that replays has none.
+            system = None
+        tool_sets: dict[str, Any] = {}
+        for name, tool_set in config.tool_sets.items():
+            tool_sets[name] = tool_set.model_dump(mode="json", exclude_defaults=True)
+        limit: int | None = config.tool_results.max_tokens
+        if limit == type(config.tool_results)().max_tokens:
+            limit = None
         return SessionEntry(
-            head.model,
-            # A model's template comes before it, and a session that replays has no templates.
-            None if model is not None and model.template else head.system,
-            head.selection,
-            {
-                name: tool_set.model_dump(mode="json", exclude_defaults=True)
-                for name, tool_set in config.tool_sets.items()
-            },
-            config.strict,
-            None if limit == type(config.tool_results)().max_tokens else limit,
-            dict(self._chat.consent.overrides),
+            model=head.model,
+            system=system,
+            selection=head.selection,
+            tool_sets=tool_sets,
+            strict=config.strict,
+            max_result_tokens=limit,
+            approval=dict(self._chat.consent.overrides),
         )
 
     def _follow(self, turn: Turn, event: Event) -> None:
         if isinstance(event, TurnFinished) and self.current is not None:
             self.current.note(event)
-            # On another thread, because a long cassette takes long.
+            # On another thread, because writing a long cassette takes time.
             asyncio.get_running_loop().run_in_executor(None, self.current.save_quietly)
 
 
 def _recorded_turn(turn: Interaction, first: Interaction) -> RecordedTurn:
-    """Convert a turn to a cassette's turn, from its first model request."""
+    """Convert a cassette's turn to one that can be run again.
+
+    Args:
+        turn: The turn's interaction.
+        first: Its first model request, which has the conversation before it.
+
+    Raises:
+        CassetteError: The turn began with the steps of another one.
+    """
     request = turn.request
     if request.get("recorded"):
         raise CassetteError(
@@ -528,23 +568,18 @@ def _recorded_turn(turn: Interaction, first: Interaction) -> RecordedTurn:
         )
     messages = turn.answer()
     sent = [message for message in first.request["messages"] if message.get("role") != "system"]
-    options = {name: request[name] for name in ("model", "tool_set", "system") if name in request}
+    options = _only(request, ("model", "tool_set", "system"))
+    history: Sequence[ChatMessage] | None = None
     if "after" not in request:
-        # Of an earlier version.
-        return RecordedTurn(
-            messages, cast("ChatOptions", options), () if len(sent) <= len(messages) else None
-        )
-    options |= {
-        name: value
-        for name, value in request.get("options", {}).items()
-        if name in (*OPTION_NAMES, *IN_CASSETTES, "repair_calls")
-    }
-    history = None
-    if request["after"] <= len(sent) - len(messages):
-        # Otherwise the oldest were left out, and the turn continues the conversation.
-        history, _ = repaired(
-            [conversation_message(message) for message in sent[: request["after"]]]
-        )
+        # A cassette of an earlier version.
+        if len(sent) <= len(messages):
+            history = ()
+        return RecordedTurn(messages, cast("ChatOptions", options), history)
+    options |= _only(request.get("options", {}), (*OPTION_NAMES, *IN_CASSETTES, "repair_calls"))
+    before = request["after"]
+    if before <= len(sent) - len(messages):
+        # Otherwise the oldest messages were left out, and the turn continues the conversation.
+        history, _ = repaired([conversation_message(message) for message in sent[:before]])
     return RecordedTurn(
         messages,
         cast("ChatOptions", options),
@@ -554,8 +589,21 @@ def _recorded_turn(turn: Interaction, first: Interaction) -> RecordedTurn:
     )
 
 
+def _only(values: Mapping[str, Any], names: Container[str]) -> dict[str, Any]:
+    """Copy the values that have one of these names."""
+    return {name: value for name, value in values.items() if name in names}
+
+
 def tested(turns: Sequence[Turn], state: CassetteState | None) -> str:
-    """Report in a sentence that the turns match the recording, or raise CassetteMismatchError."""
+    """Report in a sentence that turns match the recording.
+
+    Args:
+        turns: The turns that were run again.
+        state: The state of their cassette.
+
+    Raises:
+        CassetteMismatchError: Recorded requests were not made.
+    """
     assert state is not None
     if state.unplayed:
         text = (
@@ -577,9 +625,10 @@ def _check_values(mode: CassetteMode, pace: float | None, match_on: Collection[M
     for part in match_on:
         if part not in MATCH_ON:
             raise UnknownNameError("part to match on", str(part), MATCH_ON)
-    if pace is not None and (
-        isinstance(pace, bool) or not isinstance(pace, int | float) or not 0 <= pace <= 100
-    ):
+    if pace is None:
+        return
+    is_number = isinstance(pace, int | float) and not isinstance(pace, bool)
+    if not is_number or not 0 <= pace <= 100:
         raise UsageError(
             f"pace cannot be {brief(pace)}.",
             hint="It is a factor: 1 as recorded, 0.5 half as long, 0 no pauses.",
@@ -591,14 +640,24 @@ _OF_A_CASSETTE = ("model", "servers", "base_url", "system", "prices", "strict")
 
 
 def opened_cassette(path: str | Path, given: Mapping[str, Any]) -> tuple[Path, Cassette, Config]:
-    """Read the cassette for `Session.quick`: its absolute path, the cassette, and a config for the
-    replay.
+    """Read the cassette for `Session.quick`.
+
+    Args:
+        path: The cassette's file.
+        given: The other options for `Session.quick`.
+
+    Returns:
+        Its absolute path, the cassette, and a config for the replay.
+
+    Raises:
+        UsageError: An option that comes from the cassette is given.
+        CassetteError: The file is not a cassette, or is damaged.
     """
-    replaced = next((option for option in _OF_A_CASSETTE if given.get(option)), None)
-    if replaced:
-        raise UsageError(
-            f"{replaced} cannot be chosen: it comes from the cassette.", hint="Leave it out."
-        )
+    for option in _OF_A_CASSETTE:
+        if given.get(option):
+            raise UsageError(
+                f"{option} cannot be chosen: it comes from the cassette.", hint="Leave it out."
+            )
     file = Path(path).expanduser().absolute()
     cassette = Cassette.load(file)
     return file, cassette, config_of(cassette, file)
@@ -608,32 +667,37 @@ def config_of(cassette: Cassette, path: Path) -> Config:
     """Build a config for replaying a cassette.
 
     Nothing in it is ever started, contacted or looked up.
+
+    Raises:
+        CassetteError: The cassette's models or servers are not valid.
     """
-    session, models = cassette.session, cassette.models
-    # The default model is the first one.
-    names = sorted(models, key=lambda name: name != session.model)
-    servers = {
-        name: _server_config(entry)
-        for name, entry in cassette.servers.items()
-        if entry.way != "in-process" and not entry.added
-    }
+    session = cassette.session
+    clients: dict[str, Any] = {}
+    models: dict[str, Any] = {}
+    prices: dict[str, Any] = {}
+    # The first model is the default one.
+    for name in sorted(cassette.models, key=lambda name: name != session.model):
+        entry = cassette.models[name]
+        clients[entry.client] = {"provider": "replay", "cassette": str(path)}
+        models[name] = {
+            **_only(entry.options, OPTION_NAMES),
+            "client": entry.client,
+            "model": entry.model,
+        }
+        if entry.context_window:
+            models[name]["context_window"] = entry.context_window
+        if entry.price:
+            prices[name] = dict(entry.price)
+    servers: dict[str, Any] = {}
+    for name, server in cassette.servers.items():
+        if server.way != "in-process" and not server.added:
+            servers[name] = _server_config(server)
     config: dict[str, Any] = {
-        "clients": {
-            entry.client: {"provider": "replay", "cassette": str(path)} for entry in models.values()
-        },
-        "models": {
-            name: {
-                **{name: value for name, value in entry.options.items() if name in OPTION_NAMES},
-                "client": entry.client,
-                "model": entry.model,
-                **({"context_window": entry.context_window} if entry.context_window else {}),
-            }
-            for name in names
-            for entry in [models[name]]
-        },
+        "clients": clients,
+        "models": models,
         "servers": servers,
         "tool_sets": dict(session.tool_sets),
-        "prices": {name: dict(entry.price) for name, entry in models.items() if entry.price},
+        "prices": prices,
         "strict": session.strict,
     }
     if session.max_result_tokens is not None:
@@ -647,6 +711,10 @@ def config_of(cassette: Cassette, path: Path) -> Config:
 
 
 def _server_config(entry: ServerEntry) -> dict[str, Any]:
-    # Only whether it ships with the package matters, which decides when the person is asked.
-    way = {"bundled": entry.bundled} if entry.way == "bundled" else {"command": "replayed"}
-    return {name: entry.options[name] for name in OPTIONS if name in entry.options} | way
+    config = _only(entry.options, OPTIONS)
+    # When the person is asked depends on whether a server ships with the package.
+    if entry.way == "bundled":
+        config["bundled"] = entry.bundled
+    else:
+        config["command"] = "replayed"
+    return config

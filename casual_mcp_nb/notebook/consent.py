@@ -1,11 +1,9 @@
-"""Whether servers may start, and consent for calls: who allowed them, and how the person is
-asked.
-"""
+"""A person's consent: which servers may start, and which changed tools are accepted."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import get_args
@@ -16,7 +14,7 @@ from casual_mcp_nb.base.displayable import Namespace
 from casual_mcp_nb.base.status import ConsentStatus
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.config.finding import FoundTrust
-from casual_mcp_nb.config.trust import Trust, TrustStore, exact
+from casual_mcp_nb.config.trust import Trust, TrustState, TrustStore, exact
 from casual_mcp_nb.conversation.audit import Audit
 from casual_mcp_nb.conversation.event import Notice
 from casual_mcp_nb.engine.chat import McpToolChat
@@ -35,8 +33,10 @@ class TrustGate:
     """Decides whether a session's servers may start, from the config as it was read.
 
     Args:
-        strict: Whether only the person's own answer counts, even for a harmless config, and despite
-            the environment or folder.
+        config: The config.
+        trusted: Whether the person's code has accepted it.
+        strict: Whether only the person's own answer counts. Then the config is asked about even if
+            it is harmless, or accepted by the environment or by its folder.
         on_change: Called when servers are allowed to start, and when they are kept from it.
 
     Attributes:
@@ -63,25 +63,34 @@ class TrustGate:
 
     def report(self) -> Trust:
         """Report which servers would start, and whether the person must accept them first."""
-        path = self._config.path
         entries = self._store.entries(self._config, self._config.recalled)
-        ready = ("trusted",) if self._strict else ("trusted", "harmless")
+        reason = self._reason_to_trust({entry.state for entry in entries})
+        return Trust(self._source, entries, not reason, reason, self._accept)
+
+    def _reason_to_trust(self, states: Collection[TrustState]) -> str:
+        """Say why the person need not be asked. Empty if they must be."""
         if not self._source:
-            why = "It is made in Python."
-        elif self._trusted:
-            why = "It was opened with trust=True."
-        elif all(entry.state in ready for entry in entries):
-            why = "It is harmless."
-            if any(entry.state == "trusted" for entry in entries):
-                why = "It is as you accepted it."
-        # Not from a `.env`, which may have come with the config.
-        elif not self._strict and is_set(TRUST_VARIABLE):
-            why = f"{TRUST_VARIABLE} is set."
-        elif path and not self._strict and (folder := self._store.accepted_folder(path)):
-            why = f"You trust the configs in {exact(str(folder))}."
-        else:
-            why = ""
-        return Trust(self._source, entries, not why, why, self._accept)
+            return "It is made in Python."
+        if self._trusted:
+            return "It was opened with trust=True."
+        ready: set[TrustState] = {"trusted"}
+        if not self._strict:
+            ready.add("harmless")
+        if ready.issuperset(states):
+            if "trusted" in states:
+                return "It is as you accepted it."
+            return "It is harmless."
+        if self._strict:
+            return ""
+        # `is_set` does not read a `.env`, which may have come with the config.
+        if is_set(TRUST_VARIABLE):
+            return f"{TRUST_VARIABLE} is set."
+        folder = None
+        if self._config.path:
+            folder = self._store.accepted_folder(self._config.path)
+        if folder:
+            return f"You trust the configs in {exact(str(folder))}."
+        return ""
 
     def require(self) -> None:
         """Raise TrustRequiredError unless the servers may start."""
@@ -92,8 +101,12 @@ class TrustGate:
             self._set_open()
 
     def ask(self) -> None:
-        """Ask the person if they have not accepted the config, with `input()`, on the cell's
-        thread.
+        """Ask the person with `input()` if they have not accepted the config.
+
+        On the cell's thread.
+
+        Raises:
+            TrustRequiredError: They do not accept it, or nobody can be asked.
         """
         if self.is_open:
             return
@@ -154,8 +167,9 @@ class TrustGate:
 
 
 def accept_found(listed: FoundTrust, *, trust: bool = False) -> None:
-    """Ask the person about a server that was found, unless they have accepted it, with `input()`,
-    on the cell's thread.
+    """Ask the person with `input()` about a server that was found, unless they have accepted it.
+
+    On the cell's thread.
 
     Args:
         listed: The server.
@@ -170,10 +184,8 @@ def accept_found(listed: FoundTrust, *, trust: bool = False) -> None:
     reply = ""
     if can_prompt():
         with suppress(EOFError, KeyboardInterrupt, NotImplementedError):
-            reply = (
-                input(f"{listed.question}\n[y] yes, and remember it  [Enter] no: ").strip().lower()
-            )
-    if reply not in ("y", "yes"):
+            reply = input(f"{listed.question}\n[y] yes, and remember it  [Enter] no: ")
+    if reply.strip().lower() not in ("y", "yes"):
         raise TrustRequiredError(
             "Nothing was started or contacted: you have not accepted"
             f" {shown(listed.server.name)}.\n{listed.question}",
@@ -203,7 +215,7 @@ class SessionConsent(Namespace):
 
     @property
     def now(self) -> ConsentStatus:
-        """The accepted and pending parts, as they are now."""
+        """What the person has accepted, and what waits for them."""
         return ConsentStatus(
             accepted=self._gate.is_open,
             strict=self._chat.consent.strict,
@@ -267,24 +279,23 @@ class SessionConsent(Namespace):
         """Every tool call in this session, oldest first: who made it, who allowed it, and how it
         ended.
 
-        Has no arguments or results, only their lengths. `undo` and a new conversation do not change
-        it. The last 10,000 calls are kept. `session.consent.audit.save("audit.jsonl")` writes it to
-        a file.
+        It has the lengths of arguments and results, and not their contents. `undo` and a new
+        conversation leave it as it is. The last 10,000 calls are kept.
+        `session.consent.audit.save("audit.jsonl")` writes it to a file.
         """
         return self._chat.audit.read()
 
     @property
     def call_count(self) -> int:
-        """How many calls there were in the session."""
+        """How many calls there were in the session, also those that `audit` no longer has."""
         return self._chat.audit.count
 
     def accept(self, name: str | ToolName) -> None:
         """Accept a changed tool's current definition.
 
-        With `pin_tools` it is offered again from the next turn on.
-
-        Your own `descriptions` for it, which were left out since the change, are used again. A
-        skill (`server:skill`) that a server changed is accepted in the same way.
+        With `pin_tools` it is offered again from the next turn on. Your own `descriptions` for it,
+        which were left out since the change, are used again. A skill (`server:skill`) that a server
+        changed is accepted in the same way.
 
         Args:
             name: The tool, by any name that the catalog resolves, or a skill.
@@ -296,20 +307,18 @@ class SessionConsent(Namespace):
 
     @property
     def problems(self) -> tuple[Notice, ...]:
-        """Tools that an approval policy, `include_tools` or `exclude_tools` names although their
-        servers do not have them.
+        """What the config says about tools that cannot be followed.
 
-        Also your own `descriptions` that were written for another definition of a tool, and are
-        left out.
-
-        Servers that are not connected yet have none.
+        These are tools that an approval policy, `include_tools` or `exclude_tools` names although
+        their servers do not have them, and your own `descriptions` that were written for another
+        definition of a tool, and are left out. Servers that are not connected yet have none.
         """
         tools = self._chat.tools
         unknown = (
             *self._chat.consent.unknown_tools(),
             *tools.exclusions.notices(self._chat.catalog),
         )
-        # Which texts fit is found out when the catalog is described.
+        # Reading the catalog finds out which texts fit.
         _ = tools.catalog
         return (*unknown, *tools.written_texts.notices())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -44,9 +45,8 @@ class ConversationRunner:
         self.saver = saver
         self.turns: list[Turn] = []
         self.cells: list[Any] = []
-        """The cells that were written meanwhile.
-
-        They are no part of it, and an export shows them.
+        """The cells that models wrote during the conversation. They are not part of it, but an
+        export shows them.
         """
         self._chat = chat
         self._observers = observers
@@ -61,7 +61,7 @@ class ConversationRunner:
         """Whether a question waits for the person."""
 
     def keep_tasks(self, tasks: TaskRegister) -> None:
-        """Have the tasks of the conversation kept."""
+        """Use a register for the tasks of the conversation."""
         self.tasks = tasks
         tasks.add_later = self.add_later
 
@@ -77,7 +77,7 @@ class ConversationRunner:
 
     @property
     def messages(self) -> list[ChatMessage]:
-        """All turns as messages. Always valid."""
+        """All turns as messages. A valid history at any time."""
         return [message for turn in self.turns for message in turn.messages]
 
     @property
@@ -92,11 +92,16 @@ class ConversationRunner:
 
     @asynccontextmanager
     async def adding(self, setup: TurnSetup, index: int | None = None) -> AsyncIterator[TurnSetup]:
-        """Add the turn that the body runs, or replace those from `index` on, and save it as it
-        grows.
+        """Add the turn that the body runs to the conversation, and save it as it grows.
 
-        No other can run meanwhile. A stop or a close ends the body early, and keeps the turn as it
-        is. Yields the setup with what the conversation knows.
+        No other turn can run meanwhile. A stop or a close ends the body early, and keeps the turn
+        as it is.
+
+        Args:
+            setup: The turn's.
+            index: The first of the turns that it replaces, or None to add it at the end.
+
+        Yields the setup with what the conversation knows.
         """
         turn, on_event = setup.turn, setup.on_event
         finished = False
@@ -107,8 +112,11 @@ class ConversationRunner:
                 if isinstance(event, TurnStarted):
                     self._add(turn, turns, index)
                 if saved is not None and not isinstance(event, (TextDelta, ToolProgress)):
-                    # Of a conversation that was left meanwhile, the list is the old one.
-                    saved.save(self.turns if turn in self.turns[-1:] else turns)
+                    if turn in self.turns[-1:]:
+                        saved.save(self.turns)
+                    else:
+                        # The person has begun another conversation meanwhile.
+                        saved.save(turns)
                 self._observers.events.notify(turn, event)
                 if on_event is not None:
                     on_event(event)
@@ -138,9 +146,9 @@ class ConversationRunner:
 
     @asynccontextmanager
     async def apart(self, stops: int | None = None) -> AsyncIterator[None]:
-        """Let the body work without adding to the conversation. No turn can run meanwhile.
+        """Let the body work without adding to the conversation.
 
-        A stop or a close ends the body early.
+        No turn can run meanwhile. A stop or a close ends the body early.
 
         Args:
             stops: How many stops there had been when the work was requested. One that came since
@@ -153,8 +161,9 @@ class ConversationRunner:
 
     @asynccontextmanager
     async def _exclusive(self) -> AsyncIterator[None]:
-        """Let no turn run beside the body. A stop or a close ends the body early, without an
-        error.
+        """Let no turn run beside the body.
+
+        A stop or a close ends the body early, without an error.
         """
         await self._acquire()
         try:
@@ -183,8 +192,11 @@ class ConversationRunner:
     def remember(
         self, *, widget: str = "", variables: Mapping[str, str] = MappingProxyType({})
     ) -> None:
-        """Have it saved that a widget is shown, or that variables hold results, see
-        `SavedSession`.
+        """Save with the conversation that a widget is shown, or that variables hold results.
+
+        Args:
+            widget: The widget's kind.
+            variables: What each variable holds, see `SavedSession`.
         """
         memory = self.saver.memory
         before = memory.widgets, memory.variables
@@ -236,21 +248,34 @@ class ConversationRunner:
         return turns
 
     def add_later(self, turn: Turn, event: LaterEvent, belongs: Callable[[Turn], bool]) -> None:
-        """Add an event to a turn, usually one that has ended, and save that. On the engine's loop.
+        """Add an event to a turn, usually one that has ended, and save it.
 
-        In a resumed conversation the same turn is another object: all those that `belongs` accepts
-        get the event.
+        On the engine's loop.
+
+        Args:
+            turn: The turn.
+            event: The event. It gets the time of the turn's last one.
+            belongs: Tells whether another object is the same turn. In a resumed conversation, the
+                turn of an older result is not the object in the list.
         """
-        for each in {id(each): each for each in (turn, *self.turns) if belongs(each)}.values():
+        turns = list(self.turns)
+        if turn not in turns:
+            turns.append(turn)
+        for each in turns:
+            if not belongs(each):
+                continue
             each.trace.append(replace(event, at=each.trace.last_at))
-            if (redraw := getattr(each, "redraw", None)) is not None:
+            redraw = getattr(each, "redraw", None)
+            if redraw is not None:
                 redraw()
         save(self.saver.current, self.turns)
 
     def undo(self) -> Turn | None:
-        """Remove the last turn, and return it, or None if there is none."""
+        """Remove the last turn, and return it. None if there is none."""
         self.check_free()
-        last = self.turns[-1] if self.turns else None
+        last = None
+        if self.turns:
+            last = self.turns[-1]
         self.turns = self.turns[:-1]
         save(self.saver.current, self.turns)
         self._observers.changes.notify()
@@ -266,8 +291,17 @@ class ConversationRunner:
         )
 
     def prompt_at(self, index: int, text: str | None = None) -> tuple[int, list[ChatMessage]]:
-        """Find a turn's index from the front, and its user messages with their text replaced by
-        `text`.
+        """Find what a turn was asked.
+
+        Args:
+            index: The turn's. Negative ones count from the end.
+            text: Another text, or None for the turn's own.
+
+        Returns:
+            Its index from the front, and the person's messages.
+
+        Raises:
+            UsageError: There is no such turn, or a turn is running.
         """
         self.check_free()
         count = len(self.turns)
@@ -281,13 +315,15 @@ class ConversationRunner:
         index %= count
         messages = self.turns[index].prompt_messages
         if any(report.call_id is None for report in self.turns[index].trace.all_of(TaskReported)):
-            # It comes again, since it leaves the conversation with the turn.
+            # The report leaves the conversation with the turn, and comes again.
             messages = messages[1:]
         if self.turns[index].added:
-            # Only the person's are sent again, which come first.
-            answers = (n for n, message in enumerate(messages) if message.role != "user")
-            messages = messages[: next(answers, len(messages))]
-        return index, messages if text is None else _with_text(messages, text)
+            # Only the person's messages are sent again. They come first.
+            own = itertools.takewhile(lambda message: message.role == "user", messages)
+            messages = list(own)
+        if text is not None:
+            messages = _with_text(messages, text)
+        return index, messages
 
     def check_open(self) -> None:
         """Raise ClosedError, with the reason, if no further turn can begin."""
@@ -305,7 +341,9 @@ class ConversationRunner:
     def end(self, why: str = "") -> None:
         """Refuse further turns.
 
-        Errors give the first reason, which is empty if the person closed the session.
+        Args:
+            why: The reason, for errors. Empty if the person closed the session. Only the first
+                reason counts.
         """
         if self._ended is None:
             self._ended = why
@@ -344,7 +382,7 @@ class ConversationRunner:
         self._observers.changes.notify()
 
     def _busy(self, what: str, hint: str) -> UsageError:
-        """Explain why no turn can begin: one runs, which may wait for the person and not end."""
+        """Explain why no turn can begin: one runs, or waits for the person."""
         if self.asks():
             return UsageError(
                 f"{what} in this session waits for your answer.",

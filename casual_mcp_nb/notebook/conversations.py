@@ -1,4 +1,4 @@
-"""The current conversation and saved ones: continue, fork, find and keep them."""
+"""The current conversation and the saved ones: find, continue, fork, save and delete them."""
 
 from __future__ import annotations
 
@@ -101,15 +101,16 @@ class SessionConversations(NamespaceList[StoredConversation]):
         self._turns.new_conversation(private=private)
 
     def resume(self, id: str | None = None) -> Conversation:
-        """Continue a saved conversation in this session, with the model, the system prompt and the selection that
-        it had.
+        """Continue a saved conversation in this session.
+
+        The model, the system prompt and the selection become those that it had.
 
         The conversation so far stays saved. Anything that is no longer available, such as a model
         that was removed from the config, is left as it is, with a warning.
 
         Args:
-            id: Its id, or how it begins, or None for this notebook's last one. `Session.resume`
-                opens a session for it, with the config that it had.
+            id: Its id, or the beginning of its id, or None for this notebook's last one.
+                `Session.resume` opens a session for it, with the config that it had.
 
         Returns:
             The conversation. It is valid even if its process was killed: a call without a result
@@ -132,7 +133,7 @@ class SessionConversations(NamespaceList[StoredConversation]):
         return conversation
 
     def fork(self, turn: int = -1) -> Conversation:
-        """Continue in a new conversation that begins with this one's turns up to the given one.
+        """Continue in a new conversation, which begins with a copy of this one's turns.
 
         This one stays as it is.
 
@@ -158,10 +159,9 @@ class SessionConversations(NamespaceList[StoredConversation]):
     ) -> Turn:
         """Continue in a new conversation from one step in a turn, with something changed.
 
-        This one stays as it is.
-
-        Earlier steps are copied as recorded, without asking a model or calling tools again. The
-        model is asked from this step on, or, with `result` or `text`, from the next one on.
+        This one stays as it is. Earlier steps are copied as they were recorded: no model is asked
+        for them, and no tool is called. The model is asked from this step on. With `result` or
+        `text`, it is asked from the next one on.
 
         Args:
             step: Its index in `turn.steps`. Negative ones count from the end.
@@ -189,8 +189,8 @@ class SessionConversations(NamespaceList[StoredConversation]):
     fork_at_async = awaited(fork_at)
 
     def add(self, messages: Prompt) -> Conversation:
-        """Add messages to the conversation without asking a model: a history from elsewhere, or
-        words put in its mouth.
+        """Add messages to the conversation without asking a model, such as a history from
+        elsewhere.
 
         In the next turn, the model reads them as if they had been said here.
 

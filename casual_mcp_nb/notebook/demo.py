@@ -8,17 +8,22 @@ LOADED = "system-info"
 
 
 def demo_config() -> dict[str, Any]:
-    """Build a config with the default bundled servers, in this process, all but one deferred;
+    """Build a config with the bundled servers that are on by default, all but one deferred.
+
     `Session.demo` adds the model.
     """
     from casual_mcp_nb.bundled import BUNDLED
 
+    servers: dict[str, Any] = {}
+    for name, server in BUNDLED.items():
+        if server.default:
+            servers[name] = {
+                "bundled": name,
+                "transport": "in-process",
+                "defer_loading": name != LOADED,
+            }
     return {
-        "servers": {
-            name: {"bundled": name, "transport": "in-process", "defer_loading": name != LOADED}
-            for name, server in BUNDLED.items()
-            if server.default
-        },
+        "servers": servers,
         "tool_sets": {
             "calculation": {
                 "description": "Numbers, units and times",

@@ -45,8 +45,12 @@ from casual_mcp_nb.servers.logs import telling_line
 
 @dataclass(frozen=True)
 class ModelAtHand:
-    """A model that could be used: where it is, why it can be used, and its argument for
-    `Session.quick`.
+    """A model that could be used.
+
+    Attributes:
+        source: The model server that runs here, or the variable with a provider's key.
+        reason: Why it can be used, as the end of a sentence that begins with the source.
+        model: Its argument for `Session.quick`.
     """
 
     source: str
@@ -56,8 +60,14 @@ class ModelAtHand:
 
 @dataclass(frozen=True)
 class EmbeddedTools:
-    """A session's embedding model, or None for a function, its problem, if any, and the tools
-    embedded so far.
+    """How far a session's search by meaning is.
+
+    Attributes:
+        model: The embedding model, or None for a function of the person's.
+        label: What it is called.
+        problem: Why it does not work, or empty.
+        done: How many tools have vectors.
+        count: How many tools there are.
     """
 
     model: EmbeddingConfig | None
@@ -70,24 +80,34 @@ class EmbeddedTools:
 def models_at_hand(
     variables: Mapping[str, str], running: Iterable[RunningServer] | None = None
 ) -> list[ModelAtHand]:
-    """Find one model per model server that runs here, then one per provider whose key is set."""
-    servers = running_servers() if running is None else running
-    return [*map(_local, servers), *_by_key(variables)]
+    """Find one model per model server that runs here, then one per provider whose key is set.
+
+    Args:
+        variables: The environment.
+        running: The model servers that run here, or None to look for them.
+    """
+    if running is None:
+        running = running_servers()
+    return [*map(_local, running), *_by_key(variables)]
 
 
 def hint_of(models: Iterable[ModelAtHand]) -> str:
-    """Format a sentence on the first model, with the line that uses it in the demo, or empty if
-    there is none.
+    """Write a sentence on the first model, with the line that uses it in the demo.
+
+    Empty if there is none.
     """
-    first = next(iter(models), None)
-    if not first:
-        return ""
-    return in_words_of(f"{first.source} {first.reason}. To use it: %mcp demo --model {first.model}")
+    for model in models:
+        return in_words_of(
+            f"{model.source} {model.reason}. To use it: %mcp demo --model {model.model}"
+        )
+    return ""
 
 
 def _local(running: RunningServer) -> ModelAtHand:
     names = ", ".join(running.models[:3])
-    more = f" and {len(running.models) - 3} more" if len(running.models) > 3 else ""
+    more = ""
+    if len(running.models) > 3:
+        more = f" and {len(running.models) - 3} more"
     return ModelAtHand(
         running.server.title,
         f"runs here with {names}{more}",
@@ -132,7 +152,16 @@ def diagnose(
     budget: Budget,
     embedded: EmbeddedTools | None = None,
 ) -> Diagnosis:
-    """Report which parts work, which do not, and how to fix them."""
+    """Report which parts work, which do not, and how to fix them.
+
+    Args:
+        config: The config.
+        servers: The servers as they are now.
+        templates: The names of the prompt templates that were found.
+        notices: What the config says about tools that cannot be followed.
+        budget: What deferring saves.
+        embedded: How far the search by meaning is, or None without one.
+    """
     return Diagnosis(
         (
             *_kernel(),
@@ -146,12 +175,7 @@ def diagnose(
             *_prices(config),
             *_bundled(config),
             *_servers(config, servers),
-            *(
-                Check(
-                    "Servers", notice.server or "", "warn", notice.text, "Correct the name there."
-                )
-                for notice in notices
-            ),
+            *_notices(notices),
             *_hidden_modules(config, servers),
             *_interpreters(config, servers),
             *_tool_sets(config, servers),
@@ -168,7 +192,9 @@ def _kernel() -> Iterator[Check]:
     if shell() is None:
         yield Check(part, "notebook", "ok", "none: this is a plain Python program")
     else:
-        place = "a Jupyter kernel" if notebook_shell() else "IPython in a terminal"
+        place = "IPython in a terminal"
+        if notebook_shell():
+            place = "a Jupyter kernel"
         yield Check(part, "notebook", "ok", place)
     if is_nested_asyncio():
         advice = "Restart the kernel to remove the patch, unless your own cells need it."
@@ -178,9 +204,16 @@ def _kernel() -> Iterator[Check]:
 def _packages() -> Iterator[Check]:
     for name in _PACKAGES:
         installed = _version(name)
-        verdict: CheckStatus = "ok" if installed else "fail" if name in _NEEDED else "warn"
-        advice = "" if installed or name == "casual-mcp-nb" else f"Run: {pip_install(name)}"
-        yield Check("Packages", name, verdict, installed or "not installed", advice)
+        if installed:
+            yield Check("Packages", name, "ok", installed)
+            continue
+        verdict: CheckStatus = "warn"
+        if name in _NEEDED:
+            verdict = "fail"
+        advice = ""
+        if name != "casual-mcp-nb":
+            advice = f"Run: {pip_install(name)}"
+        yield Check("Packages", name, verdict, "not installed", advice)
 
 
 def _sdks(config: Config) -> Iterator[Check]:
@@ -205,7 +238,9 @@ def _commands(config: Config) -> Iterator[Check]:
         elif name in used:
             yield Check("Commands", name, "fail", "not found, but a server needs it", advice)
     for server in config.servers.values():
-        if server.command and server.command not in _LAUNCHERS and not shutil.which(server.command):
+        if not server.command or server.command in _LAUNCHERS:
+            continue
+        if not shutil.which(server.command):
             # As dumped, because a variable in it can be a secret.
             name = str(dict(server)["command"])
             yield Check(
@@ -218,13 +253,11 @@ def _commands(config: Config) -> Iterator[Check]:
 
 
 def _config(config: Config) -> Iterator[Check]:
-    where = config.path.name if config.path else "made in Python"
-    yield Check(
-        "Config",
-        "source",
-        "ok",
-        f"{where}: {count(len(config.servers), 'server')}, {count(len(config.models), 'model')}",
-    )
+    where = "made in Python"
+    if config.path:
+        where = config.path.name
+    size = f"{count(len(config.servers), 'server')}, {count(len(config.models), 'model')}"
+    yield Check("Config", "source", "ok", f"{where}: {size}")
     for note in config.notes:
         yield Check("Config", "note", "warn", note)
     if not config.models:
@@ -236,14 +269,14 @@ def _keys(config: Config) -> Iterator[Check]:
     for client in clients_of(config):
         variable = client_variable(client.name)
         settings = config.clients[client.name]
+        homes = homes_of(settings.key_variable)
         if client.key == "not set":
             advice = f"Set {variable} in the environment or in .env, and start the session again."
-            yield Check(
-                "Keys", client.name, "fail" if client.models else "warn", client.key, advice
-            )
-        elif homes_of(settings.key_variable) and not is_home_address(
-            settings.base_url, homes_of(settings.key_variable)
-        ):
+            verdict: CheckStatus = "warn"
+            if client.models:
+                verdict = "fail"
+            yield Check("Keys", client.name, verdict, client.key, advice)
+        elif homes and not is_home_address(settings.base_url, homes):
             problem = (
                 f"set, from {settings.key_variable}, and sent to the client's base_url, which is"
                 " not the provider's"
@@ -260,7 +293,7 @@ def _keys(config: Config) -> Iterator[Check]:
 
 
 def _models_at_hand(config: Config) -> Iterator[Check]:
-    """List the language models that could be used, where the config has none."""
+    """List the language models that could be used, if the config has none."""
     if any(spec_of(client.provider).is_language_model for client in config.clients.values()):
         return
     for at_hand in models_at_hand(read_environment(config.folder)):
@@ -299,35 +332,31 @@ def _windows(config: Config) -> Iterator[Check]:
 
 
 def _prices(config: Config) -> Iterator[Check]:
-    for name, model in config.models.items() if config.prices else ():
-        spec = spec_of(config.clients[model.client].provider)
-        if spec.is_language_model and price_of(config.prices, name, model.model) is None:
+    if not config.prices:
+        return
+    for name, model in config.models.items():
+        if not spec_of(config.clients[model.client].provider).is_language_model:
+            continue
+        price = price_of(config.prices, name, model.model)
+        if price is None:
             advice = f"Add {name} to the price table: input and output per million tokens."
             yield Check("Prices", name, "warn", "no price, so its cost is unknown", advice)
-        elif (
-            spec.is_language_model
-            and (price := price_of(config.prices, name, model.model))
-            and price.cached_input is None
-        ):
+        elif price.cached_input is None:
+            note = "no cached_input, so tokens from the cache cost as much as others"
             advice = (
                 f"Add cached_input to {name} in the price table, if its provider has a price for"
                 " tokens from the cache."
             )
-            yield Check(
-                "Prices",
-                name,
-                "ok",
-                "no cached_input, so tokens from the cache cost as much as others",
-                advice,
-            )
+            yield Check("Prices", name, "ok", note, advice)
 
 
 def _bundled(config: Config) -> Iterator[Check]:
-    """Check which bundled servers of the config lack an extra or an account. The others that do
-    not run by themselves are one line.
+    """Check which bundled servers of the config lack an extra or an account.
+
+    The bundled servers that the config does not use, and that would lack one, are one line.
     """
     used = {server.bundled for server in config.servers.values()}
-    # A server may be given its credentials there.
+    # The config may give a server its credentials in its environment.
     with_environment = {server.bundled for server in config.servers.values() if server.env}
     unused = []
     for name, why in available().missing.items():
@@ -342,6 +371,11 @@ def _bundled(config: Config) -> Iterator[Check]:
     if unused:
         advice = "%mcp add NAME starts one, or says which sign-in it needs."
         yield Check("Bundled servers", "not used", "ok", ", ".join(unused), advice)
+
+
+def _notices(notices: Iterable[Notice]) -> Iterator[Check]:
+    for notice in notices:
+        yield Check("Servers", notice.server or "", "warn", notice.text, "Correct the name there.")
 
 
 def _servers(config: Config, servers: Servers) -> Iterator[Check]:
@@ -385,8 +419,9 @@ def _servers(config: Config, servers: Servers) -> Iterator[Check]:
 
 
 def _tool_sets(config: Config, servers: Servers) -> Iterator[Check]:
-    """Find servers that toolsets name and that do not exist: a typing error, or a server that the
-    process adds later.
+    """Find servers that toolsets name and that do not exist.
+
+    The name may be misspelt, or the program may add the server later.
     """
     existing = {*servers, NOTEBOOK}
     for name, tool_set in config.tool_sets.items():
@@ -422,10 +457,7 @@ def _deferring(budget: Budget) -> Iterator[Check]:
 
 
 def _embedding(config: Config, tools: EmbeddedTools | None) -> Iterator[Check]:
-    """Check the model for search by meaning.
-
-    Nothing is downloaded, and it is not asked more than the session asks it.
-    """
+    """Check the model for search by meaning, without asking or downloading it."""
     if tools is None:
         return
     part, name = "Discovery", f"search by meaning ({tools.label})"
@@ -448,12 +480,16 @@ def _embedding(config: Config, tools: EmbeddedTools | None) -> Iterator[Check]:
     if tools.problem:
         yield Check(part, name, "warn", tools.problem, "A later search tries it again.")
     elif tools.count:
-        advice = "" if tools.done == tools.count else "Until all have one, search ranks by words."
+        advice = ""
+        if tools.done < tools.count:
+            advice = "Until all have one, search ranks by words."
         yield Check(
             part, name, "ok", f"{tools.done:,} of {count(tools.count, 'tool')} have vectors", advice
         )
     elif model is not None and model.local:
-        where = "on this computer" if folder else "to be downloaded by the first search"
+        where = "to be downloaded by the first search"
+        if folder:
+            where = "on this computer"
         yield Check(part, name, "ok", f"{where}, not loaded yet")
     else:
         yield Check(
@@ -466,22 +502,25 @@ def _embedding(config: Config, tools: EmbeddedTools | None) -> Iterator[Check]:
 
 
 def _hidden_modules(config: Config, servers: Servers) -> Iterator[Check]:
-    """Find files that keep a Python server from starting: beside it, they shadow standard library
-    modules.
+    """Find files beside a Python server that keep it from starting.
+
+    They have the name of a standard library module, which they shadow.
     """
     for name, status in servers.items():
         server = config.servers.get(name)
-        if (
-            status.state != "failed"
-            or server is None
-            or "python" not in Path(server.command or "").name
-        ):
+        if server is None or status.state != "failed":
             continue
-        script = next((word for word in server.args if word.endswith(".py")), "")
-        folder = Path(server.cwd or ".", script).parent if script else Path(server.cwd or ".")
-        files = sorted(
-            file.name for file in folder.glob("*.py") if file.stem in sys.stdlib_module_names
-        )
+        if "python" not in Path(server.command or "").name:
+            continue
+        folder = Path(server.cwd or ".")
+        for word in server.args:
+            if word.endswith(".py"):
+                folder = (folder / word).parent
+                break
+        files: list[str] = []
+        for file in sorted(folder.glob("*.py")):
+            if file.stem in sys.stdlib_module_names:
+                files.append(file.name)
         if files:
             problem = f"{', '.join(files[:5])} in {folder}, shadows a standard library module"
             advice = (
@@ -492,19 +531,19 @@ def _hidden_modules(config: Config, servers: Servers) -> Iterator[Check]:
 
 
 def _interpreters(config: Config, servers: Servers) -> Iterator[Check]:
-    """Find servers that run with another Python than this one, where the packages may be missing
-    that are installed here.
+    """Find servers that run with another Python than this one.
+
+    Packages that are installed here may be missing there.
     """
+    if not sys.executable:
+        return
     for name, status in servers.items():
         server = config.servers.get(name)
-        if (
-            status.state == "ready"
-            or server is None
-            or server.command not in BARE_PYTHON
-            or not sys.executable
-        ):
+        if server is None or status.state == "ready" or server.command not in BARE_PYTHON:
             continue
-        path = server.env["PATH"].get_secret_value() if "PATH" in server.env else None
+        path = None
+        if "PATH" in server.env:
+            path = server.env["PATH"].get_secret_value()
         found = shutil.which(server.command, path=path)
         if found is None or Path(found).parent == Path(sys.executable).parent:
             continue
@@ -513,7 +552,10 @@ def _interpreters(config: Config, servers: Servers) -> Iterator[Check]:
             f'To run it with the packages installed here, write in servers.{name}: "command":'
             f" {json.dumps(sys.executable)}"
         )
-        yield Check("Servers", name, "warn" if status.state == "failed" else "ok", problem, advice)
+        verdict: CheckStatus = "ok"
+        if status.state == "failed":
+            verdict = "warn"
+        yield Check("Servers", name, verdict, problem, advice)
 
 
 def server_check(status: ServerStatus) -> Check:
@@ -532,8 +574,10 @@ def server_check(status: ServerStatus) -> Check:
                 f"Fix it, then: %mcp reconnect {status.name}",
             )
         case "ready" if status.error is None:
-            protocol = f", protocol {status.protocol_version}" if status.protocol_version else ""
-            return Check("Servers", status.name, "ok", f"ready, {status.tools} tools{protocol}")
+            text = f"ready, {status.tools} tools"
+            if status.protocol_version:
+                text += f", protocol {status.protocol_version}"
+            return Check("Servers", status.name, "ok", text)
         case "ready" | "unlisted":
             return Check(
                 "Servers",
@@ -553,11 +597,13 @@ def server_check(status: ServerStatus) -> Check:
 
 
 def _templates(config: Config, templates: Sequence[str]) -> Iterator[Check]:
-    yield Check("Templates", "found", "ok" if templates else "warn", ", ".join(templates) or "none")
+    if templates:
+        yield Check("Templates", "found", "ok", ", ".join(templates))
+    else:
+        yield Check("Templates", "found", "warn", "none")
+    names = {template.removesuffix(".j2") for template in templates}
     for name, model in config.models.items():
-        if model.template and model.template.removesuffix(".j2") not in {
-            template.removesuffix(".j2") for template in templates
-        }:
+        if model.template and model.template.removesuffix(".j2") not in names:
             advice = "Put it into prompt-templates/ beside the config file."
             yield Check(
                 "Templates", model.template, "fail", f"not found, but model {name} uses it", advice

@@ -53,23 +53,22 @@ def json_from_text(text: str) -> Any:
     Raises:
         ValueError: There is no JSON in the text.
     """
-    values = list(_first_of_each_kind(text))
-    if not values:
-        raise ValueError("There is no JSON in the text." if text.strip() else "The text is empty.")
-    return next((value for value in values if isinstance(value, dict | list)), values[0])
-
-
-def _first_of_each_kind(text: str) -> Iterator[Any]:
-    """Yield JSON values until the first object or list."""
+    plain: list[Any] = []
     for value in json_values(text):
-        yield value
         if isinstance(value, dict | list):
-            return
+            return value
+        plain.append(value)
+    if plain:
+        return plain[0]
+    if text.strip():
+        raise ValueError("There is no JSON in the text.")
+    raise ValueError("The text is empty.")
 
 
 def json_values(text: str) -> Iterator[Any]:
-    """Yield the JSON values in a text, the likeliest first: the whole text, fenced blocks, then
-    each object or list in it.
+    """Yield the JSON values in a text, the likeliest first.
+
+    The order is: the whole text, fenced blocks, then each object or list in it.
     """
     text = text[:MAX_TEXT]
     for piece in (text, *_FENCED.findall(text)):
@@ -77,11 +76,12 @@ def json_values(text: str) -> Iterator[Any]:
             yield json.loads(piece)
         except (ValueError, RecursionError):
             continue
-    # A space replaces each comma before a closing bracket, so that positions do not change.
-    tolerant = _STRING_OR_COMMA.sub(lambda match: " " if match[0] == "," else match[0], text)
-    end = tried = 0
-    while (match := _OPENING.search(text, end)) and tried < _MAX_STARTS:
-        tried += 1
+    tolerant = _STRING_OR_COMMA.sub(_without_comma, text)
+    end = 0
+    for _ in range(_MAX_STARTS):
+        match = _OPENING.search(text, end)
+        if match is None:
+            return
         end = match.start() + 1
         for source in dict.fromkeys((text, tolerant)):
             try:
@@ -90,6 +90,13 @@ def json_values(text: str) -> Iterator[Any]:
                 continue
             yield value
             break
+
+
+def _without_comma(match: re.Match[str]) -> str:
+    """Replace a comma before a closing bracket by a space, so that positions do not change."""
+    if match[0] == ",":
+        return " "
+    return match[0]
 
 
 T = TypeVar("T", bound=BaseModel)
@@ -114,7 +121,12 @@ async def extract(
     conversation: bool,
     options: ModelOptions,
 ) -> T:
-    """Have the model fill a pydantic model, see `Session.extract`."""
+    """Have the model fill in a pydantic class, see `Session.extract`.
+
+    Raises:
+        UsageError: The schema is not a pydantic class, or the model is the offline planner.
+        ExtractionError: The model gave no valid value, or was stopped.
+    """
     if not (isinstance(schema, type) and issubclass(schema, BaseModel)):
         raise UsageError(
             "The schema must be a pydantic class.", hint="class Person(BaseModel): name: str"
@@ -125,7 +137,7 @@ async def extract(
             "The offline planner is not a language model and cannot extract.",
             hint="Choose a model: model=…",
         )
-    # On a thread: it may be the first to need casual-llm, and a schema can be large.
+    # On another thread: it may import casual-llm, and a schema can be large.
     turn_options = await asyncio.to_thread(_options, chat_model, schema, options)
     history: list[ChatMessage] = []
     for _ in range(REPAIRS + 1):
@@ -157,17 +169,15 @@ async def _ask_for_json(
     history: list[ChatMessage],
     conversation: bool,
 ) -> tuple[Turn, TurnOptions]:
-    """Run a turn, and return it with the options for the next: some servers refuse the option for
-    JSON, so it is left out.
+    """Run a turn, and return it with the options for the next.
+
+    Some servers refuse the provider's option for JSON. For them it is left out.
     """
     turn = await _json_turn(turns, prompt, options, history, conversation)
     model = options.given.get("model")
     chosen = getattr(model, "default_options", None)
-    if (
-        isinstance(turn.exception, BadRequestError)
-        and chosen is not None
-        and chosen.response_format != "text"
-    ):
+    asks_for_json = chosen is not None and chosen.response_format != "text"
+    if asks_for_json and isinstance(turn.exception, BadRequestError):
         options = options.replaced(model=_with_format(model, "text"))
         turn = await _json_turn(turns, prompt, options, history, conversation)
     turn.raise_for_status()
@@ -189,8 +199,9 @@ async def _json_turn(
 
 
 def _options(model: ChatModel, schema: type[BaseModel], options: ModelOptions) -> TurnOptions:
-    """Build options without tools, and with the schema as an instruction and as the provider's JSON
-    option if it has one.
+    """Build options without tools.
+
+    The schema is in the instructions, and in the provider's option for JSON if it has one.
     """
     system = _SYSTEM.format(schema=json.dumps(schema.model_json_schema(), ensure_ascii=False))
     if model.spec.takes_format:
@@ -216,24 +227,28 @@ def _with_format(model: Any, response_format: Any) -> ChatModel:
 
 
 def read_as(schema: type[T], text: str) -> T | str:
-    """Parse the first JSON value in a text that the class accepts, or describe the errors in the
-    first value.
+    """Parse the first JSON value in a text that the class accepts.
+
+    If there is none, return a description of what is wrong with the first value.
     """
-    problem = "there is no JSON in it" if text.strip() else "it is empty"
+    problem = "it is empty"
+    if text.strip():
+        problem = "there is no JSON in it"
     for number, value in enumerate(json_values(text)):
         try:
             # As JSON, so that strict classes accept what JSON has no type for, such as dates.
             return schema.model_validate_json(json.dumps(value))
         except ValidationError as error:
-            problem = _describe(error) if number == 0 else problem
+            if number == 0:
+                problem = _describe(error)
         except RecursionError:
             continue
     return problem
 
 
 def _describe(error: ValidationError) -> str:
-    lines = [
-        f"- {'.'.join(map(str, item['loc'])) or 'the whole value'}: {item['msg']}"
-        for item in error.errors(include_url=False, include_context=False, include_input=False)
-    ]
-    return "\n".join(["it does not fit the schema:", *lines])[:_MAX_PROBLEM]
+    lines = ["it does not fit the schema:"]
+    for item in error.errors(include_url=False, include_context=False, include_input=False):
+        where = ".".join(map(str, item["loc"])) or "the whole value"
+        lines.append(f"- {where}: {item['msg']}")
+    return "\n".join(lines)[:_MAX_PROBLEM]

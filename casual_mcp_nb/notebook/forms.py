@@ -1,6 +1,4 @@
-"""A server's form: fields from the schema that MCP allows for one, and the check of what a person
-fills in.
-"""
+"""A server's form: its fields, read from a JSON Schema, and the check of what a person fills in."""
 
 from __future__ import annotations
 
@@ -40,9 +38,14 @@ class FormField:
     """A form field. Title, description and labels are cleaned, since the server wrote them.
 
     Args:
-        kind: The kind of value. `choice` is one of `choices`, `choices` any number.
-        default: The server's suggestion, as it would be sent, or None if there is nothing, or it is
-            invalid.
+        name: The field's name in the answer.
+        title: What the person reads beside it.
+        kind: The kind of value. `choice` is one of `choices`, `choices` any number of them.
+        description: More about it, or empty.
+        required: Whether it must be filled in.
+        default: The server's suggestion, as it would be sent, or None if there is none that is
+            valid.
+        choices: Each value with its label.
         minimum: The smallest number, or a string's minimum length.
         maximum: The largest number, or a string's maximum length.
         format: A text's format: `email`, `uri`, `date` or `date-time`, or empty for any text.
@@ -61,29 +64,37 @@ class FormField:
 
 
 def fields_of(schema: Mapping[str, Any]) -> tuple[FormField, ...]:
-    """Parse a form's fields. Fields that MCP does not allow in its schema become text fields."""
+    """Parse a form's fields, at most `MAX_FIELDS`.
+
+    Those of a kind that MCP does not allow in forms become text fields.
+    """
     whole = SchemaReader(schema)
-    return tuple(
-        _field(name, part, name in whole.required)
-        for name, part in islice(whole.properties.items(), MAX_FIELDS)
-    )
+    fields: list[FormField] = []
+    for name, part in islice(whole.properties.items(), MAX_FIELDS):
+        fields.append(_field(name, part, name in whole.required))
+    return tuple(fields)
 
 
 def checked(fields: tuple[FormField, ...], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Validate the input, and convert it to the fields' types.
+    """Validate what a person filled in, and convert it to the fields' types.
 
-    A field that is not in `values` has its default. Empty fields, and those without a default, are
-    left out.
+    Args:
+        fields: The form's fields.
+        values: The input, by field. A field that is not in it has its default.
+
+    Returns:
+        The values to send. Fields without a value are left out.
 
     Raises:
         UsageError: A field is missing, invalid or unknown. The message names it.
     """
-    unknown = next((name for name in values if name not in {field.name for field in fields}), None)
-    if unknown is not None:
-        raise UsageError(
-            f"The form has no field {shown(str(unknown))}.",
-            hint=f"It has: {', '.join(shown(field.name) for field in fields)}.",
-        )
+    names = [field.name for field in fields]
+    for name in values:
+        if name not in names:
+            raise UsageError(
+                f"The form has no field {shown(str(name))}.",
+                hint=f"It has: {', '.join(map(shown, names))}.",
+            )
     given: dict[str, Any] = {}
     for field in fields:
         value = field.default
@@ -96,7 +107,12 @@ def checked(fields: tuple[FormField, ...], values: Mapping[str, Any]) -> dict[st
 
 def _field(name: str, part: SchemaReader, required: bool) -> FormField:
     kind = _kind(part)
-    low, high = ("minLength", "maxLength") if kind == "text" else ("minimum", "maximum")
+    low, high = "minimum", "maximum"
+    text_format = ""
+    if kind == "text":
+        low, high = "minLength", "maxLength"
+        if part.text("format") in FORMATS:
+            text_format = part.text("format")
     field = FormField(
         name=name,
         title=_words(part.text("title"), 100) or _label(name),
@@ -106,7 +122,7 @@ def _field(name: str, part: SchemaReader, required: bool) -> FormField:
         choices=_choices(part.items if kind == "choices" else part),
         minimum=part.number(low),
         maximum=part.number(high),
-        format=part.text("format") if kind == "text" and part.text("format") in FORMATS else "",
+        format=text_format,
     )
     return replace(field, default=_default(field, part.schema.get("default")))
 
@@ -127,21 +143,25 @@ def _kind(part: SchemaReader) -> FieldKind:
 def _choices(part: SchemaReader | None) -> tuple[tuple[str, str], ...]:
     if part is None:
         return ()
+    pairs: list[tuple[Any, Any]] = []
     names = part.schema.get("enumNames")
-    labels = names if isinstance(names, list) and len(names) == len(part.choices) else part.choices
-    # A choice with labels is written as options that each allow one value.
-    titled = [
-        (value, option.text("title") or value)
-        for option in part.options
-        for value in option.choices[:1]
-    ]
-    pairs = list(zip(part.choices, labels, strict=True)) or titled
+    if isinstance(names, list) and len(names) == len(part.choices):
+        pairs.extend(zip(part.choices, names, strict=True))
+    else:
+        pairs.extend(zip(part.choices, part.choices, strict=True))
+    if not pairs:
+        # A choice with labels can be written as options that each allow one value.
+        for option in part.options:
+            if option.choices:
+                value = option.choices[0]
+                pairs.append((value, option.text("title") or value))
     return tuple((str(value), _label(str(label))) for value, label in pairs[:MAX_CHOICES])
 
 
 def _default(field: FormField, value: Any) -> Any:
-    """Check a default, and drop it if it has invisible characters, which nobody would see when it
-    is sent.
+    """Return a default if it is valid, otherwise None.
+
+    A text with invisible characters is not: nobody would see what they send.
     """
     match field.kind, value:
         case "boolean", bool():
@@ -186,11 +206,14 @@ def _value(field: FormField, given: Any) -> Any:
         case "choice":
             return _chosen(field, given)
         case "choices":
-            several = given if isinstance(given, list | tuple | set) else [given]
-            return [_chosen(field, item) for item in several]
+            if not isinstance(given, list | tuple | set):
+                given = [given]
+            return [_chosen(field, item) for item in given]
     text = str(given)
     _within(field, len(text), " characters")
-    return _formatted(field, text.strip()) if field.format else text
+    if field.format:
+        return _formatted(field, text.strip())
+    return text
 
 
 def _boolean(field: FormField, given: Any) -> bool:
@@ -215,7 +238,9 @@ def _number(field: FormField, given: Any) -> float:
             raise UsageError(f"{title} takes a number, not {shown(str(given))}.") from None
         if not math.isfinite(number) or (field.kind == "integer" and not number.is_integer()):
             raise UsageError(f"{shown(field.title)} takes {_A_NUMBER[field.kind]}.")
-    return _within(field, int(number) if field.kind == "integer" else number)
+    if field.kind == "integer":
+        number = int(number)
+    return _within(field, number)
 
 
 def _formatted(field: FormField, text: str) -> str:

@@ -1,8 +1,7 @@
-"""A session's tools as Python functions, and stubs for editors and mypy.
+"""A session's tools as Python functions, and stub files for editors and mypy.
 
 `session.tools.time.convert_time(time="14:30", …)` is the tool `convert_time` on the server `time`.
-Signatures come from `discovery.signatures`: neither they nor a stub file ever contain a server's
-code.
+Signatures come from `discovery.signatures`. They have types, and never code that a server wrote.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class ServerFunctions:
         self._server = server
         self._turns = turns
 
-    # Every other name is one that a tool can have.
+    # The methods begin with an underscore, because every other name can be a tool's.
     def _by_name(self) -> dict[str, ToolSpec]:
         return named({tool.name: tool for tool in self._tools.of_server(self._server)})
 
@@ -77,57 +76,57 @@ class ServerFunctions:
         if name.startswith("__"):
             raise AttributeError(name)
         by_name = self._by_name()
-        # A tool can have such a name itself.
-        twin = name not in by_name and name.endswith("_async")
-        plain = name.removesuffix("_async") if twin else name
+        # The name of a tool itself can end in `_async`.
+        is_twin = name not in by_name and name.endswith("_async")
+        plain = name
+        if is_twin:
+            plain = name.removesuffix("_async")
         if plain not in by_name:
             listed = f"Server {shown(self._server)} has no tool {shown(name)}."
             hint = "session.connect() lists its tools."
             if by_name:
                 hint = did_you_mean(closest(plain, by_name), by_name)
             raise AttributeError(f"{listed} {hint}", name=name, obj=self)
-        return _function(
-            self._tools, by_name[plain], name, self._learned(by_name[plain]), awaited=twin
-        )
+        tool = by_name[plain]
+        return _function(self._tools, tool, name, self._learned(tool), awaited=is_twin)
 
     def _learned(self, tool: ToolSpec) -> SchemaReader | None:
-        """Infer a schema for a tool's results from its last calls, the person's and the model's."""
+        """Infer a schema for a tool's results from its last calls, the person's and the model's.
+
+        None if the tool declares one.
+        """
         if tool.output_schema is not None:
             return None
-        calls = [each.call for each in self._tools.recorded.list(tool.tool_name)][:MAX_SAMPLES]
-        of_turns = [
-            each
-            for turn in self._turns()
-            for each in calls_of_model(turn.tool_calls)
-            if each.tool == tool.tool_name and not each.large
-        ]
-        return learned_schema(
-            value_of_call(tool, call)
-            for call in (*calls, *of_turns[-MAX_SAMPLES:])
-            if call.status == "ok"
-        )
+        recorded = self._tools.recorded.list(tool.tool_name)
+        own = [each.call for each in recorded[:MAX_SAMPLES]]
+        of_turns: list[ToolCall] = []
+        for turn in self._turns():
+            for call in calls_of_model(turn.tool_calls):
+                if call.tool == tool.tool_name and not call.large:
+                    of_turns.append(call)
+        samples: list[Any] = []
+        for call in (*own, *of_turns[-MAX_SAMPLES:]):
+            if call.status == "ok":
+                samples.append(value_of_call(tool, call))
+        return learned_schema(samples)
 
     def __dir__(self) -> Iterable[str]:
         return [name for plain in self._by_name() for name in (plain, f"{plain}_async")]
 
     def __repr__(self) -> str:
-        functions = [
-            f"  {name}{signature_of(tool, self._learned(tool))}"
-            for name, tool in self._by_name().items()
-        ]
-        return "\n".join(
-            (
-                f"Functions of server {shown(self._server)}:",
-                *(functions or ("  none; session.connect() lists them",)),
-            )
-        )
+        lines = [f"Functions of server {shown(self._server)}:"]
+        for name, tool in self._by_name().items():
+            lines.append(f"  {name}{signature_of(tool, self._learned(tool))}")
+        if len(lines) == 1:
+            lines.append("  none; session.connect() lists them")
+        return "\n".join(lines)
 
 
 class ToolFunctions:
-    """A session's tools as functions, by server: `session.tools.functions.time` is
-    `session.tools.time`.
+    """A session's tools as functions, by server.
 
-    This also works for a server that is named like a method of `session.tools`.
+    `session.tools.functions.time` is `session.tools.time`. It also works for a server that is named
+    like a method of `session.tools`.
     """
 
     def __init__(
@@ -152,8 +151,8 @@ class ToolFunctions:
         return "\n".join(map(repr, self._servers.values())) or "No servers."
 
     def _paths(self) -> Iterator[tuple[str, ToolSpec, SchemaReader | None]]:
-        """Yield each tool's function as `server.function`, with the schema of its result that was
-        learned.
+        """Yield each tool's function as `server.function`, with its tool and the inferred schema of
+        its result.
         """
         for server, functions in self._servers.items():
             for name, tool in functions._by_name().items():
@@ -178,26 +177,32 @@ def _function(
     signature = signature_of(tool, learned)
     where = f"session.tools.{identifier(tool.server)}.{name}"
 
+    # A parameter may be given by its name in Python, or by the tool's own.
+    own_names: dict[str, str] = {}
+    for own_name, _, _ in parameters.values():
+        own_names[own_name] = own_name
+    for python_name, (own_name, _, _) in parameters.items():
+        own_names[python_name] = own_name
+
     def arguments_of(positional: tuple[Any, ...], given: dict[str, Any]) -> dict[str, Any]:
         if positional:
             raise ToolArgumentsError(
                 f"{where} takes arguments by name.", hint=f"Its parameters: {signature}."
             )
-        real = {
-            **{each: each for each, _, _ in parameters.values()},
-            **{key: part[0] for key, part in parameters.items()},
-        }
-        if parameters and (unknown := [key for key in given if key not in real]):
-            raise ToolArgumentsError(
-                f"{where} has no parameter {shown(unknown[0])}.",
-                hint=did_you_mean(closest(unknown[0], parameters), parameters),
-            )
-        arguments = {real.get(key, key): value for key, value in given.items()}
-        if missing := [
-            key
-            for key, (each, _, required) in parameters.items()
-            if required and each not in arguments
-        ]:
+        arguments: dict[str, Any] = {}
+        for key, value in given.items():
+            # A tool without declared parameters may take any.
+            if parameters and key not in own_names:
+                raise ToolArgumentsError(
+                    f"{where} has no parameter {shown(key)}.",
+                    hint=did_you_mean(closest(key, parameters), parameters),
+                )
+            arguments[own_names.get(key, key)] = value
+        missing: list[str] = []
+        for python_name, (own_name, _, required) in parameters.items():
+            if required and own_name not in arguments:
+                missing.append(python_name)
+        if missing:
             raise ToolArgumentsError(
                 f"{where} needs {', '.join(missing)}.", hint=f"Its parameters: {signature}."
             )
@@ -218,7 +223,9 @@ def _function(
             await tools.call_async(str(tool.tool_name), **arguments_of(positional, given))
         )
 
-    function: Callable[..., Any] = awaitable if awaited else blocking
+    function: Callable[..., Any] = blocking
+    if awaited:
+        function = awaitable
     function.__name__ = name
     function.__qualname__ = f"{identifier(tool.server)}.{name}"
     function.__module__ = "session.tools"
@@ -243,12 +250,9 @@ def stub_of(
         types.taken.add(kinds[server])
     classes = [_class_of(kinds[server], tools, types, learned) for server, tools in servers.items()]
     attributes = [f"    {server}: {kind}" for server, kind in kinds.items()] or ["    pass"]
-    return (
-        "\n\n".join(
-            (_STUB_HEAD, *types.dicts.values(), *classes, "\n".join(("class Tools:", *attributes)))
-        )
-        + "\n"
-    )
+    whole = "\n".join(("class Tools:", *attributes))
+    # `_class_of` has added the typed dicts.
+    return "\n\n".join((_STUB_HEAD, *types.dicts.values(), *classes, whole)) + "\n"
 
 
 def _class_of(
@@ -266,9 +270,13 @@ def _class_of(
         # type.
         parameters = []
         for key, part in signature.parameters.items():
-            default = "" if part.default is inspect.Parameter.empty else " = ..."
+            default = " = ..."
+            if part.default is inspect.Parameter.empty:
+                default = ""
             parameters.append(f"{key}: {part.annotation!r}{default}")
-        listed = ", ".join(("*", *parameters)) if parameters else ""
+        listed = ""
+        if parameters:
+            listed = ", ".join(("*", *parameters))
         lines += [
             "    @_builtins.staticmethod",
             f"    def {plain}({listed}) -> {signature.return_annotation!r}:",
@@ -279,4 +287,6 @@ def _class_of(
                 "    @_builtins.staticmethod",
                 f"    async def {plain}_async({listed}) -> {signature.return_annotation!r}: ...",
             ]
-    return "\n".join(lines if len(lines) > 1 else (*lines, "    pass"))
+    if not by_name:
+        lines.append("    pass")
+    return "\n".join(lines)

@@ -40,12 +40,11 @@ def with_images(prompt: Prompt, images: Any) -> Prompt:
 def _several(images: Any) -> list[Any]:
     if images is None:
         return []
-    alone = (
-        isinstance(images, bytes | bytearray | str | Path)
-        or _can_save(images)
-        or not isinstance(images, Iterable)
-    )
-    return [images] if alone else list(images)
+    if isinstance(images, bytes | bytearray | str | Path) or _can_save(images):
+        return [images]
+    if not isinstance(images, Iterable):
+        return [images]
+    return list(images)
 
 
 def _content(image: Any) -> ImageContent:
@@ -63,7 +62,15 @@ def _content(image: Any) -> ImageContent:
 
 
 def image_content(data: bytes, name: str) -> ImageContent:
-    """Convert an image's bytes to a message part, or raise UsageError if no model could read it."""
+    """Convert an image's bytes to a message part.
+
+    Args:
+        data: The bytes.
+        name: What errors call the image.
+
+    Raises:
+        UsageError: The image is too large, or of a kind that no model can read.
+    """
     from casual_llm.messages import ImageContent
 
     if len(data) > MAX_BYTES:
@@ -85,15 +92,26 @@ def image_content(data: bytes, name: str) -> ImageContent:
 async def fetched_images(
     messages: Sequence[ChatMessage], allowed: Collection[str] = ()
 ) -> list[ChatMessage]:
-    """Fetch images from addresses in messages by the bundled server `web`'s rules, and from
-    `allowed` IP addresses.
+    """Fetch the images that messages name by address.
 
-    The provider gets the image itself, so that a service's client cannot make it request an address
-    in its own network.
+    The provider gets the image itself. Otherwise a service's client could make the provider request
+    an address in the provider's own network.
+
+    Args:
+        messages: The messages.
+        allowed: IP addresses from which images may be fetched besides those that the bundled server
+            `web` allows.
+
+    Returns:
+        The messages with the images in place of their addresses.
+
+    Raises:
+        UsageError: An image cannot be fetched or used, or there are too many.
     """
-    addresses = list(
-        dict.fromkeys(picture.address for picture in pictures_of(messages) if picture.address)
-    )
+    addresses: list[str] = []
+    for picture in pictures_of(messages):
+        if picture.address and picture.address not in addresses:
+            addresses.append(picture.address)
     if len(addresses) > MAX_IMAGES:
         text = f"There are {len(addresses)} images by address, and the limit is {MAX_IMAGES}."
         raise UsageError(text, hint="Send them as base64.")
@@ -110,10 +128,14 @@ async def fetched_images(
 def _with_images(content: Any, images: Mapping[str, ImageContent]) -> Any:
     if not isinstance(content, list):
         return content
-    return [
-        images.get(part.source, part) if isinstance(getattr(part, "source", None), str) else part
-        for part in content
-    ]
+    parts: list[Any] = []
+    for part in content:
+        source = getattr(part, "source", None)
+        if isinstance(source, str):
+            parts.append(images.get(source, part))
+        else:
+            parts.append(part)
+    return parts
 
 
 async def _fetched(address: str, allowed: Collection[str]) -> ImageContent:
@@ -136,8 +158,10 @@ async def _fetched(address: str, allowed: Collection[str]) -> ImageContent:
 
 
 def _is_address(text: str) -> bool:
-    """Check whether this is a URL and not a path, or raise UsageError if no provider could fetch it
-    or it has a password.
+    """Check whether a text is a URL and not a path.
+
+    Raises:
+        UsageError: It is a URL that no provider could fetch, or that has a password.
     """
     scheme = _SCHEME.match(text)
     if scheme is None:

@@ -1,4 +1,4 @@
-"""Live displays: updated in place at a bounded rate, and static HTML when the work has ended."""
+"""Live displays: updated in place while work runs, and static HTML once it has ended."""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ _log = logging.getLogger(__name__)
 
 @cache
 def drawing_thread() -> ThreadPoolExecutor:
-    """Get the one thread that draws turns and widgets: drawing on the engine's loop would hold up
-    every connection.
+    """Get the one thread that draws turns and widgets.
+
+    Drawing on the engine's loop would hold up every connection.
     """
     return ThreadPoolExecutor(1, thread_name_prefix="casual-mcp-display")
 
@@ -55,14 +56,16 @@ if hasattr(os, "register_at_fork"):
 
 
 class Throttle:
-    """Does `work` on the drawing thread: immediately, or as soon as `seconds` have passed since the
-    last time.
+    """Does some work on the drawing thread whenever it is requested, but not too often.
 
-    Calls in between count as one, and the work sees every change before the last call. Drawing a
-    long turn takes some 10 ms, which would hold up every connection on the engine's thread.
+    Requests in between count as one. The work sees every change that was made before the last
+    request. Drawing a long turn takes some 10 ms.
 
     Args:
-        ticking: Whether to work once a second even without calls, for a display in which time
+        engine: The engine thread, which times the work.
+        work: The work.
+        seconds: The time that passes at least after one work before the next.
+        ticking: Whether to work once a second even without a request, for a display in which time
             passes.
     """
 
@@ -90,7 +93,9 @@ class Throttle:
             if self._ended or (self._planned and not urgent):
                 return
             self._planned = True
-            wait = 0.0 if urgent else self._next - time.monotonic()
+            wait = 0.0
+            if not urgent:
+                wait = self._next - time.monotonic()
         if wait > 0:
             self._engine.call_later(wait, self._start)
         else:
@@ -103,10 +108,11 @@ class Throttle:
         """
         done = Future[None]()
         with self._lock:
-            if planned := self._planned:
+            is_planned = self._planned
+            if is_planned:
                 self._waiting.append(done)
-        if not planned:
-            # It may be under way on the only thread there is for it.
+        if not is_planned:
+            # Work may be under way. There is only one thread for it, so wait for that.
             try:
                 done = drawing_thread().submit(ignore)
             except RuntimeError:
@@ -125,7 +131,7 @@ class Throttle:
     def _run(self) -> None:
         with self._lock:
             if not self._planned:
-                # An urgent request was served before an earlier one's timer.
+                # An urgent request has been served meanwhile.
                 return
             self._planned = False
             self._next = time.monotonic() + self._seconds
@@ -148,7 +154,7 @@ class Throttle:
 
 
 class ShownInCell:
-    """Mixin for values that a cell has shown already."""
+    """Mixin for values that a cell has shown already, and does not show again as its result."""
 
     _shell: Any
     _cell: int
@@ -272,10 +278,9 @@ class LiveDisplay(ABC):
         self.in_cell(self._repaint)
 
     def in_cell(self, work: Callable[[], object]) -> None:
-        """Have the drawing thread do something in the cell's context, so that what it displays is
-        below.
+        """Have the drawing thread do something in the cell's context.
 
-        From any thread.
+        What that displays appears below this display. From any thread.
         """
         # At the end of the process the thread accepts no more work.
         with suppress(RuntimeError):
@@ -298,7 +303,14 @@ class LiveDisplay(ABC):
 
 
 class LiveOutput(LiveDisplay):
-    """Shows a turn while it runs, its text as it arrives or at each step's end."""
+    """Shows a turn while it runs.
+
+    Args:
+        engine: The engine thread.
+        turn: The turn.
+        detail: How much of it is shown.
+        streamed: Whether its text is shown as it arrives, or only at each step's end.
+    """
 
     def __init__(
         self, engine: EngineThread, turn: Turn, detail: Detail = "output", *, streamed: bool = True

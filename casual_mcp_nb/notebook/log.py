@@ -7,7 +7,7 @@ import os
 
 
 def is_set(variable: str) -> bool:
-    """Check whether an environment variable turns something on: empty, `0` and `false` do not."""
+    """Check whether an environment variable turns something on. Empty, `0` and `false` do not."""
     return os.environ.get(variable, "").strip().lower() not in ("", "0", "false")
 
 
@@ -19,16 +19,18 @@ logger.addHandler(logging.NullHandler())
 
 
 def show_log(level: str, libraries: str | None = None) -> None:
-    """Log from `level` on, the MCP libraries from `libraries` on, to stderr unless logging is set
-    up already.
+    """Show the log, on stderr unless logging is set up already.
+
+    Args:
+        level: The lowest level that is shown, such as `INFO`.
+        libraries: The lowest level for the MCP libraries, or None for the same.
     """
     logger.setLevel(level)
     for name in ("fastmcp", "mcp"):
         logging.getLogger(name).setLevel(libraries or level)
-    if all(
-        isinstance(handler, logging.NullHandler)
-        for handler in (*logger.handlers, *logging.getLogger().handlers)
-    ):
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        logger.addHandler(handler)
+    for existing in (*logger.handlers, *logging.getLogger().handlers):
+        if not isinstance(existing, logging.NullHandler):
+            return
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger.addHandler(handler)

@@ -1,5 +1,5 @@
-"""The engine thread: one daemon thread with one event loop, on which the engine and every
-connection run.
+"""The engine thread: a daemon thread with one event loop, on which the engine and every connection
+run.
 
 A notebook function runs on the thread or loop that its objects belong to. While a cell blocks in
 `session.chat`, its thread waits for the engine and can meanwhile run functions: matplotlib, sqlite3
@@ -34,8 +34,9 @@ OTHER_PROCESS = "it belongs to the process that opened it, and this is a child o
 
 
 def _show_in_one_line(interrupt: BaseException) -> None:
-    """Let IPython show one line for an interrupt, instead of a stack, whose drawing alone takes
-    half a second.
+    """Let IPython show one line for an interrupt.
+
+    Drawing a stack would take half a second.
     """
     line = f"{type(interrupt).__name__}: stopped. Completed steps are kept."
     interrupt._render_traceback_ = lambda: [line]  # type: ignore[attr-defined]
@@ -46,6 +47,9 @@ class EngineThread:
 
     The loop keeps running while a cell sleeps, computes or waits: connections stay alive and
     displays are updated.
+
+    Attributes:
+        blocked: How many callers block now.
     """
 
     def __init__(self) -> None:
@@ -76,15 +80,11 @@ class EngineThread:
 
     @property
     def inherited(self) -> bool:
-        """Whether this is a forked child's copy: a fork does not copy threads, so nothing would
-        ever run on it.
-        """
+        """Whether this is a forked child's copy. A fork copies no threads, so nothing runs on it."""
         return os.getpid() != self._process
 
     def check_process(self) -> None:
-        """Raise ClosedError if the engine was inherited through a fork: nothing would ever run on
-        it.
-        """
+        """Raise ClosedError if the engine was inherited through a fork."""
         if self.inherited:
             raise ClosedError(
                 f"This session is closed: {OTHER_PROCESS}.",
@@ -94,10 +94,18 @@ class EngineThread:
     def submit(
         self, work: Coroutine[Any, Any, T], caller: Caller | None = None
     ) -> tuple[Future[T], threading.Event]:
-        """Start `work` on the loop, for a caller that waits for it or for nobody.
+        """Start `work` on the loop.
 
-        Returns its future, and an event that is set when the work has ended, even if the future was
-        cancelled earlier.
+        Args:
+            work: The work.
+            caller: Who waits for it, or None if nobody does.
+
+        Returns:
+            Its future, and an event that is set when the work has ended. If the future is
+            cancelled, that can be later.
+
+        Raises:
+            ClosedError: The engine was inherited through a fork.
         """
         if self.inherited:
             work.close()
@@ -112,7 +120,8 @@ class EngineThread:
                 future.cancel()
             if not future.set_running_or_notify_cancel():
                 return
-            if (error := task.exception()) is not None:
+            error = task.exception()
+            if error is not None:
                 future.set_exception(error)
             else:
                 future.set_result(task.result())
@@ -120,9 +129,12 @@ class EngineThread:
         def start() -> None:
             task = self._loop.create_task(work, context=context)
             task.add_done_callback(end)
-            future.add_done_callback(
-                lambda _: future.cancelled() and self._loop.call_soon_threadsafe(task.cancel)
-            )
+
+            def on_done(_: object) -> None:
+                if future.cancelled():
+                    self._loop.call_soon_threadsafe(task.cancel)
+
+            future.add_done_callback(on_done)
 
         self._loop.call_soon_threadsafe(start)
         return future, ended
@@ -130,8 +142,12 @@ class EngineThread:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` and block until it has ended.
 
-        An interrupt cancels it, waits up to half a second for its clean-up, and passes on. IPython
+        An interrupt cancels it, gives it half a second to clean up, and is raised here. IPython
         shows one line for it.
+
+        Raises:
+            UsageError: The caller is on the engine thread.
+            ClosedError: The engine was inherited through a fork.
         """
         if self.is_current and not self.inherited:
             work.close()
@@ -158,9 +174,9 @@ class EngineThread:
     async def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` and await its end from any other loop.
 
-        The caller's loop is woken twenty times a second, so that an interrupt is noticed. It
-        cancels the work too, which has half a second to clean up. IPython shows one line for it
-        instead of a stack.
+        The caller's loop is woken twenty times a second, so that an interrupt is noticed. An
+        interrupt cancels the work, which has half a second to clean up. IPython shows one line for
+        it.
         """
         future, ended = self.submit(work, caller_here(blocking=False))
         waiting = asyncio.wrap_future(future)
@@ -170,8 +186,8 @@ class EngineThread:
         except asyncio.CancelledError as cancelled:
             future.cancel()
             await asyncio.to_thread(ended.wait, CLEAN_UP_SECONDS)
-            # The very error goes on: asyncio.timeout and TaskGroup know their own cancellation by
-            # its exact type.
+            # The same error is raised again: asyncio.timeout and TaskGroup recognize their own
+            # cancellation by its exact type.
             _show_in_one_line(cancelled)
             raise
         return waiting.result()

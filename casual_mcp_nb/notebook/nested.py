@@ -1,4 +1,4 @@
-"""Loops inside of loops, with nest-asyncio."""
+"""Event loops inside a running one, with nest-asyncio."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from casual_mcp_nb.notebook.caller import _running_loop
 def enable_nested_asyncio() -> Literal["on", "already on"]:
     """Allow `asyncio.run` and `run_until_complete` inside a running loop, with nest-asyncio.
 
-    It patches asyncio for the whole process, and cannot be undone: an interrupted blocking call
-    continues in the background, and calls that overlap end last in, first out. Prefer `await`, or
-    the blocking methods of `Session`, which need no patch.
+    It patches asyncio for the whole process, and cannot be undone. From then on, an interrupted
+    blocking call continues in the background, and of two calls that overlap, the first can end only
+    after the second. Prefer `await`, or the blocking methods of `Session`, which need no patch.
 
     Returns:
         `on`, or `already on`.
@@ -41,9 +41,11 @@ def enable_nested_asyncio() -> Literal["on", "already on"]:
         raise MissingDependencyError(
             "This needs nest-asyncio, which is not installed.", hint=install("notebook")
         ) from None
-    already = is_nested_asyncio()
+    was_on = is_nested_asyncio()
     nest_asyncio.apply(loop)
-    return "already on" if already else "on"
+    if was_on:
+        return "already on"
+    return "on"
 
 
 def is_nested_asyncio() -> bool:

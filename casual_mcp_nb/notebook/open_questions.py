@@ -51,8 +51,12 @@ CLICKS_ARRIVE_SINCE = (7, 4)
 
 @dataclass(eq=False)
 class _Cell:
-    """A cell that waits for an answer: where to ask, the variables by which its kernel finds it,
-    and its open prompts.
+    """A cell that waits for the engine.
+
+    Attributes:
+        channel: Where its questions are asked, or None for where it is usual.
+        context: The context variables by which the kernel finds the cell.
+        prompts: The questions that are asked in it with `input()` now.
     """
 
     channel: Channel | None
@@ -87,10 +91,10 @@ class Questions(Sequence[Question]):
 
     @property
     def time_limit(self) -> float | None:
-        """Seconds after which an unanswered approval is denied and a server's question cancelled,
-        or None for no limit.
+        """How many seconds a question waits for its answer, or None for no limit.
 
-        Pauses in step mode have no limit.
+        Then an approval is denied, and a server's question cancelled. Pauses in step mode have no
+        limit.
         """
         return self.limits.seconds
 
@@ -135,7 +139,10 @@ class Questions(Sequence[Question]):
     def wait(self, seconds: float = 60.0) -> Question:
         """Block until a question is open, and return the oldest.
 
-        For code that answers questions from `submit`.
+        For code that answers the questions of a turn that `submit` has started.
+
+        Raises:
+            UsageError: Nothing is asked within this time.
         """
         self._engine.check_process()
         if self._engine.is_current:
@@ -158,32 +165,39 @@ class Questions(Sequence[Question]):
 
         def end() -> None:
             nonlocal ended
-            self._panels -= not ended
-            ended = True
+            if not ended:
+                self._panels -= 1
+                ended = True
 
         return end
 
     def channel_of_awaited_cells(self) -> Channel:
-        """Choose where to ask while a cell awaits: in a panel if its clicks arrive meanwhile,
-        otherwise with `input()`.
+        """Choose where to ask while a cell awaits.
+
+        That is a panel if its clicks arrive meanwhile, otherwise `input()`.
         """
         version = getattr(sys.modules.get("ipykernel"), "version_info", (0,))
-        return "panel" if self._panels and tuple(version[:2]) >= CLICKS_ARRIVE_SINCE else "input"
+        if self._panels and tuple(version[:2]) >= CLICKS_ARRIVE_SINCE:
+            return "panel"
+        return "input"
 
     @property
     def by_input(self) -> bool:
-        """Whether a question is asked with `input()` now, because clicks may not arrive before the
-        cell has ended.
+        """Whether a question that comes up now is asked with `input()`.
+
+        It is if there is no panel, or if a cell blocks, so that clicks do not arrive.
         """
         return self._channel() == "input"
 
     @asynccontextmanager
     async def prompt_on(self, channel: Channel | None = None) -> AsyncIterator[None]:
-        """Ask the questions that come up in the body at a channel, or at the one that is usual if
-        it is None.
+        """Choose where the questions are asked that come up in the body.
 
         With `input()`, they are asked in the cell for which the body runs. At the end of the body,
         its open prompts are cancelled, because they would take the next line that is typed.
+
+        Args:
+            channel: Where, or None for where it is usual.
         """
         cell = _Cell(channel, contextvars.copy_context())
         self._cells.append(cell)
@@ -191,23 +205,24 @@ class Questions(Sequence[Question]):
             yield
         finally:
             self._cells.remove(cell)
-            if prompts := tuple(cell.prompts):
-                for prompt in prompts:
-                    prompt.cancel()
+            prompts = tuple(cell.prompts)
+            for prompt in prompts:
+                prompt.cancel()
+            if prompts:
                 await asyncio.wait(prompts)
 
     def can_ask(self) -> bool:
-        """Check whether somebody could answer now: in a terminal, in a cell whose front end takes
-        input, or in a panel.
+        """Check whether somebody could answer now.
 
-        A script that answers questions from `submit` announces that with `panel_opened`.
+        That can be in a terminal, in a cell whose front end takes input, or in a panel. A script
+        that answers questions itself announces that with `panel_opened`.
         """
         if self.unattended:
             return False
         return can_prompt() or (self._panels > 0 and not self.by_input)
 
     async def approve(self, request: ApprovalRequest) -> Decision:
-        """Ask whether a call may run. An `Approver`."""
+        """Ask whether a call may run. This is the session's `Approver`."""
         if self.unattended:
             raise NobodyToAsk
         question = ApprovalQuestion(self._channel(), request)
@@ -220,13 +235,13 @@ class Questions(Sequence[Question]):
         return decision
 
     async def elicit(self, asked: ServerQuestion) -> QuestionAnswer:
-        """Ask the person a server's question. An `AskQuestion`."""
+        """Ask the person a server's question. This is the session's `AskQuestion`."""
         if self.unattended:
             return QuestionAnswer("decline")
         channel = self._channel()
         if asked.of_task and not self._cells:
-            # No cell waits for a task, so nothing is prompted: the question waits for the panel, or
-            # for a cell.
+            # No cell waits for a task, so there is none to ask in. The question waits for the
+            # panel, or for `ask_open`.
             channel = "panel"
         question: Elicitation
         if asked.form is not None:
@@ -238,8 +253,13 @@ class Questions(Sequence[Question]):
         return answer
 
     async def sign_in(self, request: SignInRequest | AddressRequest) -> str:
-        """Ask the person to sign in to a server, or to accept an address for that, see
-        `AskToSignIn`.
+        """Ask the person to sign in to a server, or to accept the address for it.
+
+        This is the session's `AskToSignIn`.
+
+        Raises:
+            NobodyToAsk: There is nobody to ask.
+            ConnectionError: They do not answer, or do not accept the address.
         """
         if isinstance(request, AddressRequest):
             return await self._accept_address(request)
@@ -266,16 +286,14 @@ class Questions(Sequence[Question]):
         return request.named
 
     def ask_open(self) -> None:
-        """Ask the open questions of tasks in the cell that waits now, if that is where it asks."""
+        """Ask the open questions of tasks with `input()`, if the waiting cell asks in that way."""
         if self._channel() == "panel":
             return
         for question in tuple(self._open.values()):
+            if not isinstance(question, Elicitation) or not question.of_task:
+                continue
             prompt = self._prompts.get(question.id)
-            if (
-                isinstance(question, Elicitation)
-                and question.of_task
-                and (prompt is None or prompt.done())
-            ):
+            if prompt is None or prompt.done():
                 question.channel = "input"
                 self._prompted(question)
 
@@ -284,7 +302,13 @@ class Questions(Sequence[Question]):
     ) -> BeforeModelCall:
         """Build the function that pauses one turn before each model call.
 
-        `step` replaces `step_mode`, or is awaited in place of the person. `stop` stops the turn.
+        Args:
+            step: Whether to pause, in place of `step_mode`. A function is awaited in place of the
+                person.
+            stop: Stops the turn.
+
+        Raises:
+            UsageError: `step` is something else.
         """
         if callable(step):
             return step
@@ -295,7 +319,10 @@ class Questions(Sequence[Question]):
             )
 
         async def ask(number: int, request: Request) -> StepAnswer | None:
-            if not (self.step_mode if step is None else step):
+            pauses = step
+            if pauses is None:
+                pauses = self.step_mode
+            if not pauses:
                 return None
             answer: StepAnswer = await self._answer(StepQuestion(self._channel(), number, request))
             return answer
@@ -316,12 +343,16 @@ class Questions(Sequence[Question]):
             waiting.cancel()
             del self._open[question.id]
             self._observers.changes.notify()
-            if (by_input := self._prompts.pop(question.id, None)) is not None:
-                by_input.cancel()
+            prompt = self._prompts.pop(question.id, None)
+            if prompt is not None:
+                prompt.cancel()
 
     def _prompted(self, question: Question) -> None:
         """Start to ask with `input()`, in the cell that waits."""
-        cell = self._cells[-1] if self._cells else _Cell(None, contextvars.copy_context())
+        if self._cells:
+            cell = self._cells[-1]
+        else:
+            cell = _Cell(None, contextvars.copy_context())
         prompt = asyncio.create_task(self._by_input(question, cell.context))
         cell.prompts.add(prompt)
         prompt.add_done_callback(cell.prompts.discard)
@@ -334,13 +365,15 @@ class Questions(Sequence[Question]):
                 await ask_with_input(question, context)
 
     def _unanswered(self) -> Question | None:
-        return next(
-            (question for question in tuple(self._open.values()) if not question.future.done()),
-            None,
-        )
+        for question in tuple(self._open.values()):
+            if not question.future.done():
+                return question
+        return None
 
     def _channel(self) -> Channel:
-        channel = self._cells[-1].channel if self._cells else None
-        if channel is not None:
-            return channel
-        return "panel" if self._panels and not self._engine.blocked else "input"
+        """Choose where to ask now."""
+        if self._cells and self._cells[-1].channel is not None:
+            return self._cells[-1].channel
+        if self._panels and not self._engine.blocked:
+            return "panel"
+        return "input"

@@ -1,5 +1,6 @@
-"""Variables of the notebook that hold results of calls. A restarted kernel loses them, and each then
-says so, and which call makes it again.
+"""Variables of the notebook that hold results of calls.
+
+A restarted kernel loses them. Each then holds a value that says so, and which call makes it again.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ MAX_CODE = 500
 """How long the code that makes a value again may be. Longer arguments are left out."""
 
 _EVERYWHERE = (str, bytes, int, float, complex, bool, type(None))
-"""Values that are one object in many places: a variable with one tells nothing, unless it is
-large.
+"""Types of which Python may use one object in many places. That a variable holds such an object
+does not show that it holds the result, unless the result is large.
 """
 
 
@@ -55,15 +56,15 @@ class HeldValues:
         self._read: deque[tuple[Any, ToolCall]] = deque(maxlen=MAX_VARIABLES)
 
     def begin(self) -> None:
-        """Take note of each value that is read."""
+        """Note each value of a call that is read, from now on."""
         VALUE_READERS.append(self._on_value)
 
     def end(self) -> None:
-        """Take no more notes."""
+        """Note no more values."""
         VALUE_READERS.remove(self._on_value)
 
     def note(self, name: str, value: Any) -> None:
-        """Take note that a line stored a call in a variable."""
+        """Note what a magic's line has stored in a variable."""
         from casual_mcp_nb.conversation.step import ToolCall
 
         if isinstance(value, ToolCall):
@@ -110,7 +111,7 @@ def code_of(name: str, held: Held, secrets: Collection[str]) -> str:
 
 
 def place_gone_values(namespace: MutableMapping[str, Any], variables: Mapping[str, str]) -> None:
-    """Put a value that says that it is gone into each variable that is not set."""
+    """Put a `GoneValue` into each of these variables that is not set."""
     for name, code in list(variables.items())[:MAX_VARIABLES]:
         # The names come from a file that anybody may have written.
         is_free = name.isidentifier() and not keyword.iskeyword(name)
@@ -119,8 +120,9 @@ def place_gone_values(namespace: MutableMapping[str, Any], variables: Mapping[st
 
 
 class GoneValue:
-    """Stands for a value that was in the kernel before its restart: it says so, and every use of it
-    is an error that does.
+    """Stands for a value that was lost when the kernel was restarted.
+
+    Its text says so, and how to make the value again. Every use of it is an error with that text.
     """
 
     def __init__(self, name: str, code: str) -> None:

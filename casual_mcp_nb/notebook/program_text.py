@@ -1,6 +1,4 @@
-"""What the text of a program shows before it runs: the tools that it calls, and what a person
-should know about it.
-"""
+"""Read the text of a program before it runs: the tools that it calls, and what to know about it."""
 
 from __future__ import annotations
 
@@ -9,14 +7,14 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 Path = tuple[str, ...]
-"""A dotted name, from the session's variable or from a module: `("session", "tools", "math",
-"add")`.
+"""A dotted name that begins with the session's variable or a module, such as `("session", "tools",
+"math", "add")`.
 """
 
 MAX_PATHS = 50
-"""How many meanings of one name are followed."""
+"""How many paths one variable may stand for."""
 MAX_ROUNDS = 20
-"""How often the names of a program are followed through its assignments."""
+"""How often the program's assignments are gone through, until no variable has a new path."""
 
 _NONE: frozenset[Path] = frozenset()
 _SAME = frozenset(
@@ -35,11 +33,11 @@ _SAME = frozenset(
         "zip",
     }
 )
-"""Functions whose result is, or holds, what they are given."""
+"""Functions whose result is, or contains, what they are given."""
 _HARMLESS = frozenset(
     {"bool", "dir", "display", "help", "id", "isinstance", "len", "print", "repr", "str", "type"}
 )
-"""Functions that call nothing of what they are given."""
+"""Functions that do not call what they are given."""
 _BY_NAME = ("call", "call_async", "app", "app_async")
 """Methods of `session.tools` that call the tool whose name they are given."""
 
@@ -97,15 +95,14 @@ _KNOWN: dict[Path, str] = {
     ("exit",): _ENDS,
     ("quit",): _ENDS,
 }
-"""What a person should know before it runs, by the name or the beginning of one.
+"""What a person should know before the program runs, by a dotted name or its beginning.
 
-It is a help to read, and no fence.
+It helps to read a program. It is no protection.
 """
 _ONLY_IMPORTED = frozenset({"http", "requests", "socket"})
-"""Modules whose names are also good names for a variable: they count if the program imports them.
-"""
+"""Modules whose names may also be a variable's. They count only if the program imports them."""
 _REACHES_ALL = frozenset({"compile", "eval", "exec", "get_ipython", "globals", "locals", "vars"})
-"""Functions that can reach the session without its name."""
+"""Functions with which a program can reach the session without its name."""
 _OF_CONTAINERS = frozenset({"copy", "get", "items", "pop", "popitem", "setdefault", "values"})
 
 
@@ -114,11 +111,11 @@ class ProgramText:
     """What the text of a program shows.
 
     Attributes:
-        calls: The functions of tools that it calls or hands on, as `server.function` or a tool's
-            name, with the line.
-        remarks: What else it does that a person should know, with the line.
-        is_followed: Whether all that it does with the session could be read. Otherwise it may call
-            any tool.
+        calls: The tools' functions that it calls, or passes to something else. Each is
+            `server.function` or a tool's name, with the line.
+        remarks: Lines with what else it does that a person should know.
+        is_followed: Whether the text shows everything that it does with the session. Otherwise it
+            may call any tool.
     """
 
     calls: tuple[tuple[str, int], ...] = ()
@@ -137,44 +134,45 @@ def read_program(code: str, variable: str, servers: Collection[str] = ()) -> Pro
     try:
         return _Reader(ast.parse(code), variable, servers).read()
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        # Such as a cell that the person has edited, with a magic in it.
+        # The person may have edited the cell, and written a magic in it.
         return ProgramText(is_followed=False)
 
 
 class _Reader:
-    """Follows names through a program, wherever in it they are set: what one can mean, it may mean
-    at each place.
+    """Follows a program's variables through its assignments.
+
+    The order of statements is ignored: whatever a variable stands for at one place, it may stand
+    for at each place.
     """
 
     def __init__(self, tree: ast.Module, variable: str, servers: Collection[str]) -> None:
         self._variable, self._servers = variable, servers
         self._nodes = list(ast.walk(tree))
-        self._parents = {
-            id(child): node for node in self._nodes for child in ast.iter_child_nodes(node)
-        }
+        self._parents: dict[int, ast.AST] = {}
+        for node in self._nodes:
+            for child in ast.iter_child_nodes(node):
+                self._parents[id(child)] = node
         self._names: dict[str, frozenset[Path]] = {variable: frozenset({(variable,)})}
         self._imported: set[str] = set()
         self._followed: set[int] = set()
         self._is_followed = True
 
     def read(self) -> ProgramText:
-        """Follow all names first, then look at each place where one is used."""
+        """Follow all variables first, then look at each place where something is used."""
         self._follow_names()
         calls: set[tuple[int, int, str]] = set()
         remarks = set(self._replacements())
         for node in self._nodes:
             if isinstance(node, ast.Call):
-                calls.update((node.lineno, node.col_offset, name) for name in self._called(node))
-            elif (
-                isinstance(node, ast.Name | ast.Attribute)
-                and isinstance(node.ctx, ast.Load)
-                and not self._is_inner(node)
-            ):
+                for name in self._called(node):
+                    calls.add((node.lineno, node.col_offset, name))
+            elif isinstance(node, ast.Name | ast.Attribute):
+                if not isinstance(node.ctx, ast.Load) or self._is_inner(node):
+                    continue
                 remarks.update(self._remarks(node))
                 if not self._is_used_openly(node):
-                    calls.update(
-                        (node.lineno, node.col_offset, name) for name in self._handed_on(node)
-                    )
+                    for name in self._handed_on(node):
+                        calls.add((node.lineno, node.col_offset, name))
         listed = dict.fromkeys((name, line) for line, _, name in sorted(calls))
         return ProgramText(tuple(listed), tuple(sorted(remarks)), self._is_followed)
 
@@ -188,7 +186,7 @@ class _Reader:
         self._is_followed = False
 
     def _bind(self, node: ast.AST) -> None:
-        """Note what the names that a statement sets can mean."""
+        """Note what the variables that a statement sets can stand for."""
         match node:
             case ast.Assign():
                 for target in node.targets:
@@ -202,22 +200,25 @@ class _Reader:
                 self._assign(target, node.context_expr)
             case ast.arguments():
                 positional = [*node.posonlyargs, *node.args]
-                defaults = [*zip(reversed(positional), reversed(node.defaults), strict=False)]
-                for argument, default in [
-                    *defaults,
-                    *zip(node.kwonlyargs, node.kw_defaults, strict=True),
-                ]:
+                # The last parameters have defaults.
+                for argument, value in zip(
+                    reversed(positional), reversed(node.defaults), strict=False
+                ):
+                    self._add(argument.arg, value)
+                for argument, default in zip(node.kwonlyargs, node.kw_defaults, strict=True):
                     if default is not None:
                         self._add(argument.arg, default)
             case ast.Import():
                 for alias in node.names:
-                    name = alias.name if alias.asname else alias.name.partition(".")[0]
-                    self._import(alias.asname or name, tuple(name.split(".")))
+                    if alias.asname:
+                        self._import(alias.asname, tuple(alias.name.split(".")))
+                    else:
+                        package = alias.name.partition(".")[0]
+                        self._import(package, (package,))
             case ast.ImportFrom():
+                module = (node.module or "").split(".")
                 for alias in node.names:
-                    self._import(
-                        alias.asname or alias.name, (*(node.module or "").split("."), alias.name)
-                    )
+                    self._import(alias.asname or alias.name, (*module, alias.name))
 
     def _import(self, name: str, path: Path) -> None:
         self._imported.add(path[0])
@@ -230,7 +231,7 @@ class _Reader:
                 for one, other in zip(target.elts, value.elts, strict=True):
                     self._assign(one, other)
                 return
-        # What is set elsewhere than in a name is handed on.
+        # An attribute or an item is not followed: what is put there is passed on.
         for name in _names_in(target):
             self._add(name, value)
 
@@ -242,31 +243,32 @@ class _Reader:
         self._names[name] = paths
 
     def _values(self, node: ast.AST, *, follow: bool = False) -> frozenset[Path]:
-        """Collect what an expression can mean. A container means what is in it.
+        """Collect the paths that an expression can stand for. A container stands for its items.
 
-        With `follow`, the names in it are noted as followed: what becomes of them is seen where
-        they are used.
+        Args:
+            node: The expression.
+            follow: Whether it is assigned to a variable. Then it is seen where the variable is used
+                what becomes of it.
         """
-        match node:
-            case ast.Name():
-                found = self._names.get(node.id, frozenset({(node.id,)}))
-            case ast.Attribute():
-                found = frozenset(
-                    self._shortened((*path, node.attr))
-                    for path in self._values(node.value, follow=follow)
-                )
-            case _:
-                parts = self._parts(node)
-                found = _NONE.union(*(self._values(part, follow=follow) for part in parts))
-                if _is_getattr(node):
-                    name = node.args[1].value  # type: ignore[attr-defined]
-                    found = frozenset(self._shortened((*path, name)) for path in found)
         if follow:
             self._followed.add(id(node))
+        match node:
+            case ast.Name():
+                return self._names.get(node.id, frozenset({(node.id,)}))
+            case ast.Attribute():
+                return self._attributes(self._values(node.value, follow=follow), node.attr)
+        found = _NONE
+        for part in self._parts(node):
+            found |= self._values(part, follow=follow)
+        if _is_getattr(node):
+            return self._attributes(found, node.args[1].value)  # type: ignore[attr-defined]
         return found
 
+    def _attributes(self, paths: Collection[Path], name: str) -> frozenset[Path]:
+        return frozenset(self._shortened((*path, name)) for path in paths)
+
     def _parts(self, node: ast.AST) -> Sequence[ast.AST]:
-        """Get the parts of an expression that are what it means."""
+        """Get the parts of an expression whose values it can have or contain."""
         match node:
             case ast.Starred() | ast.NamedExpr() | ast.Await() | ast.Subscript() | ast.DictComp():
                 return [node.value]
@@ -280,39 +282,44 @@ class _Reader:
                 return [node.elt]
             case ast.Call(func=ast.Attribute(attr=attr, value=value)) if attr in _OF_CONTAINERS:
                 return [value]
-            case ast.Call(args=[first, *rest]) if (
-                _is_getattr(node) or _last_name(node.func) in _SAME
-            ):
-                if _is_getattr(node) or _last_name(node.func) == "partial":
+            case ast.Call(args=[first, *_]) if _is_getattr(node):
+                return [first]
+            case ast.Call(args=[first, *rest]):
+                function = _last_name(node.func)
+                if function == "partial":
                     return [first]
-                return [first, *rest]
+                if function in _SAME:
+                    return [first, *rest]
         return ()
 
     def _shortened(self, path: Path) -> Path:
-        """Leave out `functions`, which means the same, and what belongs to a tool's function."""
+        """Shorten a path to what is looked at in it.
+
+        `session.tools.functions` is the same as `session.tools`. What comes after a tool's function
+        is left out.
+        """
         if path[:3] == (self._variable, "tools", "functions"):
             path = (*path[:2], *path[3:])
-        return path[:4] if path[0] == self._variable else path[:3]
+        if path[0] == self._variable:
+            return path[:4]
+        return path[:3]
 
     def _called(self, call: ast.Call) -> Iterator[str]:
-        """Name the tools that a call calls."""
+        """Yield the tools that a call calls."""
         for path in self._values(call.func):
             if path[:2] != (self._variable, "tools"):
                 continue
             if len(path) == 4:
                 yield ".".join(path[2:])
             elif path[2:] and path[2] in _BY_NAME:
-                given = [
-                    *call.args[:1],
-                    *(keyword.value for keyword in call.keywords if keyword.arg == "name"),
-                ]
-                if given and isinstance(given[0], ast.Constant) and isinstance(given[0].value, str):
-                    yield given[0].value
-                else:
+                name = _name_given(call)
+                if name is None:
                     self._is_followed = False
+                else:
+                    yield name
 
     def _handed_on(self, node: ast.AST) -> Iterator[str]:
-        """Name the tools that what is handed on can call."""
+        """Yield the tools that a value which is passed on can call."""
         for path in self._values(node):
             if len(path) == 4 and path[:2] == (self._variable, "tools"):
                 yield ".".join(path[2:])
@@ -320,33 +327,32 @@ class _Reader:
                 self._is_followed = False
 
     def _reaches_tools(self, path: Path) -> bool:
-        """Check whether a value is the session, its tools, or a server: whoever has it can call any
-        of them.
-        """
+        """Check whether a value is the session, its tools, or a server: it can call many tools."""
         if path in ((self._variable,), (self._variable, "tools")):
             return True
-        return path[:2] == (self._variable, "tools") and (
-            path[2] in self._servers or path[2] in _BY_NAME
-        )
+        if path[:2] != (self._variable, "tools"):
+            return False
+        return path[2] in self._servers or path[2] in _BY_NAME
 
     def _is_inner(self, node: ast.AST) -> bool:
         return isinstance(self._parents.get(id(node)), ast.Attribute)
 
     def _is_used_openly(self, node: ast.AST) -> bool:
-        """Check whether what becomes of a value is seen elsewhere: it is called, set to a name, or
-        only looked at.
+        """Check whether the text shows what becomes of a value.
+
+        It does if the value is called, assigned to a variable, or only looked at.
         """
         while True:
             if id(node) in self._followed:
                 return True
             parent = self._parents.get(id(node))
+            if parent is None:
+                return True
+            if isinstance(parent, ast.Expr | ast.Compare | ast.FormattedValue | ast.withitem):
+                return True
             if isinstance(parent, ast.Call) and node is parent.func:
                 return True
             if isinstance(parent, ast.Call) and _last_name(parent.func) in _HARMLESS:
-                return True
-            if parent is None or isinstance(
-                parent, ast.Expr | ast.Compare | ast.FormattedValue | ast.withitem
-            ):
                 return True
             if node not in self._parts(parent):
                 return False
@@ -356,9 +362,7 @@ class _Reader:
         for path in self._values(node):
             if path[0] in _ONLY_IMPORTED and path[0] not in self._imported:
                 continue
-            known = next(
-                (_KNOWN[path[:length]] for length in (2, 1) if path[:length] in _KNOWN), ""
-            )
+            known = _KNOWN.get(path[:2]) or _KNOWN.get(path[:1])
             if known:
                 yield node.lineno, f"{'.'.join(path)} {known}"
             if path == (self._variable, "close"):
@@ -369,27 +373,9 @@ class _Reader:
                 self._is_followed = False
 
     def _replacements(self) -> Iterator[tuple[int, str]]:
-        """Find where the session's variable is set to something else, and where a block closes the
-        session.
-        """
+        """Find where the session is replaced in its variable, or closed by a block."""
         for node in self._nodes:
-            name = None
-            if isinstance(getattr(node, "ctx", None), ast.Store | ast.Del):
-                name = getattr(node, "id", None)
-            if isinstance(
-                node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.ExceptHandler
-            ):
-                name = node.name
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                name = next(
-                    (
-                        self._variable
-                        for each in node.names
-                        if (each.asname or each.name) == self._variable
-                    ),
-                    None,
-                )
-            if name == self._variable:
+            if self._variable in _names_set(node):
                 line = getattr(node, "lineno", 1)
                 yield line, f"your variable {self._variable} is set to something else, or deleted"
             if isinstance(node, ast.withitem) and (self._variable,) in self._values(
@@ -398,8 +384,33 @@ class _Reader:
                 yield node.context_expr.lineno, "the session is closed at the end of this block"
 
 
+def _name_given(call: ast.Call) -> str | None:
+    """Find the tool's name in a call such as `session.tools.call`. None if it is no plain text."""
+    given = list(call.args[:1])
+    for keyword in call.keywords:
+        if keyword.arg == "name":
+            given.append(keyword.value)
+    if given and isinstance(given[0], ast.Constant) and isinstance(given[0].value, str):
+        return given[0].value
+    return None
+
+
+def _names_set(node: ast.AST) -> list[str]:
+    """List the variables that a statement sets or deletes by itself."""
+    match node:
+        case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+            return [name]
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            return [node.name]
+        case ast.ExceptHandler(name=str() as name):
+            return [name]
+        case ast.Import() | ast.ImportFrom():
+            return [alias.asname or alias.name for alias in node.names]
+    return []
+
+
 def _names_in(target: ast.expr) -> Iterator[str]:
-    """Name the variables that an assignment sets, but not the places in other objects."""
+    """Yield the variables that an assignment sets, but not attributes and items."""
     match target:
         case ast.Name():
             yield target.id

@@ -1,8 +1,7 @@
-"""A running turn's questions: whether a call may run, and servers' forms and pages. How to continue
-at a pause is asked by `notebook/step_mode.py`.
+"""Questions to the person: whether a call may run, and the forms, pages and sign-ins of servers.
 
 A question is answered once, from any thread: in the panel, at an `input()` prompt, or by calling a
-method.
+method. Pauses in step mode are questions too, see `notebook/step_mode.py`.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class Question(ABC):
         """Give the harmless answer, because nobody will answer."""
 
     def no_one_to_ask(self) -> None:
-        """Give the answer for when there is no one to ask."""
+        """Give the answer that counts if there is nobody to ask."""
         self.expire("No one is available to answer.")
 
     def _settle(self, answer: Any) -> None:
@@ -122,13 +121,19 @@ class ApprovalQuestion(Question):
     def written(self) -> str:
         """The complete arguments, with nothing hidden and nothing cut.
 
-        Text that goes out in the user's name is written in its own letters, so that it can be read,
-        and all else in ASCII.
+        Other letters than ASCII are escaped. They stay in a text that goes out in the person's
+        name, because it has to be readable.
         """
         text = json.dumps(
             self.arguments, indent=2, ensure_ascii=self.reason != "outgoing", default=str
         )
-        return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+        letters: list[str] = []
+        for letter in text:
+            if letter.isprintable() or letter == "\n":
+                letters.append(letter)
+            else:
+                letters.append(json.dumps(letter)[1:-1])
+        return "".join(letters)
 
     @property
     def claims(self) -> tuple[str, ...]:
@@ -137,7 +142,7 @@ class ApprovalQuestion(Question):
 
     @property
     def choices(self) -> tuple[tuple[str, str], ...]:
-        """The possible answers, each with its label, the suggested one first."""
+        """The possible answers, each a method's name with its label, the suggested one first."""
         if self.reason == "unannotated":
             return _ALLOW_SERVER, _ALLOW_ONCE, _ALWAYS_ALLOW_TOOL, _DENY
         if self.reason in ONE_BY_ONE:
@@ -157,25 +162,25 @@ class ApprovalQuestion(Question):
         """
         if self.change is None:
             return ""
-        before, now = (
-            ", ".join(_claims(tool)) or "nothing"
-            for tool in (self.change.before, self.change.after)
-        )
+        before = ", ".join(_claims(self.change.before)) or "nothing"
+        now = ", ".join(_claims(self.change.after)) or "nothing"
         claims = f"The server's earlier claim: {before}. Now: {now}."
         return f"{claims}\n{clean(cut(self.change.diff, MAX_DIFFERENCE))}"
 
     @property
     def text(self) -> str:
         """Server, tool, the reason, the complete arguments, and the changes."""
-        claims = f" The server claims: {', '.join(self.claims)}." if self.claims else ""
-        title = f"Allow {_name(self.tool.server)} to run {_name(self.tool.name)}?"
-        parts = [
-            title,
-            f"{self.why}{claims}",
+        why = self.why
+        if self.claims:
+            why = f"{why} The server claims: {', '.join(self.claims)}."
+        lines = [
+            f"Allow {_name(self.tool.server)} to run {_name(self.tool.name)}?",
+            why,
             f"Complete arguments:\n{self.written}",
-            self.difference,
         ]
-        return "\n".join(filter(None, parts))
+        if self.difference:
+            lines.append(self.difference)
+        return "\n".join(lines)
 
     def approve(self, *, for_conversation: bool = False) -> None:
         """Let the call run.
@@ -192,7 +197,10 @@ class ApprovalQuestion(Question):
             raise UsageError(
                 "This cannot be approved for the whole conversation.", hint="Approve this one."
             )
-        self._settle(Decision(True, "tool" if for_conversation else "call"))
+        scope: Scope = "call"
+        if for_conversation:
+            scope = "tool"
+        self._settle(Decision(True, scope))
 
     def approve_for_server(self) -> None:
         """Let the call run, and do not ask again in this conversation for this server's tools.
@@ -230,17 +238,25 @@ class ApprovalQuestion(Question):
             raise not_open() from None
 
     def settle_alike(self, scope: Scope, question: ApprovalQuestion) -> None:
-        """Approve the call if another approval covers it."""
+        """Approve the call if an approval covers it that was given for another one.
+
+        Args:
+            scope: What was approved.
+            question: The question that was answered.
+        """
         if ONE_BY_ONE & {self.reason, question.reason}:
             return
-        same_tool = (
-            self.tool.tool_name == question.tool.tool_name
-            and self.tool.as_listed == question.tool.as_listed
-        )
-        same_server = (
-            self.reason == question.reason == "unannotated" and self.server == question.server
-        )
-        if (scope == "tool" and same_tool) or (scope == "server" and same_server):
+        is_covered = False
+        if scope == "tool":
+            is_covered = (
+                self.tool.tool_name == question.tool.tool_name
+                and self.tool.as_listed == question.tool.as_listed
+            )
+        elif scope == "server":
+            is_covered = (
+                self.server == question.server and self.reason == question.reason == "unannotated"
+            )
+        if is_covered:
             self.approve()
 
 
@@ -250,12 +266,16 @@ def not_open() -> UsageError:
 
 
 def _claims(tool: ToolSpec) -> tuple[str, ...]:
-    return tool.annotations.badges if tool.annotations else ()
+    if tool.annotations is None:
+        return ()
+    return tool.annotations.badges
 
 
 def _name(name: str) -> str:
     """Quote a name if it could be mistaken for something else."""
-    return name if re.fullmatch(r"[\w.-]+", name, re.ASCII) else ascii(name)
+    if re.fullmatch(r"[\w.-]+", name, re.ASCII):
+        return name
+    return ascii(name)
 
 
 MAX_MESSAGE = 4_000

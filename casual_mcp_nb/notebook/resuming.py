@@ -68,7 +68,7 @@ class Resumed(Generic[S]):
 
     @property
     def note(self) -> str:
-        """What was opened, and what could not be brought back."""
+        """Sentences that say what was opened, and what could not be brought back."""
         stored = self.stored
         when = f"{stored.changed:%Y-%m-%d %H:%M}"
         continued = f"Continues {shown(stored.title)} of {when}. %mcp history shows it."
@@ -87,7 +87,14 @@ class Resumed(Generic[S]):
 
 
 def saved_conversations(words: str = "") -> StoredConversations:
-    """Find saved conversations without a session."""
+    """Find saved conversations without a session.
+
+    Args:
+        words: A text in their title or messages, or empty for all.
+
+    Raises:
+        UsageError: No conversations are saved.
+    """
     store = store_of(DEFAULT, Config())
     if store is None:
         raise _nothing_is_saved()
@@ -102,14 +109,20 @@ def _nothing_is_saved() -> UsageError:
 
 
 def resume_session(open_session: Callable[..., S], id: str | None, store: StoreLike) -> Resumed[S]:
-    """Open the session of a saved conversation, see `Session.resume`."""
+    """Open the session of a saved conversation, see `Session.resume`.
+
+    Args:
+        open_session: Opens a session from a config and options.
+        id: The conversation's id, or None for this notebook's last one.
+        store: Where it is saved.
+    """
     where = store_of(store, Config())
     stored = conversation_to_resume(where, id)
     config, options = reopened(stored)
     session = open_session(config, store=where, **options)
     _, problems = session.parts.turn_service.resume(stored.id)
     if stored.head.session is not None:
-        # Those that have a mode are among the problems already.
+        # Servers with a mode in the selection are among the problems already.
         named = stored.head.selection.get("servers", {})
         for name, reason in stored.head.session.lost.items():
             if name not in named:
@@ -119,17 +132,19 @@ def resume_session(open_session: Callable[..., S], id: str | None, store: StoreL
 
 
 def place_variables_of(stored: StoredConversation) -> None:
-    """Have the notebook's variables that are gone say so."""
+    """Set the notebook's variables whose values are gone to values that say so."""
     running, saved = shell(), stored.head.session
     if running is not None and saved is not None:
         place_gone_values(running.user_ns, saved.variables)
 
 
 def reopened(stored: StoredConversation) -> tuple[Config, dict[str, Any]]:
-    """Build the config with which a conversation's session is opened again, and the session's other
-    options.
+    """Build what a conversation's session is opened with again.
 
-    Nothing in it counts as accepted because it is saved: the person is asked as about a file.
+    Nothing counts as accepted because it is saved: the person is asked as about a file.
+
+    Returns:
+        The config, and other options for `Session`.
 
     Raises:
         UsageError: It was saved without a config, or the file is gone.
@@ -137,8 +152,12 @@ def reopened(stored: StoredConversation) -> tuple[Config, dict[str, Any]]:
     """
     saved = stored.head.session
     again = f"Open another with %mcp connect FILE-or-COMMAND, then %mcp resume {stored.id}."
-    if saved is None or "config" in saved.lost:
-        why = saved.lost["config"] if saved else "It was saved without the config of its session."
+    why = ""
+    if saved is None:
+        why = "It was saved without the config of its session."
+    elif "config" in saved.lost:
+        why = saved.lost["config"]
+    if saved is None or why:
         raise UsageError(
             f"The session of {shown(stored.title)} cannot be opened. {why}", hint=again
         )
@@ -154,13 +173,17 @@ def reopened(stored: StoredConversation) -> tuple[Config, dict[str, Any]]:
     if saved.added:
         added = _read({"servers": dict(saved.added)}, again)
         config = config.with_servers(added, found=saved.found)
-    names = {*config.servers, *config.unusable}
-    approval = {name: value for name, value in saved.approval.items() if name in names}
+    approval: dict[str, Any] = {}
+    for name, policy in saved.approval.items():
+        if name in config.servers or name in config.unusable:
+            approval[name] = policy
     return config, {"name": saved.name, "strict": saved.strict, "approval": approval or None}
 
 
 def _read(source: str | Mapping[str, Any], again: str) -> Config:
+    if isinstance(source, Mapping):
+        source = dict(source)
     try:
-        return load_config(dict(source) if isinstance(source, Mapping) else source)
+        return load_config(source)
     except ConfigError as error:
         raise ConfigError(str(error), hint=again) from None

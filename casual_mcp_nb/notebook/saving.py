@@ -1,4 +1,4 @@
-"""Save a session's conversation, if it is to be saved, or export it to a file."""
+"""Save a session's conversation while it runs, and export conversations to files."""
 
 from __future__ import annotations
 
@@ -48,8 +48,20 @@ def export(
 
     Secrets are masked even where a model repeats them.
 
-    Given the conversation, a title and the `programs`, `player` builds a page that steps through
-    it, instead of the one without scripts. All formats have the `programs` too.
+    Args:
+        conversation: The conversation.
+        path: The file: `.html`, `.md` or `.json`.
+        overwrite: Whether to replace an existing file.
+        secrets: The texts to mask.
+        player: Builds a page that steps through the conversation, in place of the page without
+            scripts. Its arguments are the conversation, a title and the `programs`.
+        programs: The programs that were written for cells meanwhile. All formats have them.
+
+    Returns:
+        The file.
+
+    Raises:
+        UsageError: There is no such format, or the file exists, or it cannot be written.
     """
     suffix = path.suffix.casefold()
     if suffix not in _FORMATS:
@@ -100,16 +112,20 @@ def _masked(conversation: Conversation, secrets: Iterable[str]) -> Conversation:
 
     text = conversation.to_json()
     masked = _masked_text(text, secrets)
-    return conversation if masked is text else Conversation.from_json(masked)
+    if masked is text:
+        return conversation
+    return Conversation.from_json(masked)
 
 
 def _masked_text(text: str, secrets: Iterable[str]) -> str:
-    """Mask secrets in a conversation's JSON. Without any it is the same text."""
+    """Mask secrets in a conversation's JSON. If it has none, return the same object."""
     from casual_mcp_nb.cassettes.format import scrubbed
 
     document = json.loads(text)
     masked = scrubbed(document, secrets)
-    return text if masked == document else json.dumps(masked, ensure_ascii=False, indent=1)
+    if masked == document:
+        return text
+    return json.dumps(masked, ensure_ascii=False, indent=1)
 
 
 def _masked_program(program: WrittenProgram, secrets: Iterable[str]) -> WrittenProgram:
@@ -152,8 +168,14 @@ class SessionOptions(QuickOptions, total=False):
 
 
 def store_of(store: StoreLike, config: Config) -> ConversationStore | None:
-    """Open the store in which conversations are saved, the caller's choice or else the config's, or
-    None for nowhere.
+    """Open the store in which conversations are saved. None if they are not saved.
+
+    Args:
+        store: The caller's choice, see `StoreLike`.
+        config: The session's config.
+
+    Raises:
+        ConfigError: The config names a file outside its folder.
     """
     from casual_mcp_nb.conversation.store import ConversationStore, store_path
 
@@ -161,11 +183,17 @@ def store_of(store: StoreLike, config: Config) -> ConversationStore | None:
         return store
     if store != DEFAULT:
         return ConversationStore.at(store)
-    if variable := os.environ.get(STORE_VARIABLE, "").strip():
-        return None if variable.lower() in _OFF else ConversationStore.at(variable)
-    if config.store is not None:
-        return ConversationStore.at(_file_of(config.store, config)) if config.store else None
-    return ConversationStore.at(store_path()) if shell() is not None else None
+    variable = os.environ.get(STORE_VARIABLE, "").strip()
+    if variable.lower() in _OFF:
+        return None
+    if variable:
+        return ConversationStore.at(variable)
+    if config.store:
+        return ConversationStore.at(_file_of(config.store, config))
+    if config.store is not None or shell() is None:
+        # An empty `store` turns saving off, and a script saves nothing by itself.
+        return None
+    return ConversationStore.at(store_path())
 
 
 def _file_of(store: str, config: Config) -> Path:
@@ -181,7 +209,13 @@ def _file_of(store: str, config: Config) -> Path:
 
 
 class ConversationSaver:
-    """Saves a session's conversation while it runs, unless `current` is None."""
+    """Saves a session's conversation while it runs.
+
+    Attributes:
+        store: The store, or None if this session saves nothing.
+        memory: What the session says about itself in its saved conversations.
+        current: The current conversation in the store, or None if it is not saved.
+    """
 
     def __init__(
         self, store: ConversationStore | None, chat: McpToolChat, memory: SessionMemory
@@ -207,10 +241,12 @@ class ConversationSaver:
     @property
     def id(self) -> str | None:
         """The current conversation's id, or None if it is not saved."""
-        return self.current.id if self.current else None
+        if self.current is None:
+            return None
+        return self.current.id
 
     def begin(self, *, private: bool = False) -> None:
-        """Begin another conversation."""
+        """Begin another conversation. A private one is not saved."""
         from casual_mcp_nb.conversation.store import SavedTurns
 
         self.current = None
@@ -218,9 +254,12 @@ class ConversationSaver:
             self.current = SavedTurns(self.store, lambda: self.head)
 
     def fork(self, turn: int, step: int | None = None) -> None:
-        """Begin a fork after this turn, or before this step in it.
+        """Begin a fork of the current conversation. A private one's fork is private.
 
-        A private conversation's fork is private.
+        Args:
+            turn: The index of the last turn that both have.
+            step: The index of the step in that turn before which they part, or None for the turn's
+                end.
         """
         from casual_mcp_nb.conversation.conversation import ForkedFrom
 
@@ -244,7 +283,7 @@ class ConversationSaver:
 
     @property
     def required(self) -> ConversationStore:
-        """The store, or an error if there is none."""
+        """The store. A UsageError if this session saves nothing."""
         if self.store is None:
             raise UsageError(
                 "This session saves no conversations.",
@@ -256,8 +295,12 @@ class ConversationSaver:
         return self.store
 
     def note(self, *, first: bool) -> str:
-        """Say what is special about how the conversation is saved, and where it is if it has no
-        turns yet. Empty if there is nothing to say.
+        """Say what the person should know about how the conversation is saved.
+
+        Empty if there is nothing to say.
+
+        Args:
+            first: Whether it has no turns yet. Then its place is told.
         """
         if self.store is None:
             return ""
@@ -279,4 +322,6 @@ def save(saved: SavedTurns | None, turns: Sequence[Turn]) -> None:
 
 def _short(path: Path) -> str:
     home = Path.home()
-    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+    if path.is_relative_to(home):
+        return f"~/{path.relative_to(home)}"
+    return str(path)
