@@ -27,9 +27,14 @@ sys.meta_path.insert(0, PatientFinder())
 
 
 def _read_stub() -> dict[str, str]:
-    """Return each public name's module: a line `from MODULE import NAME as NAME` of the stub."""
+    """Read each public name's module from the stub's lines `from MODULE import NAME as NAME`."""
+    homes: dict[str, str] = {}
     with open(f"{__path__[0]}/__init__.pyi", encoding="utf-8") as stub:
-        return {words[5]: words[1] for words in map(str.split, stub) if words[4:5] == ["as"]}
+        for line in stub:
+            words = line.split()
+            if words[4:5] == ["as"]:
+                homes[words[5]] = words[1]
+    return homes
 
 
 _HOMES = _read_stub()

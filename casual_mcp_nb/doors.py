@@ -1,9 +1,9 @@
 """Hints for the next action, in the words of a door: a notebook, Python, a shell, HTTP.
 
-Hints and advice are written for notebooks or Python, as in `%mcp reconnect time` or
-`session.connect()`. They are reworded for the process's door when the hint is made, without
-sentences that make sense only at another door. Hints with a field for each door would have one
-field filled, and rewriting whole texts later would change what servers and models said.
+Hints are written for notebooks or Python, as in `%mcp reconnect time` or `session.connect()`. When
+an error is made, its hint is reworded for the door of this process. Sentences that make sense only
+at another door are left out. Only hints are reworded, because other texts have what servers and
+models said.
 """
 
 from __future__ import annotations
@@ -77,25 +77,33 @@ def at(door: Door) -> Iterator[None]:
 
 
 def in_words_of(text: str, door: Door | None = None) -> str:
-    """Reword a hint for a door, without sentences that cannot be followed there. Possibly empty."""
+    """Reword a hint for a door, without the sentences that cannot be followed there.
+
+    Args:
+        text: The hint.
+        door: The door, or None for that of this process.
+
+    Returns the hint, which can be empty.
+    """
     door = door or _door
     if door == "notebook" or not text:
         return text
     for magic, python, shell in WAYS:
-        words = {"python": python, "shell": shell}.get(door, "")
-        if words:
-            text = _replaced(text, magic, words)
-        if words and door == "shell":
-            text = _replaced(text, python, words)
+        if door == "python":
+            text = _replaced(text, magic, python)
+        elif door == "shell" and shell:
+            text = _replaced(text, magic, shell)
+            text = _replaced(text, python, shell)
     foreign = _FOREIGN[door]
     return " ".join(sentence for sentence in _SENTENCE.split(text) if not foreign.search(sentence))
 
 
 def pip_install(package: str) -> str:
-    """Write the command that installs a package for this process. In a notebook, a shell's `pip`
-    may belong to another Python than the kernel.
-    """
-    return f"{'%pip' if _door == 'notebook' else 'pip'} install {package}"
+    """Write the command that installs a package for this process."""
+    if _door == "notebook":
+        # A shell's `pip` may belong to another Python than the kernel.
+        return f"%pip install {package}"
+    return f"pip install {package}"
 
 
 def _replaced(text: str, form: str, words: str) -> str:
@@ -103,7 +111,8 @@ def _replaced(text: str, form: str, words: str) -> str:
     parts = [part.replace("{{", "{").replace("}}", "}") for part in re.split(r"\{0?\}", form)]
     if parts[0] not in text:
         return text
-    pattern = _ARGUMENT.join(map(re.escape, parts)) + (
-        r"(?![\w-])" if form[-1].isalnum() or form[-1] == "}" else ""
-    )
+    pattern = _ARGUMENT.join(map(re.escape, parts))
+    if form[-1].isalnum() or form[-1] == "}":
+        # The form ends where a word ends.
+        pattern += r"(?![\w-])"
     return re.sub(pattern, lambda match: words.format(*match.groups()), text)

@@ -50,16 +50,18 @@ class CasualMcpError(Exception):
         retryable: bool = False,
     ) -> None:
         hint = in_words_of(hint)
-        between = "" if message.endswith("\n") else " "
-        super().__init__(f"{message}{between}{hint}" if hint else message)
+        if hint and not message.endswith("\n"):
+            message = f"{message} "
+        super().__init__(f"{message}{hint}")
         self.hint = hint
         self.server = server
         self.tool = tool
         self.retryable = retryable
 
     def text_at(self, door: Door) -> str:
-        """Format the message with its hint in a door's words, without the sentences that cannot be
-        followed there.
+        """Write the message with its hint in a door's words.
+
+        Sentences of the hint that cannot be followed there are left out.
         """
         text = str(self)
         if not self.hint or not text.endswith(self.hint):
@@ -77,11 +79,12 @@ class CasualMcpError(Exception):
 
 
 def uninitialized(kind: type[CasualMcpError], args: tuple[Any, ...]) -> CasualMcpError:
-    """Create an error without calling its `__init__`, whose arguments became the message."""
+    """Create an error without its `__init__`, which would need the arguments of the first time."""
     # With two built-in bases, Python would find the wrong `__new__`.
-    error: CasualMcpError = (OSError if issubclass(kind, OSError) else Exception).__new__(
-        kind, *args
-    )
+    base: type[Exception] = Exception
+    if issubclass(kind, OSError):
+        base = OSError
+    error: CasualMcpError = base.__new__(kind, *args)
     # Kinds that are also an OSError do not keep the arguments to `__new__`.
     error.args = args
     return error
@@ -109,8 +112,10 @@ class ConfigError(CasualMcpError, ValueError):
         key: str | None = None,
         hint: str = "",
     ) -> None:
-        where = ":".join(str(part) for part in (path, line, column) if part is not None)
-        super().__init__(f"{where}: {message}" if where else message, hint=hint)
+        where = [str(part) for part in (path, line, column) if part is not None]
+        if where:
+            message = f"{':'.join(where)}: {message}"
+        super().__init__(message, hint=hint)
         self.path = path
         self.line = line
         self.column = column
@@ -157,9 +162,7 @@ class UnknownModelError(UnknownNameError, ValueError):
 
 
 class ToolArgumentsError(UsageError, TypeError):
-    """A tool's function was called with arguments that it does not take, or without ones that it
-    needs.
-    """
+    """A tool's function was called with wrong arguments: unknown ones, or too few."""
 
 
 class ToolSetError(UsageError):
@@ -231,8 +234,7 @@ class ToolTimeoutError(ToolCallError):
 
 
 class ResourceError(ServerError):
-    """A server did not list, read or complete a resource or a prompt, or did not report its
-    changes.
+    """A server failed to list, read, complete or follow a resource or a prompt.
 
     Attributes:
         code: The JSON-RPC code with which the server answered, or None if it gave none.
@@ -368,9 +370,7 @@ class ExtractionError(ProviderError):
 
 
 def install(extra: str) -> str:
-    """Write the hint that installs an extra, so that a missing package always has the same
-    remedy.
-    """
+    """Write the hint that installs an extra of this package."""
     package = f"'casual-mcp-nb[{extra}]'"
     return f"Run: {pip_install(package)}"
 
@@ -384,9 +384,7 @@ class LimitError(CasualMcpError):
 
 
 class AnswerCutError(LimitError):
-    """The model's answers were repeatedly cut off at the token limit, in the middle of a tool
-    call.
-    """
+    """The model's answers were cut off at the token limit again and again, within a tool call."""
 
 
 class MaxIterationsError(LimitError, RuntimeError):
@@ -402,16 +400,18 @@ class AnswerLimitError(LimitError):
 
 
 def closest(name: str, valid: Iterable[str], n: int = 3, cutoff: float = 0.5) -> list[str]:
-    """Find up to `n` names in `valid` closest to `name`, best first, with a similarity (0 to 1) of
-    at least `cutoff`.
+    """Find the names that are closest to a name, the best first.
+
+    Args:
+        name: The name.
+        valid: The names to choose from.
+        n: How many to find at most.
+        cutoff: How similar they must be, from 0 to 1.
     """
     folded = {candidate.casefold(): candidate for candidate in valid}
-    return [
-        folded[match]
-        for match in difflib.get_close_matches(
-            str(name).casefold()[:200], folded, n=n, cutoff=cutoff
-        )
-    ]
+    word = str(name).casefold()[:200]
+    matches = difflib.get_close_matches(word, folded, n=n, cutoff=cutoff)
+    return [folded[match] for match in matches]
 
 
 def did_you_mean(matches: list[str], valid: Iterable[str]) -> str:
@@ -421,23 +421,32 @@ def did_you_mean(matches: list[str], valid: Iterable[str]) -> str:
     names = sorted(set(valid))
     if not names:
         return "There are none."
-    more = f" and {len(names) - 12} more" if len(names) > 12 else ""
-    return f"Available: {', '.join(shown(name) for name in names[:12])}{more}."
+    text = ", ".join(map(shown, names[:12]))
+    if len(names) > 12:
+        text = f"{text} and {len(names) - 12} more"
+    return f"Available: {text}."
 
 
 def brief(value: object, limit: int = 80) -> str:
     """Cut a value's repr for a message to `limit` characters."""
-    text = ascii(value) if not repr(value).isprintable() else repr(value)
-    return f"{text[:limit]}…" if len(text) > limit else text
+    text = repr(value)
+    if not text.isprintable():
+        text = ascii(value)
+    if len(text) > limit:
+        return f"{text[:limit]}…"
+    return text
 
 
 def shown(value: str | PurePath, limit: int = 80) -> str:
     """Quote a string for a message: control characters escaped, cut to `limit` characters.
 
-    Paths keep their end.
+    Of a path, the end is kept.
     """
     text = str(value)
-    escaped = text.encode("unicode_escape").decode() if not text.isprintable() else text
-    if len(escaped) <= limit:
-        return f"'{escaped}'"
-    return f"'…{escaped[-limit:]}'" if isinstance(value, PurePath) else f"'{escaped[:limit]}…'"
+    if not text.isprintable():
+        text = text.encode("unicode_escape").decode()
+    if len(text) <= limit:
+        return f"'{text}'"
+    if isinstance(value, PurePath):
+        return f"'…{text[-limit:]}'"
+    return f"'{text[:limit]}…'"

@@ -1,7 +1,6 @@
-"""A config file's HTTP API for any ASGI server, with as many workers as you like: `uvicorn
-casual_mcp_nb.main:app`.
+"""A config file's HTTP API for any ASGI server: `uvicorn casual_mcp_nb.main:app`.
 
-Importing it starts nothing. The server's lifespan reads `casual_mcp_config.json` (or
+It can have as many workers as you like. Importing it starts nothing. The server's lifespan reads `casual_mcp_config.json` (or
 `MCP_SERVE_CONFIG`), starts the MCP servers on the server's own event loop, and ends them. In place
 of options for `casual-mcp-nb serve`, it reads the environment (or a `.env`): `MCP_SERVE_TOKEN`,
 `MCP_SERVE_ALLOW`, `MCP_SERVE_HOSTS`, `MCP_SERVE_ORIGINS`.
@@ -51,7 +50,7 @@ class Application:
             await send({"type": "websocket.close"})
         elif self._api is not None:
             root, path = scope.get("root_path", ""), scope["path"]
-            # By the ASGI specification the path begins with the prefix; hypercorn leaves it out.
+            # The ASGI specification has the path begin with the prefix. Hypercorn leaves it out.
             if not path.startswith(f"{root}/"):
                 scope = {**scope, "path": f"{root}{path}"}
             await self._api(scope, receive, send)
@@ -79,8 +78,12 @@ class Application:
 
 @asynccontextmanager
 async def served() -> AsyncIterator[ASGIApp]:
-    """Start the config's servers on this event loop, yield the application, and end them
-    afterwards.
+    """Start the config's servers on this event loop, yield the application, then end them.
+
+    Raises:
+        ConfigError: The config cannot be read, or is wrong.
+        TrustRequiredError: Nobody has accepted its servers and keys.
+        UsageError: Another process counts its limits already.
     """
     from casual_mcp_nb.config.environment import read_environment
     from casual_mcp_nb.config.loader import load_config
@@ -98,11 +101,10 @@ async def served() -> AsyncIterator[ASGIApp]:
     config = load_config(Path(os.environ.get(CONFIG_VARIABLE) or DEFAULT_CONFIG))
     variables = read_environment(config.folder)
     settings = Settings.from_environ(variables)
-    # The level that `LOG_LEVEL` names. Without it, warnings, and the server's start.
-    show_log(
-        settings.log_level if variables.get("LOG_LEVEL", "").strip() else "INFO",
-        libraries="WARNING",
-    )
+    level = "INFO"
+    if variables.get("LOG_LEVEL", "").strip():
+        level = settings.log_level
+    show_log(level, libraries="WARNING")
     from casual_mcp_nb.notebook.consent import TRUST_VARIABLE, TrustGate
 
     if config.path is not None and TrustGate(config, strict=config.strict).report().required:
@@ -116,8 +118,8 @@ async def served() -> AsyncIterator[ASGIApp]:
         )
     counting = _counted_here(config)
     try:
-        # As under casual-mcp's `main:app`, a request brings its own system prompt; an empty one is
-        # none, where None would be the default template.
+        # As under casual-mcp's `main:app`, a request brings its own system prompt. Here an empty one
+        # means none, where None would mean the default template.
         chat = McpToolChat.from_config(
             config, system="", settings=settings, how_to_allow=_allowed_by_variable
         )
@@ -151,9 +153,7 @@ async def served() -> AsyncIterator[ASGIApp]:
 
 
 def _tell(turns: Any, has_token: bool) -> None:
-    """Log for the person who starts the service: who can use it, and which tools are denied to
-    them.
-    """
+    """Tell the person who starts the service who can use it, and which tools are denied."""
     if not has_token:
         logger.info(
             "Only this computer can use it: other addresses, such as 0.0.0.0, need a token in %s.",
@@ -169,16 +169,15 @@ def _tell(turns: Any, has_token: bool) -> None:
 
 
 def _counted_here(config: Config) -> IO[bytes] | None:
-    """Reserve the client limits for this process, until the returned file is closed: two processes
-    would exceed them.
+    """Reserve the clients' limits for this process. Two processes together would exceed them.
+
+    Returns the file that keeps them reserved until it is closed, or None if there are no limits.
     """
-    fields = ("requests_per_minute", "tokens_per_minute")
-    limited = [
-        f"{name}.{each}"
-        for name, client in config.clients.items()
-        for each in fields
-        if getattr(client, each) is not None
-    ]
+    limited: list[str] = []
+    for name, client in config.clients.items():
+        for field in ("requests_per_minute", "tokens_per_minute"):
+            if getattr(client, field) is not None:
+                limited.append(f"{name}.{field}")
     if not limited or config.path is None:
         return None
     try:
@@ -200,7 +199,9 @@ def _counted_here(config: Config) -> IO[bytes] | None:
 
 
 def _listed(variables: Mapping[str, str], name: str) -> list[str]:
-    return [part.strip() for part in variables.get(name, "").split(",") if part.strip()]
+    """Split a variable with a list, such as `a, b`."""
+    parts = [part.strip() for part in variables.get(name, "").split(",")]
+    return [part for part in parts if part]
 
 
 def _allowed_by_variable(tool: ToolSpec) -> str:

@@ -50,7 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker `cassette`."""
+    """Declare the markers `cassette` and `tool_use_cases`."""
     config.addinivalue_line(
         "markers",
         "cassette(path=None, pace=0, match_on=...): the cassette for cassette_session, relative to"
@@ -103,7 +103,8 @@ def cassette_session(request: pytest.FixtureRequest) -> Iterator[Session]:
     path, options = _cassette_of(request)
     mode = cast("CassetteMode", request.config.getoption("--cassette-mode"))
     recorded = request.config.stash.setdefault(_RECORDED, set())
-    if mode == "none" or ((mode == "once" or path in recorded) and path.exists()):
+    is_enough = mode == "once" or path in recorded
+    if mode == "none" or (is_enough and path.exists()):
         yield from _replayed(request, path, options)
         return
     config = request.getfixturevalue("cassette_config")
@@ -112,19 +113,18 @@ def cassette_session(request: pytest.FixtureRequest) -> Iterator[Session]:
             "To record a cassette, override the fixture cassette_config: return a path or a dict.",
             pytrace=False,
         )
-    arguments = (
-        dict(config) if isinstance(config, Mapping) and "config" in config else {"config": config}
-    )
+    arguments = {"config": config}
+    if isinstance(config, Mapping) and "config" in config:
+        arguments = dict(config)
     path.parent.mkdir(parents=True, exist_ok=True)
     with Session(**{"quiet": True, "store": None, **arguments}) as session:
         recording = session.cassettes.use(path, "all")
         request.node.stash[_IN_USE] = recording
         yield session
-        # The test tells whether it is a good one. Without one so far, a whole one counts even if
-        # the test fails.
-        keep = request.node.stash.get(_PASSED, False) or (
-            not recording.replaces and not recording.failures
-        )
+        # A passed test shows that the recording is good. If there was none before, one without
+        # failures is kept even if the test fails.
+        is_first = not recording.replaces and not recording.failures
+        keep = request.node.stash.get(_PASSED, False) or is_first
         try:
             recording.close(keep=keep)
         except CasualMcpError as error:
@@ -139,20 +139,21 @@ def _replayed(
     from casual_mcp_nb.errors import CassetteError
     from casual_mcp_nb.session import Session
 
+    problem = ""
     try:
         quick = Session.quick(
             cassette=path, pace=options.pop("pace", 0), quiet=True, store=None, **options
         )
     except CassetteError as error:
-        mode = "all" if path.exists() else "once"
+        mode = "once"
+        if path.exists():
+            mode = "all"
         reason = str(error).removesuffix(error.hint).rstrip()
         problem = (
             f"{type(error).__name__}: {reason}\nRecord it: pytest --cassette-mode={mode}"
             f" {request.node.nodeid}"
         )
-        # Not from within: it would be part of the traceback.
-    else:
-        problem = ""
+    # After the `except`, so that the error is not part of what pytest shows.
     if problem:
         pytest.fail(problem, pytrace=False)
     with quick as session:
@@ -168,7 +169,7 @@ def _replayed(
 
 
 _RECORDED = pytest.StashKey["set[Path]"]()
-"""The cassettes that this run has recorded: another test of the same one replays it."""
+"""The cassettes that this run has recorded. Other tests with the same one replay it."""
 _IN_USE = pytest.StashKey["CassetteInUse | None"]()
 _PASSED = pytest.StashKey[bool]()
 
@@ -177,9 +178,9 @@ _PASSED = pytest.StashKey[bool]()
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, Any, None]:
-    """Remember whether a test with a cassette passed.
+    """Remember whether a test with a cassette passed, and explain a failure.
 
-    Add to a failure what failed in its turns and servers. Where a request was not recorded, the
+    A failure gets what failed in its turns and servers. If a request was not recorded, the
     traceback ends at the test's own line, unless `--full-trace` asks for all of it.
     """
     cassette = item.stash.get(_IN_USE, None)
@@ -195,7 +196,7 @@ def pytest_runtest_makereport(
 
 
 def _leave_out_package(error: BaseException) -> None:
-    """Have a traceback end before this package, if the cassette does not have what was asked."""
+    """End a traceback before this package's frames, if a cassette lacks what was asked."""
     from casual_mcp_nb.errors import CassetteError
 
     last = error.__traceback__
@@ -227,9 +228,12 @@ def _explained(cassette: CassetteInUse) -> str:
 
 def _cassette_of(request: pytest.FixtureRequest) -> tuple[Path, dict[str, Any]]:
     """Find a test's cassette, and its marker's other arguments."""
+    options: dict[str, Any] = {}
+    named = None
     marker = request.node.get_closest_marker("cassette")
-    options = dict(marker.kwargs) if marker else {}
-    named = marker.args[0] if marker and marker.args else options.pop("path", None)
+    if marker is not None:
+        options = dict(marker.kwargs)
+        named = marker.args[0] if marker.args else options.pop("path", None)
     folder = Path(request.node.path).parent
     if named is not None:
         return folder / named, options
@@ -237,15 +241,16 @@ def _cassette_of(request: pytest.FixtureRequest) -> tuple[Path, dict[str, Any]]:
     name = _file_name(request.node.nodeid.partition("::")[2])
     earlier = "".join(c if c.isalnum() or c in "-_." else "-" for c in request.node.name)
     if not (folder / f"{name}.json").exists() and (folder / f"{earlier}.json").exists():
-        # Several tests can have this name, which earlier versions gave.
+        # Earlier versions gave this name, which several tests can have.
         name = earlier
     return folder / f"{name}.json", options
 
 
 def _file_name(test: str) -> str:
-    """Make a file's name from a test's, with a digest of it unless all of it is in the file's name.
+    """Make a file name for a test.
 
-    No two tests have the same, even where a file system does not tell letters' cases apart.
+    No two tests have the same one, even if the file system ignores the case of letters. So a name
+    with other characters than small letters, digits and underscores gets a digest.
     """
     if _PLAIN.fullmatch(test):
         return test

@@ -1,11 +1,7 @@
-"""Session: the main object for users, and a table of contents for `SessionParts`, see
-`notebook/parts.py`.
+"""Session: the main object for users.
 
-How a turn is made: `chat` hands the prompt and the options to `TurnService.chat`, on the caller's
-thread, which shows the turn in its cell. That hands over to the engine thread (`on_engine`), where
-`TurnService.run_turn` connects the servers, `ConversationRunner.adding` adds the turn to the
-conversation, and `McpToolChat.take_turn` asks the model and calls the tools until there is an answer,
-see `engine/run.py`. `stream` and `submit` do the same without a cell.
+It is a table of contents: its namespaces are the services in `SessionParts`, see
+`notebook/parts.py`. `docs/rooms.md` follows a turn from `Session.chat` to the server of a tool.
 """
 
 from __future__ import annotations
@@ -80,16 +76,16 @@ class Session(Checked, Displayable):
         config: A path to a config file, a dict, or a loaded config.
         in_process: This process's FastMCP servers, by name.
         name: Distinguishes sessions with the same config.
-        system: The system prompt if neither the turn nor the model's template gives one. None for
-            the default template.
+        system: The system prompt, or None for the default template. A turn's own prompt comes
+            before it, and so does the template of a model.
         prices: Model prices, instead of the config's: a JSON file or plain objects, see
             `read_prices`.
-        approval: When calls need approval, by server, in-process ones included: `never`,
-            `destructive`, `always`, or a mapping from tool names to these. It replaces the config's
-            `approval`.
-        strict: Whether every call asks unless its policy was set to `never`, a changed tool is
-            blocked until you accept the change, and only your own answer accepts a config file. The
-            config's `strict` does the same.
+        approval: When calls need approval, by server: `never`, `destructive`, `always`, or a
+            mapping from tool names to these. It replaces the config's `approval`, and can name
+            in-process servers.
+        strict: Whether to be stricter: every call asks unless its policy was set to `never`, a
+            changed tool is blocked until you accept the change, and only your own answer accepts a
+            config file. The config's `strict` does the same.
         trust: Whether to start a config file's servers although you have not accepted it, see
             `session.consent.trust`.
         quiet: Do not show how the servers start; `MCP_QUIET` in the environment does the same for
@@ -145,12 +141,10 @@ class Session(Checked, Displayable):
         finally:
             # A traceback with local variables would show a dict's contents.
             del config
-        self.config, self.name, self.questions, self._engine = (
-            parts.config,
-            parts.name,
-            parts.questions,
-            parts.engine,
-        )
+        self.config = parts.config
+        self.name = parts.name
+        self.questions = parts.questions
+        self._engine = parts.engine
         self._experiments: SessionExperiments | None = None
         self._complete = type(self) is Session  # A subclass may add attributes.
 
@@ -214,7 +208,8 @@ class Session(Checked, Displayable):
 
             given = {"model": model, "servers": servers, "base_url": base_url, **options}
             file, recorded, config = opened_cassette(cassette, given)
-            approval, options["system"] = options.pop("approval", None), recorded.session.system
+            approval = options.pop("approval", None)
+            options["system"] = recorded.session.system
             session = cls(config, **options)
             session.cassettes.replay_only(recorded, file, pace, match_on, approval)
             return session
@@ -247,7 +242,8 @@ class Session(Checked, Displayable):
         continues another conversation.
 
         Args:
-            id: The conversation's id, or how it begins, or None for this notebook's last one.
+            id: The conversation's id, or the beginning of its id, or None for this notebook's last
+                one.
             store: Where it is saved, see `Session`.
 
         Raises:
@@ -265,8 +261,7 @@ class Session(Checked, Displayable):
 
     @blocking
     async def connect(self, *, strict: bool = False, quiet: bool = False) -> Servers:
-        """Start all servers at the same time, show progress, and wait until each is ready or has
-        failed.
+        """Start all servers at the same time, and wait until each is ready or has failed.
 
         Args:
             strict: Whether a failed server raises an error.
@@ -306,7 +301,9 @@ class Session(Checked, Displayable):
             self.parts.tools.add(function, **options)
             return function
 
-        return register if function is None else register(function)
+        if function is None:
+            return register
+        return register(function)
 
     @blocking
     async def close(self) -> None:
@@ -351,8 +348,9 @@ class Session(Checked, Displayable):
 
     @property
     def system(self) -> str | None:
-        """The system prompt if neither the turn nor the model's template gives one, or None for the
-        default template.
+        """The session's system prompt, or None for the default template.
+
+        A turn's own prompt comes before it, and so does the template of a model.
         """
         return self.parts.turn_service.system
 
@@ -412,8 +410,9 @@ class Session(Checked, Displayable):
         server: str | None = None,
         all_tools: bool = False,
     ) -> SearchResults:
-        """Search the deferred tools as the model does, or all tools that the selection includes if
-        none is deferred.
+        """Search the deferred tools as the model does.
+
+        If no tool is deferred, search all that the selection includes.
 
         Args:
             query: The search words.
@@ -427,22 +426,22 @@ class Session(Checked, Displayable):
         Raises:
             UsageError: `k` is less than 1.
         """
-        return await self.parts.starter.run_shown(
-            self.parts.tools.find(query, k, server, all_tools=all_tools)
-        )
+        work = self.parts.tools.find(query, k, server, all_tools=all_tools)
+        return await self.parts.starter.run_shown(work)
 
     search_async = awaited(search)
 
     @property
     def resources(self) -> SessionResources:
-        """All servers' resources and templates, as last listed; `session.resources.list()` asks the
-        servers.
+        """All servers' resources and templates, as last listed.
+
+        `session.resources.list()` asks the servers.
         """
         return self.parts.resources
 
     @property
     def prompts(self) -> SessionPrompts:
-        """All server prompts as last listed; `session.prompts.list()` asks the servers."""
+        """All server prompts, as last listed. `session.prompts.list()` asks the servers."""
         return self.parts.prompts
 
     @blocking
@@ -457,7 +456,7 @@ class Session(Checked, Displayable):
     ) -> Turn:
         """Send a message to the model, which can call the tools to answer it.
 
-        Continues the conversation.
+        The turn continues the conversation.
 
         Args:
             prompt: The text, or messages to add: casual-llm's, or mappings such as `{"role":
@@ -484,8 +483,8 @@ class Session(Checked, Displayable):
             meta: Passed to the servers with each call.
             mock: Stubs that answer in place of tools in this turn, by tool as in
                 `session.tools.mock`. They come before the session's own.
-            context: Values for your own functions' parameters with these names, or marked with
-                `Inject`. No model or record gets them. They come on top of `session.tools.context`.
+            context: Values for your own functions' parameters, by name or as `Inject` marks them.
+                No model or record gets them. They are added to `session.tools.context`.
             step: Whether to pause before each model call, or a callback to await there, see
                 `BeforeModelCall`, or None for `session.consent.step_mode`.
             attach: Resources and prompts for the model to read with the message, one or several:
@@ -516,9 +515,9 @@ class Session(Checked, Displayable):
     ) -> PlannedCalls:
         """Ask the model for the calls that it would make to answer a message, without running them.
 
-        It reads the conversation so far, which stays as it is. Searches for deferred tools are run,
-        so that it can find the right ones. Planning ends with its first answer that calls other
-        tools.
+        The model reads the conversation so far, which stays as it is. Its searches for deferred
+        tools are run, so that it can find the right ones. Planning ends with its first answer that
+        calls other tools.
 
         Args:
             prompt: The text, or messages.
@@ -586,13 +585,13 @@ class Session(Checked, Displayable):
     def pauses(
         self, prompt: Prompt, *, images: Any = None, **options: Unpack[ChatOptions]
     ) -> Pauses:
-        """Run a turn step by step: `for pause in session.pauses("…")`, or `async for`, pauses
-        before each model call.
+        """Run a turn step by step: `for pause in session.pauses("…")`, or `async for`.
 
-        Each pause has the request that is about to be sent. Change its `texts`, its `system` prompt
-        or its `tools`. Continuing the loop sends the request. `pause.run()` makes it the last
-        pause, `pause.stop()` stops the turn. A loop that is left early, by `break` or an error,
-        stops the turn as well. Its completed steps are kept and valid.
+        The turn pauses before each model call. A pause has the request that is about to be sent.
+        Change its `texts`, its `system` prompt or its `tools`. Continuing the loop sends the
+        request. `pause.run()` makes it the last pause, and `pause.stop()` stops the turn. A loop
+        that is left early, by `break` or an error, stops the turn as well. Its completed steps are
+        kept and valid.
 
         Args:
             prompt: The text, or messages to add.
@@ -600,19 +599,18 @@ class Session(Checked, Displayable):
             options: See `chat`, without `step`.
 
         Returns:
-            The pauses, to iterate over once. Its `turn` is complete after the loop. The turn begins
-            with the loop.
+            The pauses, to iterate over once. The turn begins with the loop, and `turn` is complete
+            after it.
         """
         from casual_mcp_nb.notebook.pauses import Pauses
 
         return Pauses(self.parts, with_images(prompt, images), options)
 
     def stop(self) -> None:
-        """Stop the running turn, from any thread: its completed steps stay in `turns`, marked as
-        stopped.
+        """Stop the running turn, from any thread. Harmless if nothing runs.
 
-        Waits for its end, for half a second at most. On the engine's thread it does not wait.
-        Harmless if nothing runs.
+        Its completed steps stay in `turns`, marked as stopped. This waits for its end, for half a
+        second at most, but not on the engine's thread.
         """
         self.parts.turn_service.stop()
 
@@ -669,7 +667,7 @@ class Session(Checked, Displayable):
         conversation: bool = False,
         **options: Unpack[ModelOptions],
     ) -> M:
-        """Have the model fill a pydantic model. No tools are offered.
+        """Have the model fill in a pydantic class. It gets no tools.
 
         The model may correct an invalid answer twice.
 
@@ -680,30 +678,30 @@ class Session(Checked, Displayable):
             images: See `chat`.
             conversation: Whether to continue the conversation: the model reads it, and the turns
                 become part of it. Otherwise the conversation and its stats stay as they are.
-            options: See `chat`, only only those that go to the model, such as `temperature`.
+            options: Those of `chat` that go to the model, such as `temperature`.
 
         Returns:
             The instance, validated.
 
         Raises:
             ExtractionError: None of the model's answers was valid. `text` has the last one.
-            UsageError: `schema` is not a pydantic model, an option or a name does not exist, or the
+            UsageError: `schema` is not a pydantic class, an option or a name does not exist, or the
                 model is the offline planner, which cannot extract.
             ProviderError: The model failed.
         """
         from casual_mcp_nb.notebook.extract import extract
 
         messages = with_images(prompt, images)
-        return await on_engine(
-            extract(self.parts.turn_service, messages, schema, model, conversation, options)
-        )
+        turns = self.parts.turn_service
+        return await on_engine(extract(turns, messages, schema, model, conversation, options))
 
     extract_async = awaited(extract)
 
     @property
     def conversations(self) -> SessionConversations:
-        """The saved conversations, read when they are used, with methods to continue, fork and keep
-        them.
+        """The saved conversations, with methods to continue, fork and keep them.
+
+        They are read when they are used.
         """
         return self.parts.conversations
 
@@ -714,7 +712,7 @@ class Session(Checked, Displayable):
 
     @property
     def messages(self) -> list[ChatMessage]:
-        """The conversation as messages. Always valid."""
+        """The conversation as messages. A valid history at any time."""
         return self.parts.runner.messages
 
     @property
@@ -750,12 +748,12 @@ class Session(Checked, Displayable):
             path: The file. Its extension decides the format: `.html` (one page, without scripts or
                 network access), `.md`, or `.json` (all of the conversation; `Conversation.load`
                 reads it). All have the written cells too.
-            id: A saved conversation's id, or how it begins, or None for this one.
+            id: A saved conversation's id, or the beginning of its id, or None for this one.
             overwrite: Replace a file that exists.
             player: Make the `.html` file a player: a page that steps through the conversation,
-                forward and back, and lists its searches and the session's tools, without a network.
-                It cuts very long texts. It is a cassette too, unless that is too large for a page:
-                `Session.quick(cassette=…)` replays it.
+                forward and back, and lists its searches and the session's tools. It needs no
+                network, and cuts very long texts. It is a cassette too, unless that is too large
+                for a page: `Session.quick(cassette=…)` replays it.
 
         Returns:
             The file. It is written whole or not at all.
@@ -771,8 +769,7 @@ class Session(Checked, Displayable):
         return self.parts.export(path, id, overwrite=overwrite, page=player_page)
 
     def explore(self) -> Explorer:
-        """Return a widget with all servers and tools, their cost, the manifest, the budget and the
-        search.
+        """Return a widget with all servers and tools, their cost, the manifest, and the search.
 
         Everything in it can be done in Python: `selection`, `servers.reconnect`, `search`,
         `tools.call`, `tools.save_set`.
@@ -813,16 +810,15 @@ class Session(Checked, Displayable):
         changes: Callable[[], object] | None = None,
         closing: Callable[[], object] | None = None,
     ) -> Observation:
-        """Call a function with every turn's events, whoever started it, or turn them into spans and
-        metrics.
+        """Call functions with every turn's events, whoever started it, and when something changes.
 
         Args:
-            listener: Called with the turn and the event, after the trace has it, on the engine's
-                thread: it must be quick. If it raises, the error goes to the log and the turn
-                continues. Or `OpenTelemetry()`.
-            changes: Called when a server, the tools, the turns, the model or a question changes, on
-                the thread that made the change: it must be quick, too. For changes to the
-                selection, see `Selection.watch`.
+            listener: Called with the turn and the event, once the trace has it. It is called on the
+                engine's thread, so it must be quick. If it raises, the error goes to the log and
+                the turn continues. `OpenTelemetry()` makes spans and metrics of the events.
+            changes: Called when a server, the tools, the turns, the model or a question changes. It
+                is called on the thread that made the change, so it must be quick too. For changes
+                to the selection, see `Selection.watch`.
             closing: Called once, when the session closes or a newer one replaces it, on the thread
                 that closes it.
 

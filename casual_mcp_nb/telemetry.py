@@ -1,8 +1,7 @@
-"""OpenTelemetry: a turn's events as spans and metrics, by the conventions for generative AI and
-MCP.
+"""Turn a turn's events into OpenTelemetry's spans and metrics.
 
 Importing this package does not import OpenTelemetry. A new `OpenTelemetry` does. The names are
-those of https://github.com/open-telemetry/semantic-conventions-genai: `gen_ai.*`, and `mcp.*` on
+those of https://github.com/open-telemetry/semantic-conventions-genai: `gen_ai.*`, and `mcp.*` for
 calls that servers run. Other names begin with `casual_mcp_nb.`.
 """
 
@@ -14,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from casual_mcp_nb.base.secret import redacted
@@ -51,36 +51,50 @@ if TYPE_CHECKING:
 
 MAX_TEXT = 4_000
 MAX_MESSAGES = 50
-"""How many messages are kept from a request, the last ones."""
+"""How many of a request's messages are recorded: the last ones."""
 MAX_JSON = 100_000
-"""How long an attribute may be: beyond it, the first items are left out whole, so that the rest
-stays JSON.
+"""How many characters a list of items may have. If it has more, its first items are left out, so
+that the rest stays JSON.
 """
 
 
 @dataclass(frozen=True)
 class Content:
-    """Writes content for attributes, without secrets."""
+    """Writes content for attributes, without secrets.
+
+    Args:
+        mask: Masks the secrets in a text.
+    """
 
     mask: Callable[[str], str]
 
     def text(self, text: str) -> str:
-        """Cut a long text to its beginning.
-
-        It is masked first: half a secret would not be recognized.
-        """
+        """Cut a long text to its beginning."""
+        # Masked first, because half a secret would not be recognized.
         masked = self.mask(text)
-        return masked if len(masked) <= MAX_TEXT else f"{masked[:MAX_TEXT]} [...]"
+        if len(masked) <= MAX_TEXT:
+            return masked
+        return f"{masked[:MAX_TEXT]} [...]"
 
     def messages(self, messages: Sequence[ChatMessage], finish_reason: str | None = None) -> str:
-        """Format messages as JSON, without system messages."""
-        ended = {} if finish_reason is None else {"finish_reason": finish_reason}
-        sent = [message for message in messages if message.role != "system"][-MAX_MESSAGES:]
-        return _fitting([{**self._message(message), **ended} for message in sent])
+        """Format messages as JSON, without system messages.
+
+        Args:
+            messages: The messages, of which the last ones are kept.
+            finish_reason: Why a model's answer ended, for answers.
+        """
+        sent = [message for message in messages if message.role != "system"]
+        items: list[dict[str, Any]] = []
+        for message in sent[-MAX_MESSAGES:]:
+            item = self._message(message)
+            if finish_reason is not None:
+                item["finish_reason"] = finish_reason
+            items.append(item)
+        return _fitting(items)
 
     def instructions(self, messages: Iterable[ChatMessage]) -> str:
         """Format the system messages as JSON."""
-        parts = []
+        parts: list[dict[str, Any]] = []
         for message in messages:
             if message.role == "system":
                 parts += self._texts(message.content)
@@ -88,14 +102,14 @@ class Content:
 
     def definitions(self, definitions: Iterable[Mapping[str, Any]]) -> str:
         """Format the tool definitions as JSON."""
-        described = (
-            {**definition, "description": self.text(definition["description"])}
-            for definition in definitions
-        )
-        return self.mask(_fitting([{"type": "function", **definition} for definition in described]))
+        items: list[dict[str, Any]] = []
+        for definition in definitions:
+            description = self.text(definition["description"])
+            items.append({"type": "function", **definition, "description": description})
+        return self.mask(_fitting(items))
 
     def arguments(self, arguments: dict[str, Any] | str) -> str:
-        """Format a call's arguments as JSON, or their text where that is not JSON."""
+        """Format a call's arguments as JSON. Arguments that are no JSON are already a text."""
         if not isinstance(arguments, str):
             arguments = json.dumps(arguments, ensure_ascii=False, default=str)
         return self.text(arguments)
@@ -109,34 +123,36 @@ class Content:
             }
             return {"role": "tool", "parts": [answer]}
         parts = self._texts(message.content)
-        for call in (message.role == "assistant" and message.tool_calls) or ():
-            arguments = self.text(call.function.arguments)
-            parts.append(
-                {
+        if message.role == "assistant":
+            for call in message.tool_calls or ():
+                item = {
                     "type": "tool_call",
                     "id": call.id,
                     "name": call.function.name,
-                    "arguments": arguments,
+                    "arguments": self.text(call.function.arguments),
                 }
-            )
+                parts.append(item)
         return {"role": message.role, "parts": parts}
 
     def _texts(self, content: Any) -> list[dict[str, Any]]:
         """Convert content parts. An image is only mentioned."""
-        parts = [content] if isinstance(content, str) else content or ()
-        texts = []
-        for part in parts:
+        if isinstance(content, str):
+            content = [content]
+        items: list[dict[str, Any]] = []
+        for part in content or ():
             if isinstance(part, str):
-                texts.append(part)
+                text = part
             elif part.type == "text":
-                texts.append(part.text)
+                text = part.text
             else:
-                texts.append(f"[{part.type}]")
-        return [{"type": "text", "content": self.text(text)} for text in texts if text]
+                text = f"[{part.type}]"
+            if text:
+                items.append({"type": "text", "content": self.text(text)})
+        return items
 
 
 def _fitting(items: list[Any]) -> str:
-    """Format a list as JSON, without its first items where it is too long."""
+    """Format a list as JSON, without its first items if it is too long."""
     written = [json.dumps(item, ensure_ascii=False, default=str) for item in items]
     size = sum(map(len, written))
     while written and size > MAX_JSON:
@@ -214,7 +230,15 @@ class Instruments:
 
 @dataclass(frozen=True)
 class TelemetrySink:
-    """Where spans and metrics go, and the content that they include."""
+    """Where spans and metrics go, and what they include.
+
+    Attributes:
+        agent: The agent's name in the spans.
+        content: Writes messages, definitions, arguments and results, or None to leave them out.
+        mask: Masks the secrets in a text.
+        model_of: Returns a model in the config by its name, or None.
+        conversation_id: Returns the conversation's id, or None.
+    """
 
     tracer: Tracer
     instruments: Instruments
@@ -227,7 +251,15 @@ class TelemetrySink:
 
 @dataclass
 class _Open:
-    """A span that has not ended. `before` is the context to return to."""
+    """A span that has not ended.
+
+    Attributes:
+        span: The span.
+        began: When it began, in seconds since the turn's beginning.
+        before: The context to return to at its end.
+        labels: The attributes of its metric.
+        first_text: When the first text arrived, for a model call.
+    """
 
     span: Span
     began: float
@@ -248,18 +280,20 @@ class TurnSpans:
         from opentelemetry.trace import SpanKind
 
         self._recording = recording
-        self._began = started.began if started.began is not None else time.time() - started.at
+        self._began = time.time() - started.at
+        if started.began is not None:
+            self._began = started.began
         self._recorded = started.recorded
         self._steps: dict[int, _Open] = {}
         self._calls: dict[str, _Open] = {}
         self._usage = Counter[str]()
         model = recording.model_of(started.model)
-        self._model = recording.mask(model.model if model is not None else started.model)
-        self._common: Attributes = {
-            "gen_ai.provider.name": PROVIDERS.get(
-                started.provider or "", started.provider or "_OTHER"
-            )
-        }
+        name = started.model
+        if model is not None:
+            name = model.model
+        self._model = recording.mask(name)
+        provider = started.provider or "_OTHER"
+        self._common: Attributes = {"gen_ai.provider.name": PROVIDERS.get(provider, provider)}
         if self._model:
             self._common["gen_ai.request.model"] = self._model
         labels = {
@@ -272,7 +306,8 @@ class TurnSpans:
             "casual_mcp_nb.discovery": started.discovery,
             "casual_mcp_nb.deferred": started.deferred,
         }
-        if conversation_id := recording.conversation_id():
+        conversation_id = recording.conversation_id()
+        if conversation_id:
             attributes["gen_ai.conversation.id"] = conversation_id
         if recording.content is not None:
             attributes["gen_ai.input.messages"] = recording.content.messages(started.messages)
@@ -288,58 +323,56 @@ class TurnSpans:
     def add(self, event: Event) -> bool:
         """Record an event. Return whether it was the last one."""
         if getattr(event, "step", self._recorded) < self._recorded:
-            # Taken over from another turn: nobody was asked again.
+            # The step was taken over from another turn, so no model was asked for it.
             return False
         match event:
             case StepStarted():
                 self._step_started(event)
-            case TextDelta() if (step := self._steps.get(event.step)) and step.first_text is None:
-                step.first_text = event.at
-            case ModelRetry() | ModelWait() if step := self._steps.get(event.step):
-                attributes = {
-                    "seconds": event.seconds,
-                    "reason": self._recording.mask(event.reason)[:200],
-                }
-                attributes |= {"attempt": event.attempt} if isinstance(event, ModelRetry) else {}
-                self._happened(
-                    step, "retry" if isinstance(event, ModelRetry) else "wait", attributes, event.at
-                )
+            case TextDelta():
+                step = self._steps.get(event.step)
+                if step is not None and step.first_text is None:
+                    step.first_text = event.at
+            case ModelRetry():
+                reason = self._recording.mask(event.reason)[:200]
+                retry = {"seconds": event.seconds, "reason": reason, "attempt": event.attempt}
+                self._happened(self._steps.get(event.step), "retry", event.at, retry)
+            case ModelWait():
+                reason = self._recording.mask(event.reason)[:200]
+                wait = {"seconds": event.seconds, "reason": reason}
+                self._happened(self._steps.get(event.step), "wait", event.at, wait)
             case StepFinished():
                 self._step_finished(event)
             case ToolStarted():
                 self._tool_started(event)
-            case ApprovalAsked() | ApprovalAnswered() if call := self._calls.get(event.call_id):
-                self._happened(
-                    call,
-                    "approval.asked" if isinstance(event, ApprovalAsked) else "approval.answered",
-                    {},
-                    event.at,
-                )
+            case ApprovalAsked():
+                self._happened(self._calls.get(event.call_id), "approval.asked", event.at)
+            case ApprovalAnswered():
+                self._happened(self._calls.get(event.call_id), "approval.answered", event.at)
             case QuestionAsked():
-                kind = {"kind": event.kind, **({"server": event.server} if event.server else {})}
-                self._happened(self._turn, "question.asked", kind, event.at)
+                question: Attributes = {"kind": event.kind}
+                if event.server:
+                    question["server"] = event.server
+                self._happened(self._turn, "question.asked", event.at, question)
             case QuestionAnswered():
-                self._happened(self._turn, "question.answered", {}, event.at)
+                self._happened(self._turn, "question.answered", event.at)
             case ToolFinished():
                 self._tool_finished(event)
             case ToolsSearched():
-                loaded = sum(row.newly_loaded for row in event.rows)
-                counts: dict[str, int | str] = {
+                search = {
                     "found": len(event.rows),
-                    "loaded": loaded,
+                    "loaded": sum(row.newly_loaded for row in event.rows),
                     "offered": event.offered,
+                    "ranked_by": event.ranked_by,
+                    "call.id": event.call_id,
                 }
-                counts["ranked_by"] = event.ranked_by
-                self._happened(
-                    self._turn, "tools.searched", {**counts, "call.id": event.call_id}, event.at
-                )
+                self._happened(self._turn, "tools.searched", event.at, search)
             case TurnFinished():
                 self._turn_finished(event)
                 return True
         return False
 
     def abandon(self) -> None:
-        """End all spans now, because nothing more will be heard."""
+        """End all spans now, because no further event will come."""
         for open_span in (*self._calls.values(), *self._steps.values(), self._turn):
             open_span.span.end()
 
@@ -377,15 +410,24 @@ class TurnSpans:
             max(0.0, at - open_span.began), labels, context=set_span_in_context(open_span.span)
         )
         open_span.span.end(self._nanoseconds(at))
-        # Not `detach`, which complains where a call ends in another task than it began.
+        # Not `detach`, which logs an error if a call ends in another task than it began in.
         context.attach(open_span.before)
 
-    def _happened(self, open_span: _Open, name: str, attributes: Attributes, at: float) -> None:
-        mask = self._recording.mask
-        named = {
-            f"casual_mcp_nb.{key}": mask(value) if isinstance(value, str) else value
-            for key, value in attributes.items()
-        }
+    def _happened(
+        self,
+        open_span: _Open | None,
+        name: str,
+        at: float,
+        attributes: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        """Add an event to a span. Do nothing if the span has ended."""
+        if open_span is None:
+            return
+        named: Attributes = {}
+        for key, value in attributes.items():
+            if isinstance(value, str):
+                value = self._recording.mask(value)
+            named[f"casual_mcp_nb.{key}"] = value
         open_span.span.add_event(f"casual_mcp_nb.{name}", named, self._nanoseconds(at))
 
     def _within(self, open_span: _Open) -> Context:
@@ -409,7 +451,8 @@ class TurnSpans:
         for option, name in _REQUEST_OPTIONS.items():
             if options.get(option) is not None:
                 attributes[name] = options[option]
-        if (content := self._recording.content) is not None:
+        content = self._recording.content
+        if content is not None:
             attributes["gen_ai.input.messages"] = content.messages(event.request.messages)
             attributes["gen_ai.system_instructions"] = content.instructions(event.request.messages)
             attributes["gen_ai.tool.definitions"] = content.definitions(event.request.tools)
@@ -434,26 +477,27 @@ class TurnSpans:
             step.span.set_attribute(
                 "gen_ai.response.time_to_first_chunk", step.first_text - step.began
             )
-        if (content := self._recording.content) is not None:
-            step.span.set_attribute(
-                "gen_ai.output.messages", content.messages([event.message], reason or "stop")
-            )
-        within = self._within(step)
-        for kind in ("input", "output"):
-            # The conventions count only what the provider reports.
-            count = counts.get(f"gen_ai.usage.{kind}_tokens")
-            if count is not None and event.usage is not None and event.usage.origin == "reported":
-                self._recording.instruments.tokens.record(
-                    count, {**step.labels, "gen_ai.token.type": kind}, context=within
-                )
+        content = self._recording.content
+        if content is not None:
+            answer = content.messages([event.message], reason or "stop")
+            step.span.set_attribute("gen_ai.output.messages", answer)
+        # The conventions count only what the provider reports.
+        if event.usage is not None and event.usage.origin == "reported":
+            within = self._within(step)
+            for kind in ("input", "output"):
+                count = counts.get(f"gen_ai.usage.{kind}_tokens")
+                if count is not None:
+                    labels = {**step.labels, "gen_ai.token.type": kind}
+                    self._recording.instruments.tokens.record(count, labels, context=within)
         self._close(step, event.at, self._recording.instruments.chat, None)
 
     def _tool_started(self, event: ToolStarted) -> None:
         from opentelemetry.trace import SpanKind
 
-        name = self._recording.mask(
-            event.wire_name or (event.tool.tool if event.tool.server == SYNTHETIC else UNKNOWN)
-        )
+        name = event.wire_name
+        if not name and event.tool.server == SYNTHETIC:
+            name = event.tool.tool
+        name = self._recording.mask(name or UNKNOWN)
         labels = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": name,
@@ -463,7 +507,8 @@ class TurnSpans:
         attributes["casual_mcp_nb.server"] = self._recording.mask(event.tool.server)
         if event.tool.server not in (SYNTHETIC, UNKNOWN, "notebook"):
             attributes["mcp.method.name"] = "tools/call"
-        if (content := self._recording.content) is not None:
+        content = self._recording.content
+        if content is not None:
             attributes["gen_ai.tool.call.arguments"] = content.arguments(event.arguments)
         around = self._calls.get(event.parent or "", self._turn)
         self._calls[event.call_id] = self._open(
@@ -482,15 +527,17 @@ class TurnSpans:
         call.span.set_attribute("casual_mcp_nb.status", event.status)
         error = _TOOL_ERRORS.get(event.status)
         text = ""
-        if (content := self._recording.content) is not None:
+        content = self._recording.content
+        if content is not None:
             text = content.text(event.text)
             call.span.set_attribute("gen_ai.tool.call.result", text)
         self._close(call, event.at, self._recording.instruments.tool, error, text)
 
     def _turn_finished(self, event: TurnFinished) -> None:
-        # The text begins with the error's class name.
-        name = self._recording.mask(event.error or "").partition(":")[0]
-        error = name or "_OTHER" if event.status == "failed" else None
+        error = None
+        if event.status == "failed":
+            # The text begins with the error's class name.
+            error = self._recording.mask(event.error or "").partition(":")[0] or "_OTHER"
         content = self._recording.content
         text = ""
         if error is not None and event.error and content is not None:
@@ -580,18 +627,19 @@ class OpenTelemetry:
         def mask(text: str) -> str:
             return redacted(text, secrets())
 
-        content = Content(mask) if self._content else None
-        return TurnListener(
-            TelemetrySink(
-                self._tracer,
-                self._instruments,
-                self._agent,
-                content,
-                mask,
-                model_of,
-                conversation_id,
-            )
+        content = None
+        if self._content:
+            content = Content(mask)
+        sink = TelemetrySink(
+            tracer=self._tracer,
+            instruments=self._instruments,
+            agent=self._agent,
+            content=content,
+            mask=mask,
+            model_of=model_of,
+            conversation_id=conversation_id,
         )
+        return TurnListener(sink)
 
 
 class TurnListener:

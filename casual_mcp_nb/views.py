@@ -1,7 +1,7 @@
-"""The one table of views: value → view → text, Markdown and HTML.
+"""The table of views: value → view → text, Markdown and HTML.
 
-A display never fails, never runs anything, and is the same each time for the same value. All text
-from a server or a model is shown as text.
+Drawing never fails and never runs anything, and gives the same result each time for the same value.
+All text from a server or a model is shown as text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from casual_mcp_nb.conversation import (
 from casual_mcp_nb.conversation import views as conversation_views
 from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.event import Request
-from casual_mcp_nb.conversation.stats import ChatStats
+from casual_mcp_nb.conversation.stats import ChatStats, StepStats
 from casual_mcp_nb.conversation.step import ComingRequest
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.conversation.written_program import WrittenProgram
@@ -57,53 +57,57 @@ from casual_mcp_nb.servers import views as servers_views
 
 def frame_of(value: ChatStats | HostAudit) -> Any:
     """Build a pandas DataFrame with a row for each model call, or for each tool in a config."""
-    return _library("pandas").DataFrame(
-        _tool_records(value) if isinstance(value, HostAudit) else _model_calls(value)
-    )
+    if isinstance(value, HostAudit):
+        rows = _tool_records(value)
+    else:
+        rows = [_model_call(step) for step in value.steps]
+    return _library("pandas").DataFrame(rows)
 
 
 def _tool_records(audit: HostAudit) -> list[dict[str, Any]]:
-    return [
-        {
-            "server": server.server,
-            "tool": each.tool.tool,
-            "tokens": each.tokens,
-            "share": each.tokens / max(audit.tokens, 1),
-        }
-        for server in audit
-        for each in server.tools
-    ]
+    rows: list[dict[str, Any]] = []
+    for server in audit:
+        for each in server.tools:
+            row = {
+                "server": server.server,
+                "tool": each.tool.tool,
+                "tokens": each.tokens,
+                "share": each.tokens / max(audit.tokens, 1),
+            }
+            rows.append(row)
+    return rows
 
 
-def _model_calls(stats: ChatStats) -> list[dict[str, Any]]:
-    return [
-        {
-            "turn": step.turn + 1,
-            "step": step.step + 1,
-            **step.parts.as_dict(),
-            "request": step.parts.total,
-            "request_origin": step.parts.origin,
-            "with_nothing_deferred": step.undeferred_tokens,
-            "reused": step.reused,
-            "cached": step.cached_tokens,
-            "cache_written": step.cache_write_tokens,
-            "answer": step.completion_tokens,
-            "cost": step.cost.amount if step.cost else None,
-            "seconds": step.seconds,
-            "tool_calls": step.tool_calls,
-        }
-        for step in stats.steps
-    ]
+def _model_call(step: StepStats) -> dict[str, Any]:
+    return {
+        "turn": step.turn + 1,
+        "step": step.step + 1,
+        **step.parts.as_dict(),
+        "request": step.parts.total,
+        "request_origin": step.parts.origin,
+        "with_nothing_deferred": step.undeferred_tokens,
+        "reused": step.reused,
+        "cached": step.cached_tokens,
+        "cache_written": step.cache_write_tokens,
+        "answer": step.completion_tokens,
+        "cost": step.cost.amount if step.cost else None,
+        "seconds": step.seconds,
+        "tool_calls": step.tool_calls,
+    }
 
 
 def figure_of(stats: ChatStats | RunResults) -> Any:
-    """Draw a matplotlib figure: a stacked bar for each model call, or each arm's share of right
-    runs.
+    """Draw a matplotlib figure.
+
+    It has a stacked bar for each model call, or each arm's share of right runs.
     """
     if isinstance(stats, RunResults):
-        return arms_plot(
-            [(name, right) for name, arm in stats.items() if (right := arm.right) is not None]
-        )
+        shares: list[tuple[str, Any]] = []
+        for name, arm in stats.items():
+            right = arm.right
+            if right is not None:
+                shares.append((name, right))
+        return arms_plot(shares)
     _library("matplotlib")
     figure = figure_of_size(max(4.0, 1.2 + 0.6 * len(stats.steps)), 3.2)
     axes = figure.subplots()
@@ -149,7 +153,7 @@ _reported: set[str] = set()
 
 @singledispatch
 def view_of(value: Any, limits: DisplayLimits) -> View:
-    """Show a value within `limits`. Its texts are not cleaned yet, which `fit` does."""
+    """Make the view of a value. Its texts are not cleaned yet: `fit` does that."""
     raise TypeError(f"There is no display for {type(value).__name__}.")
 
 
@@ -241,7 +245,7 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     serve_views.served_tools_view,
     serve_views.served_addresses_view,
 )
-"""The views by package. Each one's first parameter has the type of value that it shows."""
+"""The views, by room. The type of a view's first parameter is the type that it shows."""
 
 for _view in _VIEWS:
     view_of.register(_view)
@@ -260,18 +264,22 @@ def mimebundle(
     """
     forms: dict[str, Callable[[View], str]] = {}
     for kind, render in _FORMS.items():
-        if (not include or kind in include) and (not exclude or kind not in exclude):
-            forms[kind] = render
+        if include and kind not in include:
+            continue
+        if exclude and kind in exclude:
+            continue
+        forms[kind] = render
     width = terminal_width()
+    # `str` asks for a form by name, and gets the whole text.
     if width is not None and include is None and "text/plain" in forms:
-        # Whoever asks for forms by name, as `str` does, gets them whole.
         forms["text/plain"] = _for_terminal(value, width)
     return _drawn(value, forms)
 
 
 def _for_terminal(value: Any, width: int) -> Callable[[View], str]:
-    """Choose how a value is written in a terminal: no word and no number breaks, and the steps of a
-    turn are only named.
+    """Choose how a value is written in a terminal.
+
+    No word and no number breaks. The steps of a turn are only named.
     """
     layout = TextLayout(width, folded=isinstance(value, Turn))
     if not layout.folded:
@@ -291,27 +299,25 @@ def turn_bundle(turn: Turn, detail: Detail) -> dict[str, str]:
 def live_bundle(turn: Turn, detail: Detail, now: float | None = None) -> dict[str, str]:
     """Format a running turn, which is drawn often: its HTML, and one line as `text/plain`.
 
-    `now` is how many seconds ago it began, to time a running call.
+    Args:
+        turn: The turn.
+        detail: How much of it is shown.
+        now: How many seconds ago it began, to time a running call.
     """
     return _drawn(turn, _LIVE_FORMS, _detailed(detail, now))
 
 
 def transcript_html(turn: Turn, now: float | None = None) -> str:
-    """Format everything below a turn's prompt, as HTML for a page that has the style sheet, see
-    `style`.
-    """
-    forms = _drawn(
-        turn,
-        _BARE_HTML,
-        lambda value, limits: conversation_views.transcript_view(value, limits, now),
-    )
-    return forms["text/html"]
+    """Format everything below a turn's prompt, as HTML for a page that has the style sheet."""
+
+    def view_for(value: Any, limits: DisplayLimits) -> View:
+        return conversation_views.transcript_view(value, limits, now)
+
+    return _drawn(turn, _BARE_HTML, view_for)["text/html"]
 
 
 def request_html(request: Request | ComingRequest) -> str:
-    """Format a model request, its parts folded, as HTML for a page that has the style sheet, see
-    `style`.
-    """
+    """Format a model request, its parts folded, as HTML for a page that has the style sheet."""
     return _drawn(request, _BARE_HTML, view_requests.folded_request_view)["text/html"]
 
 
@@ -330,18 +336,21 @@ def document(
 
     Everything can be unfolded, and only huge parts are cut.
 
-    `programs` were written for notebook cells meanwhile.
+    Args:
+        conversation: The conversation.
+        form: The format.
+        title: The title of a page.
+        programs: The programs that models wrote for notebook cells meanwhile.
     """
     view = conversation_views.document_view(conversation.as_in_a_file(), WHOLE)
-    if programs:
-        cells = (view_planned.written_program_view(program, WHOLE) for program in programs)
-        sections = (
-            Section(f"Written cell {number}", cell.blocks, note=cell.note)
-            for number, cell in enumerate(cells, 1)
-        )
-        view = replace(view, blocks=(*view.blocks, *sections))
-    view = fit(view, WHOLE)
-    return to_page(view, title) if form == "html" else f"{to_markdown(complete(view))}\n"
+    blocks = list(view.blocks)
+    for number, program in enumerate(programs, 1):
+        cell = view_planned.written_program_view(program, WHOLE)
+        blocks.append(Section(f"Written cell {number}", cell.blocks, note=cell.note))
+    view = fit(replace(view, blocks=tuple(blocks)), WHOLE)
+    if form == "html":
+        return to_page(view, title)
+    return f"{to_markdown(complete(view))}\n"
 
 
 def _detailed(detail: Detail, now: float | None = None) -> Callable[[Any, DisplayLimits], View]:
@@ -355,14 +364,17 @@ def _detailed(detail: Detail, now: float | None = None) -> Callable[[Any, Displa
 
 
 def _drawn(
-    value: Any, forms: Renderers, view_for: Callable[[Any, DisplayLimits], View] | None = None
+    value: Any, forms: Renderers, view_for: Callable[[Any, DisplayLimits], View] = view_of
 ) -> dict[str, str]:
+    """Draw a value in several forms. One that cannot be drawn is shown as its `repr`."""
+
+    # The forms differ in size, so each is drawn with as much as fits. Those in one tier share the
+    # view.
+    @cache
+    def view(tier: int) -> View:
+        return fit(view_for(value, SIZE_TIERS[tier]), SIZE_TIERS[tier])
+
     try:
-        # The forms differ in size, so each is drawn with as much as fits it; those in one tier
-        # share the view.
-        view = cache(
-            lambda tier: fit((view_for or view_of)(value, SIZE_TIERS[tier]), SIZE_TIERS[tier])
-        )
         return {kind: _within_limit(view, render) for kind, render in forms.items()}
     except Exception as error:
         _report(value, error)
@@ -371,15 +383,18 @@ def _drawn(
 
 
 def _within_limit(view: Callable[[int], View], render: Callable[[View], str]) -> str:
+    """Draw a form with as much as fits into `MAX_BYTES`. Higher tiers have less in them."""
     tier = 0
     while tier < len(SIZE_TIERS):
         form = render(view(tier))
         size = len(form.encode())
         if size <= MAX_BYTES:
             return form
-        # Drawing is what takes time, and one tier saves about a third; the first only leaves the
-        # requests out.
-        tier += 2 if tier and size > 1.4 * MAX_BYTES else 1
+        # Drawing takes time. The first tier leaves only the requests out, and each further one
+        # saves about a third: if that is not enough, one is skipped.
+        if tier and size > 1.4 * MAX_BYTES:
+            tier += 1
+        tier += 1
     least = view(len(SIZE_TIERS) - 1)
     return render(_bare(least.title, to_text(least)))
 

@@ -1,4 +1,4 @@
-"""A session's models and clients, and the system prompt that they would read."""
+"""A session's models and clients, the system prompt, and cells that models write."""
 
 from __future__ import annotations
 
@@ -27,21 +27,26 @@ if TYPE_CHECKING:
 
 
 def models_of(config: Config, default: str | None) -> Models:
-    """List a config's models, and whether their keys are set."""
-    return Models(
-        tuple(
-            ModelRow(
-                name=name,
-                client=model.client,
-                provider=config.clients[model.client].provider,
-                model=model.model,
-                key=_key(config.clients[model.client]),
-                default=name == default,
-                template=model.template,
-            )
-            for name, model in config.models.items()
+    """List a config's models, and whether their keys are set.
+
+    Args:
+        config: The config.
+        default: The name of the model in use, or None.
+    """
+    rows: list[ModelRow] = []
+    for name, model in config.models.items():
+        client = config.clients[model.client]
+        row = ModelRow(
+            name=name,
+            client=model.client,
+            provider=client.provider,
+            model=model.model,
+            key=_key(client),
+            default=name == default,
+            template=model.template,
         )
-    )
+        rows.append(row)
+    return Models(tuple(rows))
 
 
 def clients_of(config: Config) -> Clients:
@@ -49,29 +54,25 @@ def clients_of(config: Config) -> Clients:
 
     Addresses contain nothing that could be a secret.
     """
-    users = {
-        name: tuple(model for model, row in config.models.items() if row.client == name)
-        for name in config.clients
-    }
-    return Clients(
-        tuple(
-            ClientRow(
-                name,
-                client.provider,
-                str(dict(client)["base_url"] or ""),
-                _key(client),
-                users[name],
-                client.timeout,
-            )
-            for name, client in config.clients.items()
-        )
-    )
+    models: dict[str, list[str]] = {name: [] for name in config.clients}
+    for name, model in config.models.items():
+        models[model.client].append(name)
+    rows: list[ClientRow] = []
+    for name, client in config.clients.items():
+        # As it was read, before variables are replaced by their values.
+        address = str(dict(client)["base_url"] or "")
+        key = _key(client)
+        used_by = tuple(models[name])
+        rows.append(ClientRow(name, client.provider, address, key, used_by, client.timeout))
+    return Clients(tuple(rows))
 
 
 def _key(client: ClientConfig) -> Literal["set", "not set", "not needed"]:
     if client.key_state == "set":
         return "set"
-    return "not set" if spec_of(client.provider).needs_key else "not needed"
+    if spec_of(client.provider).needs_key:
+        return "not set"
+    return "not needed"
 
 
 class SessionModels(NamespaceList[ModelRow]):
@@ -144,11 +145,9 @@ class SessionModels(NamespaceList[ModelRow]):
     ) -> WrittenCell:
         """Have a model write a notebook cell that calls tools as functions.
 
-        Nothing in it runs before you run it.
-
-        The model reads the task, the manifest, the signatures of functions that a search finds, and
-        what you permit of your variables. Data stays in the notebook: the program handles it, and
-        the conversation stays as it is.
+        Nothing in it runs before you run it. The model reads the task, the manifest, the signatures
+        of functions that a search finds, and what you permit of your variables. It does not read
+        your data, which only the program handles. The conversation stays as it is.
 
         Args:
             task: What the cell should do.
@@ -191,7 +190,7 @@ class SessionModels(NamespaceList[ModelRow]):
 
     @property
     def cells(self) -> tuple[WrittenCell, ...]:
-        """The cells that models wrote during this conversation, with their corrections, oldest
+        """The cells that models wrote during this conversation, and their corrections, oldest
         first.
         """
         return tuple(self._turns.runner.cells)
@@ -201,9 +200,10 @@ class SessionModels(NamespaceList[ModelRow]):
     ) -> SystemPrompt:
         view = await self._starter.view()
         model = self._config.models.get(self._turns.model or "")
-        text, name = prompt_source(
-            None, template, model.template if model else None, self._turns.system
-        )
+        template_of_model = None
+        if model is not None:
+            template_of_model = model.template
+        text, name = prompt_source(None, template, template_of_model, self._turns.system)
         if text is not None:
             return SystemPrompt(with_instructions(text, view, self._chat.server_manager))
         text = await self._chat.templates.render_async(

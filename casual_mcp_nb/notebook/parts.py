@@ -1,6 +1,7 @@
-"""A session's services, built in the order in which they depend on each other, and closed together.
+"""A session's services: built in the order in which they depend on each other, closed together.
 
-A notebook has one open session per config, and none outlives the interpreter.
+In IPython, a session replaces an earlier one that was opened from the same config. When the
+interpreter ends, all are closed.
 """
 
 from __future__ import annotations
@@ -55,16 +56,17 @@ from casual_mcp_nb.notebook.turn_service import TurnService, checked_system
 if TYPE_CHECKING:
     from fastmcp import FastMCP
 
+    from casual_mcp_nb.conversation.conversation import ConversationHead
     from casual_mcp_nb.conversation.event import Event
     from casual_mcp_nb.conversation.turn import Turn
+    from casual_mcp_nb.conversation.written_program import WrittenProgram
     from casual_mcp_nb.telemetry import OpenTelemetry
 
 
 class SessionParts:
-    """The services behind a session's namespaces, for code that shows or changes them, such as a
-    widget.
+    """The services behind a session's namespaces, for code that shows or changes them.
 
-    Takes the same arguments as `Session`, but holds no reference to it: when the session is
+    It takes the same arguments as `Session`, but holds no reference to it: when the session is
     garbage-collected, its servers end.
     """
 
@@ -182,25 +184,27 @@ class SessionParts:
 
     def status(self) -> SessionStatus:
         """Build an overview of the session, as far as servers are connected."""
-        runner, budget = self.runner, self.tools.budget
+        runner = self.runner
         status = status_of(
             self.chat,
             self.config,
             self.turn_service.model,
             len(runner.turns),
-            budget,
+            self.tools.budget,
             runner.saver.note(first=not runner.turns),
         )
-        return replace(status, closed=True) if runner.ended else status
+        if runner.ended:
+            status = replace(status, closed=True)
+        return status
 
     def secrets(self) -> Collection[str]:
         """Collect the secrets from the config and from added servers."""
-        servers = (
-            self.chat.server_manager.config_of(name) for name in self.chat.server_manager.names
-        )
-        return self.config.secrets().union(
-            *(config.secrets() for config in servers if config is not None)
-        )
+        secrets = self.config.secrets()
+        for name in self.chat.server_manager.names:
+            server = self.chat.server_manager.config_of(name)
+            if server is not None:
+                secrets = secrets.union(server.secrets())
+        return secrets
 
     def observe(
         self,
@@ -211,7 +215,8 @@ class SessionParts:
         """Subscribe to events, changes and the session's end, see `Session.observe`."""
         from casual_mcp_nb.telemetry import OpenTelemetry
 
-        observers, ends = self.observers, list[Callable[[], object]]()
+        observers = self.observers
+        ends: list[Callable[[], object]] = []
         if changes is not None:
             ends.append(observers.changes.add(changes))
         if closing is not None:
@@ -232,17 +237,27 @@ class SessionParts:
         overwrite: bool,
         page: Callable[..., str] | None = None,
     ) -> Path:
-        """Write the conversation, or a saved one, to a file, see `Session.export`.
+        """Write a conversation to a file, see `Session.export`.
 
-        `page` builds a player.
+        Args:
+            path: The file.
+            id: A saved conversation's id, or None for the current one.
+            overwrite: Whether to replace an existing file.
+            page: Builds a player, or None for a page without scripts.
         """
-        saver, secrets = self.runner.saver, self.cassettes.secrets()
-        conversation = self.runner.conversation if id is None else saver.required.load(id)
+        secrets = self.cassettes.secrets()
+        head: ConversationHead | None = None
+        programs: list[WrittenProgram] = []
+        if id is None:
+            conversation = self.runner.conversation
+            programs = [cell.now for cell in self.runner.cells]
+        else:
+            store = self.runner.saver.required
+            conversation = store.load(id)
+            head = store.get(id).head
         if page is not None:
-            head = None if id is None else saver.required.get(id).head
             cassette = self.cassettes.of(conversation.as_in_a_file(), head)
             page = partial(page, view=self.chat.current_view(), cassette=cassette, secrets=secrets)
-        programs = [cell.now for cell in self.runner.cells] if id is None else []
         return export(
             conversation,
             Path(path),
@@ -270,7 +285,7 @@ class SessionParts:
                 # At process exit no thread can be started.
                 self.cassettes.close()
         finally:
-            # After the turn: widgets that freeze now show its end.
+            # After the turn has ended, because widgets show their last state from now on.
             self.observers.closing.notify()
             self.observers.closing.clear()
         await self.chat.close()
@@ -309,7 +324,7 @@ _closing: set[Future[None]] = set()
 def _close_in_background(
     engine: EngineThread, close: Callable[[], Coroutine[Any, Any, None]]
 ) -> Future[None]:
-    """Start closing on the engine thread. The interpreter waits for it before it exits."""
+    """Start closing on the engine thread. The interpreter does not exit before it has ended."""
     future, _ = engine.submit(close())
     _closing.add(future)
     future.add_done_callback(_closing.discard)
@@ -319,28 +334,42 @@ def _close_in_background(
 def _replace_earlier(session: SessionParts) -> list[Future[None]]:
     """Register an open session, and close the earlier one that it replaces.
 
-    In IPython, where set-up cells are run again and again, that is the one opened from the same
-    config under the same name, even if `Out` still holds it.
+    In IPython, set-up cells are run again and again. There a session replaces the one that was
+    opened from the same config under the same name, even if `Out` still holds that.
+
+    Returns the ends of the sessions that are replaced.
     """
-    process = None if _open else sys.modules.get("multiprocessing.process")
+    if not _open:
+        _close_at_exit_of_child()
+    others: list[SessionParts] = []
+    with _registry_lock:
+        if shell():
+            others = [other for other in _open if _replaces(session, other)]
+        _open.add(session)
+    return [other.close_replaced("a newer session was opened from its config") for other in others]
+
+
+def _close_at_exit_of_child() -> None:
+    """Have all sessions closed at the end of a `multiprocessing` child.
+
+    It leaves with `os._exit`, which skips `atexit`.
+    """
+    process = sys.modules.get("multiprocessing.process")
     if process is not None and process.parent_process() is not None:
         from multiprocessing.util import Finalize
 
-        # A `multiprocessing` child leaves with `os._exit`, which skips `atexit`.
         Finalize(None, _close_all, exitpriority=0)
-    with _registry_lock:
-        others = [other for other in _open if _replaces(session, other)] if shell() else []
-        _open.add(session)
-    return [other.close_replaced("a newer session was opened from its config") for other in others]
 
 
 def _replaces(session: SessionParts, other: SessionParts) -> bool:
     if session.name != other.name or not session.config.servers:
         return False
-    paths = session.config.path, other.config.path
-    if any(paths):
-        return len({path and path.resolve() for path in paths}) == 1
-    return session.config == other.config
+    path, other_path = session.config.path, other.config.path
+    if path is None and other_path is None:
+        return session.config == other.config
+    if path is None or other_path is None:
+        return False
+    return path.resolve() == other_path.resolve()
 
 
 @atexit.register
@@ -351,9 +380,7 @@ def _close_all() -> None:
 
 
 def _in_forked_child() -> None:
-    """Abandon the inherited sessions: they still belong to the parent, whose servers and displays
-    must not notice.
-    """
+    """Abandon the inherited sessions. They belong to the parent, whose servers must not notice."""
     global _registry_lock
     _registry_lock = threading.Lock()
     for session in tuple(_open):

@@ -1,9 +1,9 @@
 """Step mode from code: a loop over a turn's pauses, in which each request can be read and changed
 before it is sent.
 
-The turn runs on the engine's loop and waits in its gate, see `notebook/step_mode.py`. The loop's iterator holds the
-turn, and nothing else holds the iterator: when the loop ends early, the iterator is collected,
-which stops the turn.
+The turn runs on the engine's loop and waits in its gate, see `notebook/step_mode.py`. Only the
+`for` loop holds the iterator, and the iterator holds the turn. So when the loop is left early, the
+iterator is collected, and that stops the turn.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb.base.tool import Catalog
 from casual_mcp_nb.conversation.event import Request
@@ -38,6 +38,8 @@ class Pause:
     """A pause before a model call. Edit the request, then continue the loop to send it.
 
     Attributes:
+        step: The index of the step that follows.
+        request: Its request, without your changes.
         texts: The texts that the model has not read yet: your message as "", results by the call's
             id. Assign to change one.
         labels: Their labels.
@@ -52,22 +54,25 @@ class Pause:
         self.step = step
         self.request = request
         self._step_texts = StepTexts(request)
-        self.texts, self.labels = dict(self._step_texts.texts), self._step_texts.labels
-        first = request.messages[0] if request.messages else None
-        self.system: str = (
-            text_of(first.content) if first is not None and first.role == "system" else ""
-        )
+        self.texts = dict(self._step_texts.texts)
+        self.labels = self._step_texts.labels
+        self.system = ""
+        if request.messages and request.messages[0].role == "system":
+            self.system = text_of(request.messages[0].content)
         self._catalog = catalog
         by_wire_name = {tool.wire_name: str(tool.tool_name) for tool in catalog}
-        offered = [str(definition["name"]) for definition in (*request.tools, *request.found)]
-        self.tools: list[str] = [by_wire_name[name] for name in offered if name in by_wire_name]
+        self.tools: list[str] = []
+        for definition in (*request.tools, *request.found):
+            name = str(definition["name"])
+            if name in by_wire_name:
+                self.tools.append(by_wire_name[name])
         self._before = (self.system, list(self.tools))
         self.runs_on = False
         self.answer: Future[StepAnswer] = Future()
 
     @property
     def tokens(self) -> int:
-        """The request's estimated tokens without further changes."""
+        """The request's estimated tokens, without your changes."""
         return self.request.tokens.total
 
     def run(self) -> None:
@@ -83,23 +88,27 @@ class Pause:
         """Send the request with its changes, as continuing the loop does."""
         if self.answer.done():
             return
-        answer = StepAnswer("run" if self.runs_on else "next", tuple(self._edits()))
+        action: Literal["next", "run"] = "next"
+        if self.runs_on:
+            action = "run"
+        answer = StepAnswer(action, tuple(self._edits()))
         with suppress(InvalidStateError):
             self.answer.set_result(answer)
 
     def _edits(self) -> Iterator[RequestEdit]:
+        """Yield what was changed. A UsageError if that cannot be sent."""
         system, tools = self._before
         yield from self._step_texts.edits(self.texts)
         check_text("The system prompt", self.system)
         if self.system != system:
             yield SystemEdit(self.system)
         old = {self._catalog.resolve(name).tool_name for name in tools}
+        # A dict, which keeps the order.
         new = dict.fromkeys(self._catalog.resolve(name).tool_name for name in self.tools)
-        edit = ToolsEdit(
-            tuple(sorted(old - new.keys())), tuple(name for name in new if name not in old)
-        )
-        if edit.off or edit.loaded:
-            yield edit
+        off = tuple(sorted(old - new.keys()))
+        loaded = tuple(name for name in new if name not in old)
+        if off or loaded:
+            yield ToolsEdit(off, loaded)
 
     def __repr__(self) -> str:
         return (
@@ -160,9 +169,9 @@ class Pauses:
 
 
 class _Running:
-    """A turn that pauses, and the pause that it waits in.
+    """A turn that pauses, and the pause at which it waits.
 
-    Held by the loop, and by the turn while that runs.
+    The loop holds it, and so does the turn while it runs.
     """
 
     def __init__(self, parts: SessionParts, wake: Callable[[], None]) -> None:
@@ -187,9 +196,10 @@ class _Running:
         return self._pause is not None or self._future.done()
 
     def next_pause(self) -> Pause | None:
-        """Wait for the next pause, or None if the turn has ended.
+        """Take the pause at which the turn waits. None if the turn has ended.
 
-        Raises UsageError if it could not begin.
+        Raises:
+            UsageError: The turn could not begin.
         """
         pause, self._pause = self._pause, None
         if pause is None and not self._future.cancelled():
@@ -197,18 +207,16 @@ class _Running:
         return pause
 
     def cancel(self) -> threading.Event:
-        """Stop the turn, from any thread. The event is set when it has ended.
+        """Stop the turn, from any thread. Harmless if it has ended.
 
-        Harmless if it has.
+        Returns an event that is set when it has ended.
         """
         self._future.cancel()
         return self._ended
 
 
 class _Loop:
-    """Iterates over the pauses on a thread that does nothing else meanwhile, so that it can run the
-    notebook's functions.
-    """
+    """Iterates over the pauses. While it waits, its thread runs the notebook's functions."""
 
     def __init__(self, running: _Running, caller: Caller, engine: EngineThread) -> None:
         self._running = running
@@ -243,6 +251,8 @@ class _Loop:
 
 
 class _AsyncLoop:
+    """Iterates over the pauses on the caller's loop, which goes on meanwhile."""
+
     def __init__(self, running: _Running, arrived: asyncio.Event) -> None:
         self._running = running
         self._arrived = arrived

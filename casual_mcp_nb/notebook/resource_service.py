@@ -1,5 +1,5 @@
-"""Resources and prompts on a session's servers: find, read, fill in, follow, attach to a
-message.
+"""The resources, prompts and skills of a session's servers: list, read and follow them, and attach
+them to messages.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from casual_mcp_nb.base.mcp import (
     Skill,
     SkillContents,
     Skills,
+    Subscription,
     Subscriptions,
 )
 from casual_mcp_nb.conversation.direct_calls import RecordedCalls
@@ -53,9 +54,14 @@ _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 @dataclass(eq=False, repr=False)
 class ResourceService:
-    """Resources and prompts, and the next message's attachments.
+    """Lists and reads what servers offer besides tools, and keeps the next message's attachments.
 
     Its coroutines run on the engine's loop and connect the servers. The rest is thread-safe.
+
+    Attributes:
+        calls: The person's own calls of tools, whose results can have links to resources.
+        turns: Returns the turns, whose results can have links too.
+        pending: The attachments for the next message that is sent in a panel, by id.
     """
 
     chat: McpToolChat
@@ -88,7 +94,7 @@ class ResourceService:
         return await self.list_connected_skills()
 
     async def list_connected_skills(self) -> Skills:
-        """List the skills of the servers that are connected. The others are not waited for."""
+        """List the skills of the servers that are connected, without waiting for the others."""
         self._last_skills = await self.chat.server_manager.list_skills()
         return self._last_skills
 
@@ -114,18 +120,23 @@ class ResourceService:
     @property
     def last_listed(self) -> tuple[Resources, Prompts]:
         """The resources and prompts as last listed. Does not connect and does not wait."""
-        listings = [server.last_listed for server in self.chat.server_manager.resources.values()]
-        resources = tuple(resource for listed, _ in listings for resource in listed)
-        prompts = tuple(prompt for _, listed in listings for prompt in listed)
-        before, last_prompts = self._last_resources, self._last_prompts
+        resources: list[Resource] = []
+        prompts: list[ServerPrompt] = []
+        for server in self.chat.server_manager.resources.values():
+            listed_resources, listed_prompts = server.last_listed
+            resources.extend(listed_resources)
+            prompts.extend(listed_prompts)
+        last_resources, last_prompts = self._last_resources, self._last_prompts
         return (
-            Resources(resources, before.problems, listed=before.listed),
-            Prompts(prompts, last_prompts.problems, listed=last_prompts.listed),
+            Resources(tuple(resources), last_resources.problems, listed=last_resources.listed),
+            Prompts(tuple(prompts), last_prompts.problems, listed=last_prompts.listed),
         )
 
     def known_soon(self, seconds: float) -> tuple[Resources, Prompts]:
-        """List known resources and prompts, after giving the connected servers a moment to list
-        them.
+        """List resources and prompts as far as they are known soon.
+
+        Args:
+            seconds: How long to wait for the connected servers to list theirs.
         """
         if seconds:
             with suppress(UsageError, FutureTimeoutError):
@@ -142,30 +153,27 @@ class ResourceService:
         self.observers.changes.notify()
 
     def remove_pending(self, id: str) -> None:
-        """Drop an attachment that was kept for the next message.
-
-        Harmless if it was sent already.
-        """
+        """Drop an attachment that was kept for the next message. Harmless if it is gone."""
         self.pending = {key: attachment for key, attachment in self.pending.items() if key != id}
         self.observers.changes.notify()
 
     def take_pending(self) -> dict[str, ResourceContents | PromptMessages]:
-        """Remove and return the attachments for the next message; `restore_pending` keeps them
-        again.
-        """
+        """Remove and return the attachments for the next message."""
         pending, self.pending = self.pending, {}
         return pending
 
     def restore_pending(self, pending: Mapping[str, ResourceContents | PromptMessages]) -> None:
-        """Keep attachments again whose message could not be sent."""
+        """Keep attachments again, because their message could not be sent."""
         self.pending = {**pending, **self.pending}
         self.observers.changes.notify()
 
     @property
     def subscriptions(self) -> Subscriptions:
         """The resources whose changes servers report."""
-        servers = self.chat.server_manager.resources.values()
-        return Subscriptions(tuple(each for server in servers for each in server.subscriptions.all))
+        subscriptions: list[Subscription] = []
+        for server in self.chat.server_manager.resources.values():
+            subscriptions.extend(server.subscriptions.all)
+        return Subscriptions(tuple(subscriptions))
 
     async def read(
         self, what: Readable, server: str | None, arguments: Mapping[str, Any]
@@ -179,11 +187,9 @@ class ResourceService:
         """Fetch a prompt's messages, see `SessionPrompts.get`."""
         prompt = (await self.prompts()).named(name)
         prompt.check(arguments)
-        texts = {key: str(value) for key, value in arguments.items() if value is not None}
+        reader = self.chat.server_manager.resources_of(prompt.server)
         async with self.questions.prompt_on():
-            return await self.chat.server_manager.resources_of(prompt.server).prompt(
-                prompt.name, texts
-            )
+            return await reader.prompt(prompt.name, _texts(arguments))
 
     async def complete(
         self, name: str, argument: str, text: str, others: Mapping[str, Any]
@@ -196,15 +202,11 @@ class ResourceService:
             names = offer.parameters or ()
         if argument not in names:
             raise UnknownNameError("argument", argument, names)
-        texts = {key: str(value) for key, value in others.items() if value is not None}
-        return await self.chat.server_manager.resources_of(offer.server).complete(
-            offer, argument, text, texts
-        )
+        reader = self.chat.server_manager.resources_of(offer.server)
+        return await reader.complete(offer, argument, text, _texts(others))
 
     async def follow(self, what: Readable, server: str | None, *, on: bool) -> Subscriptions:
-        """Have a server report a resource's changes, or no longer, see
-        `SessionResources.subscribe`.
-        """
+        """Begin or end to follow a resource's changes, see `SessionResources.subscribe`."""
         name, uri = await self._locate(what, server, {})
         reader = self.chat.server_manager.resources_of(name)
         if on:
@@ -216,15 +218,23 @@ class ResourceService:
     async def with_attachments(
         self, messages: list[ChatMessage], attachments: Any
     ) -> list[ChatMessage]:
-        """Insert a message with the attached resources and prompts before the others."""
-        read_first = several(attachments)
-        if not read_first:
+        """Insert a message with the attached resources and prompts before the others.
+
+        Args:
+            messages: The messages.
+            attachments: The option `attach`: one attachment, several, or None.
+
+        Raises:
+            UsageError: Something cannot be attached.
+            ResourceError: A server did not give it.
+        """
+        given = several(attachments)
+        if not given:
             return messages
-        read = await asyncio.gather(*map(self._read_attachment, read_first))
-        # A limit of 0 is none.
-        message = await asyncio.to_thread(
-            attached, read, self.chat.limits.result_tokens or sys.maxsize
-        )
+        contents = await asyncio.gather(*map(self._read_attachment, given))
+        # A limit of 0 means that there is none.
+        limit = self.chat.limits.result_tokens or sys.maxsize
+        message = await asyncio.to_thread(attached, contents, limit)
         return [message, *messages]
 
     async def _read_attachment(self, attachment: Any) -> ResourceContents | PromptMessages:
@@ -238,22 +248,21 @@ class ResourceService:
         raise UsageError(f"{brief(attachment)} cannot be attached.", hint=hint)
 
     async def _offer(self, name: str) -> Resource | ServerPrompt:
+        """Find a prompt or a template."""
         prompts, resources = await self.prompts(), await self.resources()
-        try:
+        templates = Resources(tuple(resource for resource in resources if resource.is_template))
+        with suppress(UnknownNameError):
             return prompts.named(name)
-        except UnknownNameError:
-            templates = Resources(tuple(resource for resource in resources if resource.is_template))
-            try:
-                return templates.named(name)
-            except UnknownNameError:
-                names = [f"{prompt.server}:{prompt.name}" for prompt in prompts] + [
-                    each.uri for each in templates
-                ]
-                raise UnknownNameError("prompt or template", name, names[:1_000]) from None
+        with suppress(UnknownNameError):
+            return templates.named(name)
+        names = [f"{prompt.server}:{prompt.name}" for prompt in prompts]
+        names += [template.uri for template in templates]
+        raise UnknownNameError("prompt or template", name, names[:1_000])
 
     async def _locate(
         self, what: Readable, server: str | None, arguments: Mapping[str, Any]
     ) -> tuple[str, str]:
+        """Find the server and the URI of a resource."""
         resources = await self.resources()
         if isinstance(what, Resource):
             return self._expanded(what, arguments)
@@ -278,6 +287,7 @@ class ResourceService:
             return server, what
 
     def _expanded(self, resource: Resource, arguments: Mapping[str, Any]) -> tuple[str, str]:
+        """Fill in a template's parameters. Returns the server and the URI."""
         if not resource.is_template:
             if arguments:
                 name = next(iter(arguments))
@@ -285,48 +295,70 @@ class ResourceService:
                     f"{shown(resource.uri)} has no parameter {shown(name)}: it is not a template."
                 )
             return resource.server, resource.uri
+        parameters = resource.parameters or ()
         for name in arguments:
-            if name not in (resource.parameters or ()):
-                raise UnknownNameError("parameter", name, resource.parameters or ())
-        return resource.server, self.chat.server_manager.resources_of(resource.server).expanded(
-            resource, arguments
-        )
+            if name not in parameters:
+                raise UnknownNameError("parameter", name, parameters)
+        reader = self.chat.server_manager.resources_of(resource.server)
+        return resource.server, reader.expanded(resource, arguments)
 
     def _server_for(self, uri: str, resources: Resources) -> str | None:
-        """Find the server for a URI that none has listed: by its template, else by its scheme, or
+        """Find the server for a URI that none has listed.
+
+        It is the one with a template for it, or else the only one with resources of its scheme.
         None if that is not clear.
         """
         scheme = _URI.match(uri)
         readers = self.chat.server_manager.resources
-        if scheme is None or (scheme[1] in readers and not uri.startswith(f"{scheme[0]}//")):
+        if scheme is None:
             return None
-        matching = {
-            each.server
-            for each in resources
-            if each.is_template and readers[each.server].matches(each, uri)
-        }
+        if scheme[1] in readers and not uri.startswith(f"{scheme[0]}//"):
+            # It is no URI, but a server with a resource's name: `server:name`.
+            return None
+        matching: set[str] = set()
+        same_scheme: set[str] = set()
+        for each in resources:
+            if each.is_template and readers[each.server].matches(each, uri):
+                matching.add(each.server)
+            if each.uri.startswith(scheme[0]):
+                same_scheme.add(each.server)
         if len(matching) > 1:
             servers = ", ".join(map(shown, sorted(matching)))
             raise UsageError(
                 f"Several servers have a template for {shown(uri)}: {servers}.",
                 hint="Pass server=.",
             )
-        same_scheme = matching or {
-            each.server for each in resources if each.uri.startswith(scheme[0])
-        }
-        return same_scheme.pop() if len(same_scheme) == 1 else None
+        return _only(matching or same_scheme)
 
     def _server_of(self, link: ContentPart) -> str | None:
-        calls: Iterable[ToolCall] = (
-            *(call for turn in self.turns() for step in turn.steps for call in step.tool_calls),
-            *(direct.call for direct in self.calls.list()),
-        )
-        servers = {
-            call.tool.server
-            for call in calls
-            if any(part is link or part == link for part in call.content)
-        }
-        return servers.pop() if len(servers) == 1 else None
+        """Find the server in whose results a link is. None if that is not clear."""
+        calls: list[ToolCall] = []
+        for turn in self.turns():
+            for step in turn.steps:
+                calls.extend(step.tool_calls)
+        for direct in self.calls.list():
+            calls.append(direct.call)
+        servers: set[str] = set()
+        for call in calls:
+            if link in call.content:
+                servers.add(call.tool.server)
+        return _only(servers)
+
+
+def _only(names: set[str]) -> str | None:
+    """Return the only name in a set. None if there are none or several."""
+    if len(names) != 1:
+        return None
+    return next(iter(names))
+
+
+def _texts(values: Mapping[str, Any]) -> dict[str, str]:
+    """Write values as texts, without those that are None."""
+    texts: dict[str, str] = {}
+    for name, value in values.items():
+        if value is not None:
+            texts[name] = str(value)
+    return texts
 
 
 class _Offered(NamespaceList[T]):
@@ -539,7 +571,8 @@ def several(attachments: Any) -> list[Any]:
     """Convert the option `attach`, which can be one attachment alone or None, to a list."""
     if attachments is None:
         return []
-    alone = isinstance(attachments, str | ResourceContents | PromptMessages) or not isinstance(
-        attachments, Iterable
-    )
-    return [attachments] if alone else list(attachments)
+    if isinstance(attachments, str | ResourceContents | PromptMessages):
+        return [attachments]
+    if not isinstance(attachments, Iterable):
+        return [attachments]
+    return list(attachments)

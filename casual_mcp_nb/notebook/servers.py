@@ -74,7 +74,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
 
     @property
     def modes(self) -> Mapping[str, Mode]:
-        """Their modes: `loaded`, `deferred` or `off`."""
+        """Each server's mode: `loaded`, `deferred` or `off`."""
         return self.now.modes
 
     def __setitem__(self, name: str, value: object) -> Never:
@@ -142,25 +142,25 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         try:
             if isinstance(spec, str):
                 spec = unquoted(spec)
-            if isinstance(spec, FoundServer) or (isinstance(spec, str) and is_findable(spec)):
-                listed = spec if isinstance(spec, FoundServer) else await self._find(spec)
-                if listed is not None:
-                    name, spec = accepted_server(
-                        listed,
-                        name,
-                        trust=trust,
-                        taken=self._chat.server_manager.names,
-                        folder=self._config.folder,
-                    )
+            listed: FoundServer | None = None
+            if isinstance(spec, FoundServer):
+                listed = spec
+            elif isinstance(spec, str) and is_findable(spec):
+                listed = await on_engine(find_server(spec, self._config.registry))
+            if listed is not None:
+                name, spec = accepted_server(
+                    listed,
+                    name,
+                    trust=trust,
+                    taken=self._chat.server_manager.names,
+                    folder=self._config.folder,
+                )
             return await self._starter.run_shown(self._add(cast("ServerLike", spec), name))
         finally:
             # A traceback with local variables would show its values.
             del spec
 
     add_async = awaited(add)
-
-    async def _find(self, text: str) -> FoundServer | None:
-        return await on_engine(find_server(text, self._config.registry))
 
     async def _add(self, spec: ServerLike, name: str | None) -> ServerStatus:
         self._turns.check_open()
@@ -239,8 +239,9 @@ class SessionServers(NamespaceMapping[ServerStatus]):
 
     @property
     def accounts(self) -> SessionAccounts:
-        """The sign-ins to servers that are remembered on this computer, also by other sessions,
-        without their tokens.
+        """The sign-ins to servers that are remembered on this computer, without their tokens.
+
+        Those of other sessions are among them.
         """
         return SessionAccounts()
 
@@ -267,18 +268,18 @@ class SessionServers(NamespaceMapping[ServerStatus]):
             UnknownNameError: There is no such server or tool.
         """
         self._chat.names.check_server(name)
-        return self._chat.server_manager.messages_of(
-            name, self._chat.catalog.resolve(tool).name if tool else None
-        )
+        tool_name = None
+        if tool:
+            tool_name = self._chat.catalog.resolve(tool).name
+        return self._chat.server_manager.messages_of(name, tool_name)
 
     def wire(
         self, server: str | None = None, *, method: str | None = None, text: str | None = None
     ) -> Wire:
-        """Return the last messages to and from servers, grouped by request, with HTTP headers,
-        secrets masked.
+        """Return the last messages to and from servers, grouped by request, with HTTP headers.
 
-        A group is shown whole: a request, its progress, the server's questions during it, and all
-        its rounds.
+        Secrets are masked. A group has a request, its progress, the server's questions during it,
+        and all its rounds.
 
         Args:
             server: The server, or None for all.
@@ -325,27 +326,31 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         if name is not None:
             runner = self._turns.runner
             loaded = tuple(runner.discovered)
-            return ToolDoctor(
+            doctor = ToolDoctor(
                 self._chat, self._config, view, runner.turns, loaded, self._turns.model, query
-            ).diagnose(name)
+            )
+            return doctor.diagnose(name)
         if query is not None:
             raise UsageError(
                 "Which tool should the query find?",
                 hint='For example: session.servers.doctor("math:add", query="sum").',
             )
-        problems, meaning, vectors = self._consent.problems, self._chat.tools.meaning, None
+        problems = self._consent.problems
+        meaning = self._chat.tools.meaning
+        embedded = None
         if meaning is not None:
             done, count = self._engine.run(meaning.settle())
             model = self._chat.tools.embedding
-            model = model if isinstance(model, EmbeddingConfig) else None
-            vectors = EmbeddedTools(model, meaning.label, meaning.problem, done, count)
+            if not isinstance(model, EmbeddingConfig):
+                model = None
+            embedded = EmbeddedTools(model, meaning.label, meaning.problem, done, count)
         return diagnose(
             self._config,
             self.now,
             self._models.templates(),
             problems,
             estimated_budget(self._chat, view),
-            vectors,
+            embedded,
         )
 
 
@@ -385,8 +390,16 @@ def find_servers(target: str, registry: str = REGISTRY) -> FoundServers:
 
 
 async def find_server(text: str, registry: str) -> FoundServer | None:
-    """Look up the server that a text means, see `is_findable`, or None if it is the address of a
-    server without a catalog.
+    """Look up the server that a text means, see `is_findable`.
+
+    None if it is the address of a server without a catalog.
+
+    Args:
+        text: A domain or a name in the registry, and then, if need be, which of its servers.
+        registry: The registry's address.
+
+    Raises:
+        UsageError: It cannot be looked up, or it is not clear which server is meant.
     """
     target, _, wanted = text.strip().partition(" ")
     try:
@@ -410,8 +423,19 @@ def accepted_server(
 
     On the cell's thread.
 
+    Args:
+        server: The server.
+        name: A name for it, or None to make one.
+        trust: Accept it without asking.
+        taken: The names that are in use.
+        folder: The config's folder, whose `.env` can have the values.
+
     Returns:
         A name for it, and its entry.
+
+    Raises:
+        UsageError: The server cannot be added.
+        TrustRequiredError: The person does not accept it, or nobody can be asked.
     """
     if server.problem:
         raise UsageError(f"{shown(server.name)} cannot be added: {server.problem}.")
@@ -434,13 +458,14 @@ def quick_session_config(
 
 
 def _looked_up(name: str | None, spec: Any, taken: Collection[str]) -> tuple[str | None, Any]:
+    """Replace a server that has to be looked up by its entry, and leave others as they are."""
     if isinstance(spec, str):
         spec = unquoted(spec)
-    if not (isinstance(spec, FoundServer) or (isinstance(spec, str) and is_findable(spec))):
+    listed: FoundServer | None = None
+    if isinstance(spec, FoundServer):
+        listed = spec
+    elif isinstance(spec, str) and is_findable(spec):
+        listed = engine_thread().run(find_server(spec, REGISTRY))
+    if listed is None:
         return name, spec
-    listed = (
-        spec if isinstance(spec, FoundServer) else engine_thread().run(find_server(spec, REGISTRY))
-    )
-    return (
-        (name, spec) if listed is None else accepted_server(listed, name, trust=False, taken=taken)
-    )
+    return accepted_server(listed, name, trust=False, taken=taken)

@@ -26,8 +26,10 @@ _FUNCTIONS = "They were in the kernel. Run the cells that define them again."
 
 
 def notebook_place() -> str:
-    """Find out which notebook this is: its file, as far as the front end tells, or else the working
-    folder. Empty outside of IPython.
+    """Find out which notebook this is.
+
+    That is its file, if the front end tells it, otherwise the working folder. Empty outside of
+    IPython.
     """
     running = shell()
     if running is None:
@@ -43,6 +45,9 @@ class SessionMemory:
     """Describes a session for its saved conversations, see `SavedSession`.
 
     Args:
+        chat: The session's chat.
+        config: Its config.
+        name: Its name, if it has one.
         strict: Whether the session was opened as a strict one.
 
     Attributes:
@@ -77,7 +82,7 @@ class SessionMemory:
         )
 
     def take_over(self, saved: SavedSession) -> None:
-        """Keep what a conversation that is continued says about the notebook."""
+        """Add the widgets and variables of a conversation that is continued."""
         self.widgets = tuple(dict.fromkeys((*saved.widgets, *self.widgets)))
         self.variables = {**saved.variables, **self.variables}
 
@@ -101,7 +106,7 @@ class SessionMemory:
                     found.append(name)
         content: Mapping[str, Any] = {}
         if self.config.path is None:
-            # Its servers are described one by one: one with a secret costs the others nothing.
+            # Servers are described one by one, so that one with a secret costs the others nothing.
             others = self.config.model_copy(update={"servers": {}})
             try:
                 content = others.model_dump(mode="json", exclude_defaults=True)
@@ -109,9 +114,12 @@ class SessionMemory:
                 lost["models"] = _HOLDS_SECRET
         if len(str(content)) + len(str(added)) > MAX_CHARACTERS:
             content, added, lost = {}, {}, {"config": _TOO_LONG}
+        path = None
+        if self.config.path:
+            path = str(self.config.path)
         return SavedSession(
             notebook=self._notebook,
-            config=str(self.config.path) if self.config.path else None,
+            config=path,
             content=content,
             added=added,
             found=tuple(found),

@@ -26,24 +26,28 @@ _MAX_REASON = 200
 
 
 class StartDisplay:
-    """Shows how servers start, from its creation on, at most ten updates a second, or nothing if it
-    is quiet.
+    """Shows how servers start, with at most ten updates a second.
 
-    Create it on the cell's thread. It shows something before it imports anything slow.
+    Create it on the cell's thread. It shows the announcement at once, before anything slow is
+    imported. On another thread it shows nothing.
+
+    Args:
+        announcement: The first text.
+        quiet: Whether to show nothing.
+        handle: A display that the cell has already, or None for one of its own.
     """
 
     def __init__(self, announcement: str, *, quiet: bool = False, handle: Any = None) -> None:
-        visible = (
-            not quiet
-            and not is_set(QUIET_VARIABLE)
-            and threading.current_thread() is threading.main_thread()
-        )
+        in_cell = threading.current_thread() is threading.main_thread()
+        visible = in_cell and not quiet and not is_set(QUIET_VARIABLE)
         self._context = contextvars.copy_context()
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._reported: set[str] = set()
-        self._handle: Any = handle if visible else None
+        self._handle: Any = None
+        if visible:
+            self._handle = handle
         self._owned = handle is None
         self._on_terminal = False
         if visible and handle is None:
@@ -73,16 +77,17 @@ class StartDisplay:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop updating, and leave the display to others.
-
-        Does not wait for a drawing in progress.
-        """
+        """Stop updating, and leave the display to others, without waiting for a drawing."""
         with self._lock:
             self._ended.set()
 
     def finish(self, servers: Servers | None, final: Any = None) -> None:
-        """End the display with a line for the servers, if there are any, and the cell's final
-        output, if it has one.
+        """End the display.
+
+        Args:
+            servers: The servers, of which a terminal shows those that have no line yet. None if
+                there are none.
+            final: What stays in the cell, or None for nothing.
         """
         self.stop()
         if self._thread is not None:
@@ -90,7 +95,9 @@ class StartDisplay:
         if self._on_terminal and servers is not None:
             self._report(servers)
         if self._handle is not None and self._owned:
-            self._handle.update(_bundle("" if final is None else final), raw=True)
+            if final is None:
+                final = ""
+            self._handle.update(_bundle(final), raw=True)
 
     def _watch(self, servers: Callable[[], Servers]) -> None:
         drawn: object = None
@@ -114,10 +121,8 @@ class StartDisplay:
     def _report(self, servers: Servers) -> None:
         """Write a line for each server that has become ready or failed since the last call."""
         for status in servers.values():
-            if (
-                status.state in ("ready", "unlisted", "failed")
-                and status.name not in self._reported
-            ):
+            has_ended = status.state in ("ready", "unlisted", "failed")
+            if has_ended and status.name not in self._reported:
                 self._reported.add(status.name)
                 sys.stderr.write(f"{line_of(status)}\n")
         sys.stderr.flush()
@@ -126,35 +131,42 @@ class StartDisplay:
 def announcement_of(names: Iterable[str]) -> str:
     """Format the text that is shown first: which servers start."""
     names = list(names)
-    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    more = ""
+    if len(names) > _MAX_NAMES:
+        more = f" and {len(names) - _MAX_NAMES} more"
     return f"Starting {', '.join(names[:_MAX_NAMES])}{more} …"
 
 
 def line_of(status: ServerStatus) -> str:
     """Format a line about a server that is ready or has failed."""
-    took = f" ({status.seconds:.1f} s)" if status.seconds is not None else ""
+    took = ""
+    if status.seconds is not None:
+        took = f" ({status.seconds:.1f} s)"
     if status.state == "ready" and status.error is None:
         return f"{status.name}: ready, {count(status.tools, 'tool')}{took}"
     reason = " ".join((status.error or "no reason was given").split())[:_MAX_REASON]
-    state = "connected" if status.state == "unlisted" else status.state
+    state: str = status.state
+    if state == "unlisted":
+        state = "connected"
     return f"{status.name}: {state}{took}: {reason}"
 
 
 def summary_of(servers: Servers) -> str:
     """Format a line about servers that have started."""
-    ready = [name for name, status in servers.items() if status.state == "ready"]
-    failed = [name for name, status in servers.items() if status.state == "failed"]
-    unlisted = [name for name, status in servers.items() if status.state == "unlisted"]
-    summary = f"{len(ready)} of {len(servers)} servers ready"
-    if failed:
-        summary += f"; failed: {', '.join(failed)}"
-    if unlisted:
-        summary += f"; tools not listed: {', '.join(unlisted)}"
+    names: dict[str, list[str]] = {"ready": [], "failed": [], "unlisted": []}
+    for name, status in servers.items():
+        names.setdefault(status.state, []).append(name)
+    summary = f"{len(names['ready'])} of {len(servers)} servers ready"
+    if names["failed"]:
+        summary += f"; failed: {', '.join(names['failed'])}"
+    if names["unlisted"]:
+        summary += f"; tools not listed: {', '.join(names['unlisted'])}"
     return summary
 
 
 def _bundle(value: Any) -> dict[str, str]:
     if not isinstance(value, str):
         return display().mimebundle(value)
-    small = f"<small>{html.escape(value)}</small>" if value else ""
-    return {"text/plain": value, "text/html": small}
+    if not value:
+        return {"text/plain": "", "text/html": ""}
+    return {"text/plain": value, "text/html": f"<small>{html.escape(value)}</small>"}

@@ -1,4 +1,4 @@
-"""Start servers when they are first needed: ask first, and show progress."""
+"""Start servers when they are first needed: ask the person first, and show how they start."""
 
 from __future__ import annotations
 
@@ -28,10 +28,14 @@ T = TypeVar("T")
 
 @dataclass(eq=False, repr=False)
 class ServerStarter:
-    """Starts a session's servers when they are first needed, for all its parts.
+    """Starts a session's servers when they are first needed.
 
-    Its coroutines run on the engine's loop. The rest is thread-safe. `predecessors` are earlier
-    sessions that must close before anything connects, since they may hold a port or a file.
+    Its coroutines run on the engine's loop. The rest is thread-safe.
+
+    Attributes:
+        quiet: Whether it shows nothing.
+        predecessors: The ends of earlier sessions that this one replaces. They may hold a port or a
+            file, so nothing connects before they are closed.
     """
 
     chat: McpToolChat
@@ -48,13 +52,16 @@ class ServerStarter:
         return servers_of(self.chat)
 
     async def view(self) -> ToolView:
-        """Compile the model's view. Connects servers that are not connected yet."""
+        """Compile the model's view. Connect servers that are not connected yet."""
         await self.admit()
         return await self.chat.view()
 
     async def admit(self) -> None:
-        """Wait until the servers may be used: until earlier sessions that may hold a port or a file
-        are closed.
+        """Wait until the sessions that this one replaces are closed.
+
+        Raises:
+            TrustRequiredError: The person has not accepted the servers.
+            ClosedError: The session is closed.
         """
         self.require_trust()
         for end in self.predecessors:
@@ -74,13 +81,17 @@ class ServerStarter:
     async def _ready(self) -> None:
         await self.start()
         if notebook_shell() is not None:
-            # Better while servers start than in the first question's cell.
+            # Wait for the imports now, rather than in the cell with the first question.
             await warmed_up()
 
     async def connect(self, *, strict: bool, quiet: bool) -> Servers:
-        """Connect, and show progress, see `Session.connect`.
+        """Connect all servers, see `Session.connect`.
 
         A coroutine on the caller's side, see `on_engine`.
+
+        Args:
+            strict: Raise ConnectError if a server failed.
+            quiet: Show nothing.
         """
         from casual_mcp_nb.notebook.live import ShownServers
 
@@ -89,20 +100,26 @@ class ServerStarter:
         servers = self._servers()
         if strict:
             servers.raise_for_status()
-        in_cell = display is not None and display.in_notebook
-        return ShownServers(servers, notebook_shell()) if in_cell else servers
+        if display is not None and display.in_notebook:
+            return ShownServers(servers, notebook_shell())
+        return servers
 
     @contextmanager
     def shown(
         self, *, quiet: bool = False, table: bool = False, handle: Any = None
     ) -> Iterator[StartDisplay | None]:
-        """Show how servers start while the body runs, if any need to.
+        """Show how servers start while the body runs, if any have to.
 
-        Ask the person first if they must accept it.
+        The person is asked first if they must accept them. On the engine's own thread, which has no
+        cell, nothing is shown or asked.
 
-        On the engine's own thread, which has no cell, it does nothing. A table leaves the servers
-        in the cell. A handle is an existing display in the cell, used until the body stops this
-        one.
+        Args:
+            quiet: Show nothing.
+            table: Leave a table of the servers in the cell, rather than a line.
+            handle: A display that the cell has already, which is used until the body stops this
+                one.
+
+        Yields the display, or None if no server has to start.
         """
         if self.engine.inherited or self.engine.is_current:
             yield None
@@ -120,12 +137,15 @@ class ServerStarter:
             yield display
         finally:
             servers = self._servers()
-            display.finish(servers, servers if table else summary_of(servers))
+            if table:
+                display.finish(servers, servers)
+            else:
+                display.finish(servers, summary_of(servers))
 
     async def run_shown(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have the engine thread do work for which servers may have to start, and show that.
+        """Have the engine thread do work for which servers may have to start, see `on_engine`.
 
-        See `on_engine`.
+        How they start is shown.
         """
         try:
             with self.shown():

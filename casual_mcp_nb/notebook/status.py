@@ -1,4 +1,4 @@
-"""A session's displayable values, built from the engine and the config."""
+"""Build the values that a session displays, from the engine and the config."""
 
 from __future__ import annotations
 
@@ -42,13 +42,22 @@ def servers_of(chat: McpToolChat) -> Servers:
 def server_mode(selection: Selection, server: str) -> Mode:
     """Determine a server's effective mode, which depends on discovery and `defer_all` too."""
     mode = selection.servers.get(server, "loaded")
-    if mode == "off" or not selection.discovery:
-        return "off" if mode == "off" else "loaded"
-    return "deferred" if selection.defer_all and server not in selection.always_loaded else mode
+    if mode == "off":
+        return "off"
+    if not selection.discovery:
+        return "loaded"
+    if selection.defer_all and server not in selection.always_loaded:
+        return "deferred"
+    return mode
 
 
 def tools_of(view: ToolView, unconnected: Sequence[str] = ()) -> Tools:
-    """List all tools with their modes."""
+    """List all tools with their modes.
+
+    Args:
+        view: The model's view.
+        unconnected: The servers that are not connected yet.
+    """
     modes: dict[str, Mode] = dict.fromkeys(view.loaded_by_name, "loaded")
     modes.update(dict.fromkeys(view.deferred_by_name, "deferred"))
     by_tool = {tool.tool_name: modes.get(tool.wire_name, "off") for tool in view.catalog}
@@ -56,7 +65,12 @@ def tools_of(view: ToolView, unconnected: Sequence[str] = ()) -> Tools:
 
 
 def manifest_of(view: ToolView, unconnected: Sequence[str] = ()) -> Manifest:
-    """Build the manifest."""
+    """Build the text about deferred tools that the model reads, and what it costs.
+
+    Args:
+        view: The model's view.
+        unconnected: The servers that are not connected yet.
+    """
     return Manifest(
         view.manifest,
         len(view.deferred),
@@ -75,13 +89,13 @@ def tool_sets_of(chat: McpToolChat, view: ToolView) -> ToolSets:
 
 
 def _refusal(chat: McpToolChat, view: ToolView) -> str:
-    """Find the reason why a turn would refuse a view's toolset, or empty if it would not."""
+    """Find the reason why a turn would refuse a view's toolset. Empty if it would not."""
     tool_set = view.selection.tool_set
+    if tool_set is None:
+        return ""
+    names = ChatNames(chat.server_manager, chat.tool_sets, lambda: view.catalog)
     try:
-        if tool_set is not None:
-            ChatNames(chat.server_manager, chat.tool_sets, lambda: view.catalog).check_tool_set(
-                tool_set
-            )
+        names.check_tool_set(tool_set)
     except UsageError as error:
         return str(error)
     return ""
@@ -89,31 +103,48 @@ def _refusal(chat: McpToolChat, view: ToolView) -> str:
 
 def tool_set_name(selection: Selection) -> str | None:
     """Name the toolset in use: `custom` for one without a name, None for all tools."""
-    return "custom" if isinstance(selection.tool_set, ToolSetConfig) else selection.tool_set
+    if isinstance(selection.tool_set, ToolSetConfig):
+        return "custom"
+    return selection.tool_set
 
 
 def status_of(
     chat: McpToolChat, config: Config, model: str | None, turns: int, budget: Budget, saving: str
 ) -> SessionStatus:
-    """Build an overview of a session, as far as servers are connected."""
+    """Build an overview of a session, as far as servers are connected.
+
+    Args:
+        chat: The session's chat.
+        config: Its config.
+        model: The name of the model in use, or None.
+        turns: How many turns there are.
+        budget: What a turn costs.
+        saving: What the person should know about how the conversation is saved, or empty.
+    """
     view = chat.current_view()
     provider = None
     if model in config.models:
         provider = config.clients[config.models[model].client].provider
+    auto = None
+    if chat.selection.discovery == "auto":
+        auto = chat.selection.auto_threshold
+    notes = [*_notes(chat, config)]
+    if saving:
+        notes.append(saving)
     return SessionStatus(
         servers=servers_of(chat),
         model=model,
         provider=provider,
         tool_set=tool_set_name(chat.selection),
         discovery=view.selection.discovery is True,
-        auto=chat.selection.auto_threshold if chat.selection.discovery == "auto" else None,
-        offered=len(view.loaded) if view else 0,
-        deferred=len(view.deferred) if view else 0,
-        tokens=view.first_call_tokens if view else 0,
-        undeferred_tokens=view.undeferred_tokens if view else 0,
+        auto=auto,
+        offered=len(view.loaded),
+        deferred=len(view.deferred),
+        tokens=view.first_call_tokens,
+        undeferred_tokens=view.undeferred_tokens,
         turns=turns,
         strategy=chat.selection.strategy,
-        notes=(*_notes(chat, config), *([saving] if saving else [])),
+        notes=tuple(notes),
         budget=budget,
     )
 
@@ -144,7 +175,7 @@ def _notes(chat: McpToolChat, config: Config) -> Iterator[str]:
 def estimated_budget(chat: McpToolChat, view: ToolView) -> Budget:
     """Estimate the cost of turns with a view and the chat's system prompt."""
     instructions = estimate_tokens(with_instructions("", view, chat.server_manager))
-    # The default template is our own, and what a turn renders is cached.
+    # Rendering here is safe and quick: the default template is our own, and the text is cached.
     system = chat.system
     if system is None:
         system = chat.templates.render(DEFAULT_TEMPLATE, tools=view.offered)
@@ -153,7 +184,7 @@ def estimated_budget(chat: McpToolChat, view: ToolView) -> Budget:
 
 
 def measure(chat: McpToolChat, config: Config) -> HostAudit:
-    """Measure what a config's connected servers cost, in their toolset or not."""
+    """Measure what the tools of a config's connected servers cost, whatever the toolset."""
     loaded = chat.selection.snapshot()
     loaded.tool_set, loaded.discovery = None, False
     deferred = loaded.snapshot()
@@ -162,17 +193,22 @@ def measure(chat: McpToolChat, config: Config) -> HostAudit:
     tools: dict[str, list[ToolTokens]] = {}
     for tool in view.loaded:
         tools.setdefault(tool.server, []).append(ToolTokens(tool.tool_name, tool.tokens))
-    servers = [
-        _server(status, tools.get(name, []))
-        for name, status in chat.server_manager.statuses.items()
-        if loaded.servers.get(name) != "off"
-    ]
+    servers: list[ServerTokens] = []
+    for name, status in chat.server_manager.statuses.items():
+        if loaded.servers.get(name) != "off":
+            servers.append(_server(status, tools.get(name, [])))
     servers.sort(key=attrgetter("tokens"), reverse=True)
+    source = "a config made in Python"
+    if config.path:
+        source = config.path.name
+    budget = None
+    if view.loaded:
+        budget = turn_budget(deferring)
     return HostAudit(
-        source=config.path.name if config.path else "a config made in Python",
+        source=source,
         servers=tuple(servers),
         deferred_tokens=deferring.first_call_tokens,
-        budget=turn_budget(deferring) if view.loaded else None,
+        budget=budget,
         notes=config.notes,
         affected=affected(view.loaded),
     )

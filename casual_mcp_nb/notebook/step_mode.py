@@ -1,6 +1,7 @@
-"""Step mode: a turn pauses before each model call, where a person answers a question, or code a
-`Pause` (see `notebook/pauses.py`). Both read the same texts, and give the same answers to the same
-gate.
+"""Step mode: a turn pauses before each model call.
+
+At a pause, a person answers a `StepQuestion`, or code changes a `Pause` (`notebook/pauses.py`).
+Both read a request's `StepTexts`, and give a `StepAnswer` to the turn's `StepGate`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class StepAnswer(NamedTuple):
 
     Args:
         action: `next` sends the request, `run` does so and ends the pauses, `stop` ends the turn.
-        edits: What is changed in the request before.
+        edits: What is changed in the request before it is sent.
     """
 
     action: Literal["next", "run", "stop"]
@@ -29,10 +30,10 @@ class StepAnswer(NamedTuple):
 
 
 class StepGate:
-    """Pauses one turn before each model call. A `BeforeModelCall`.
+    """Pauses one turn before each model call. It is the turn's `BeforeModelCall`.
 
     Args:
-        ask: Awaits the answer for a step and its request, or returns None where it does not pause.
+        ask: Awaits the answer for a step and its request. It returns None to go on without a pause.
         stop: Stops the turn.
     """
 
@@ -46,7 +47,7 @@ class StepGate:
         self._runs_on = False
 
     async def __call__(self, step: int, request: Request) -> Sequence[RequestEdit] | None:
-        """Wait for the answer, and return its edits."""
+        """Wait for the answer. Returns its edits, or None if there was no pause."""
         if self._runs_on:
             return None
         answer = await self._ask(step, request)
@@ -56,7 +57,7 @@ class StepGate:
             self._runs_on = True
         if answer.action == "stop":
             self._stop()
-            # Until the turn is cancelled.
+            # Nothing may be sent until the turn is cancelled.
             await asyncio.Event().wait()
         return answer.edits
 
@@ -65,8 +66,8 @@ class StepTexts:
     """The texts in a request that are new to the model, and can be edited.
 
     Attributes:
-        texts: The person's message as "", results by the call's id.
-        labels: What each is, in words.
+        texts: The texts: the person's message as "", results by the call's id.
+        labels: What each text is, in words, by the same keys.
     """
 
     def __init__(self, request: Request) -> None:
@@ -138,15 +139,24 @@ class StepQuestion(Question):
         self._settle(StepAnswer("next"))
 
     def run(self, texts: str | Mapping[str, str] | None = None) -> None:
-        """Run the turn to its end without another pause; `texts` as in `edit`, and None changes
-        nothing.
+        """Run the turn to its end without another pause.
+
+        Args:
+            texts: Edited texts, as in `edit`, or None to change nothing.
         """
-        self._settle(StepAnswer("run", self._edits(texts) if texts else ()))
+        edits: Sequence[RequestEdit] = ()
+        if texts:
+            edits = self._edits(texts)
+        self._settle(StepAnswer("run", edits))
 
     def edit(self, texts: str | Mapping[str, str]) -> None:
-        """Call the model with edited texts, by the keys of `texts`.
+        """Call the model with edited texts, and pause again before the next call.
 
-        A string replaces the last one.
+        Args:
+            texts: The edited texts, by their keys. A string replaces the last text.
+
+        Raises:
+            UsageError: There is no such text, or nothing to edit. The question stays open.
         """
         self._settle(StepAnswer("next", self._edits(texts)))
 

@@ -1,8 +1,8 @@
-"""A session's tasks: running ones, their results, and their traces in the conversation.
+"""A session's tasks: calls that servers continue by themselves.
 
-The conversation has a task's start, its changes and its end as events of the turn that started it,
-also after that has ended. So another process that resumes a saved conversation continues its tasks,
-and a later turn tells the model their results.
+A task's start, its changes and its end are events of the turn that started it, even after that turn
+has ended. From them, a process that resumes the conversation continues its tasks, and a later turn
+tells the model how they ended.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.notebook.blocking import awaited, blocking, on_engine, on_engine_told
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.open_questions import Questions
+from casual_mcp_nb.notebook.questions import Channel
 from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.servers.tasks import FollowedTask
 
@@ -45,8 +46,8 @@ LaterEvent = TaskChanged | TaskEnded | AppCalled | Notice
 
 CHANGE_SECONDS = 0.5
 CHANGE_SHARE = 0.05
-"""How often the text of a task's state is recorded at most: a task that has run for long changes it
-more slowly.
+"""The time that passes at least between two changes of a task's text that are recorded: so many
+seconds, or this share of the time for which it has run if that is more.
 """
 
 _ENDINGS = {
@@ -59,8 +60,16 @@ _ENDINGS = {
 
 @dataclass(eq=False)
 class _Entry:
-    """A task with the turn that started it, or None for a call by hand, and when its next change of
-    text is recorded.
+    """A task in the register.
+
+    Attributes:
+        task: The task.
+        turn: The turn that started it, or None if the person's own call did.
+        call_id: The id of the call that became it.
+        emit: Emits an event in that turn while it runs, or None.
+        now: Returns the turn's time.
+        next_change: When its next change of text may be recorded.
+        last: Status, text, and whether it asks, as last recorded.
     """
 
     task: FollowedTask
@@ -73,7 +82,7 @@ class _Entry:
 
 
 class TaskRegister:
-    """The tasks of a session by number. It keeps the events of a conversation about them.
+    """The tasks of a session by number. It records what happens to them in the conversation.
 
     On the engine's loop.
     """
@@ -89,17 +98,19 @@ class TaskRegister:
         """Find a task. An UnknownNameError has the numbers that there are."""
         entry = self.tasks.get(number)
         if entry is None:
-            hint = "" if self.tasks else "There are no tasks."
+            hint = ""
+            if not self.tasks:
+                hint = "There are no tasks."
             raise UnknownNameError("task", str(number), map(str, self.tasks), hint=hint)
         return entry.task
 
     async def settled(self) -> None:
-        """Wait until the ends of tasks so far are recorded, so that the next turn tells them."""
+        """Wait until the ends of all tasks that have ended are recorded."""
         if self._ending:
             await asyncio.wait(tuple(self._ending))
 
     def keep_by_hand(self, task: FollowedTask) -> int:
-        """Keep a task that a call by hand became, and give it a number."""
+        """Keep a task that the person's own call became. Returns its number."""
         return self.keep(_Entry(task))
 
     def adopt(self, turns: Sequence[Turn]) -> None:
@@ -128,11 +139,11 @@ class TaskRegister:
             task = FollowedTask(started.tool, started.task_id, started.began, started.number)
             task.problem = "its server is not here"
         if ended is not None:
-            done = ended.status == "completed"
-            result = ended.result or (
-                ToolResult((ContentPart("text", ended.text),)) if done else None
-            )
-            task.end(ended.status, result, "" if done else ended.text, ended.ended)
+            if ended.status == "completed":
+                result = ended.result or ToolResult((ContentPart("text", ended.text),))
+                task.end(ended.status, result, "", ended.ended)
+            else:
+                task.end(ended.status, ended.result, ended.text, ended.ended)
         entry = _Entry(task, turn, started.call_id)
         self._put(started.number, entry)
         task.on_change = partial(self._changed, entry)
@@ -149,7 +160,7 @@ class TaskRegister:
             entry.task.stop()
 
     def keep(self, entry: _Entry) -> int:
-        """Keep a task, and give it a number unless it has one."""
+        """Keep a task, and give it a number unless it has one. Returns the number."""
         task = entry.task
         task.number = task.number or max(self.tasks, default=0) + 1
         self._put(task.number, entry)
@@ -169,16 +180,15 @@ class TaskRegister:
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
             return
-        state = task.status, task.message, task.asking
         clock = time.monotonic()
-        if state == entry.last or (
-            clock < entry.next_change
-            and (state[0], state[2]) == (entry.last[0], entry.last[2])
-            and entry.last[1]
-        ):
+        status, message, asking = entry.last
+        # A new text can wait, unless it is the first one.
+        only_text = (task.status, task.asking) == (status, asking)
+        can_wait = only_text and bool(message) and clock < entry.next_change
+        if can_wait or (only_text and task.message == message):
             self._observers.changes.notify()
             return
-        entry.last = state
+        entry.last = task.status, task.message, task.asking
         entry.next_change = clock + max(CHANGE_SECONDS, (time.time() - task.began) * CHANGE_SHARE)
         self._record(
             entry, TaskChanged(entry.call_id, task.number, task.status, task.message, task.asking)
@@ -196,9 +206,12 @@ class TaskRegister:
                 text = f"Error: {text}"
             result = read.result
         ended = task.ended or time.time()
-        # While the call waits, its own result has the rest.
-        part = None if task.in_call else result
-        event = TaskEnded(entry.call_id, task.number, task.status, text, part, ended, task.in_call)
+        if task.in_call:
+            # The call still waits, and gives the result itself.
+            result = None
+        event = TaskEnded(
+            entry.call_id, task.number, task.status, text, result, ended, task.in_call
+        )
         self._record(entry, event)
 
     def _record(self, entry: _Entry, event: TaskChanged | TaskEnded) -> None:
@@ -210,21 +223,25 @@ class TaskRegister:
         self._observers.changes.notify()
 
     def desk(self, turn: Turn, earlier: Sequence[Turn]) -> TurnTasks:
-        """Create the desk of a turn, for the tasks that it starts, and those of the turns before
-        it.
+        """Create the desk of a turn.
+
+        Args:
+            turn: The turn.
+            earlier: The turns before it, whose tasks it reports too.
         """
         return TurnTasks(self, turn, tuple(earlier))
 
     def end_replayed(self, reports: Iterable[TaskReport]) -> None:
-        """Take over how tasks of a cassette ended."""
+        """End tasks as they ended when a cassette was recorded."""
         for report in reports:
             entry = self.tasks.get(report.number)
-            if entry is not None and not entry.task.is_over:
-                result = ToolResult((ContentPart("text", _without_head(report.text)),))
-                done = report.status == "completed"
-                entry.task.end(
-                    report.status, result if done else None, "" if done else result.content[0].text
-                )
+            if entry is None or entry.task.is_over:
+                continue
+            text = _without_head(report.text)
+            if report.status == "completed":
+                entry.task.end(report.status, ToolResult((ContentPart("text", text),)), "")
+            else:
+                entry.task.end(report.status, None, text)
 
 
 class SessionTasks(NamespaceList[ServerTask]):
@@ -330,9 +347,10 @@ class SessionTasks(NamespaceList[ServerTask]):
         if task.is_over:
             await self._register.settled()
             return True
-        async with self._questions.prompt_on(
-            "input" if blocks else self._questions.channel_of_awaited_cells()
-        ):
+        channel: Channel = "input"
+        if not blocks:
+            channel = self._questions.channel_of_awaited_cells()
+        async with self._questions.prompt_on(channel):
             await self._starter.view()
             task.wake.set()
             self._questions.ask_open()
@@ -349,6 +367,7 @@ class SessionTasks(NamespaceList[ServerTask]):
 
 
 def _has(trace: Trace, event: TaskChanged | TaskEnded) -> bool:
+    """Check whether an event is about a task that was started in a trace."""
     return any(
         started.number == event.number and started.call_id == event.call_id
         for started in trace.all_of(TaskStarted)
@@ -356,7 +375,9 @@ def _has(trace: Trace, event: TaskChanged | TaskEnded) -> bool:
 
 
 def _row(task: FollowedTask) -> ServerTask:
-    text = task.error if task.is_over else task.message
+    text = task.message
+    if task.is_over:
+        text = task.error
     return ServerTask(
         task.number,
         task.tool.server,
@@ -395,33 +416,47 @@ class TurnTasks:
         emit: Callable[[Event], None],
         now: Callable[[], float],
     ) -> int:
-        """Keep a task, with events about it in the turn, and give it a number."""
+        """Keep a task that a call of the turn became, and emit that it has started.
+
+        Args:
+            task: The task.
+            step: The index of the call's step.
+            call_id: The call's id.
+            emit: Emits an event in the turn.
+            now: Returns the turn's time.
+
+        Returns its number.
+        """
         number = self._register.keep(_Entry(task, self._turn, call_id, emit, now))
         emit(TaskStarted(step, call_id, number, task.tool, task.id, task.began, now()))
         return number
 
     def due(self) -> list[TaskReport]:
-        """List the tasks that have ended, and of which the model has not read."""
+        """List the tasks that have ended, and about which the model has not read yet."""
         turns = (*self._earlier, self._turn)
         # Each step asks, and most conversations have no tasks, however long they are.
-        if not [turn for turn in turns if TaskStarted in turn.trace.kinds]:
+        if not any(TaskStarted in turn.trace.kinds for turn in turns):
             return []
-        started = {
-            event.number: event for turn in turns for event in turn.trace.all_of(TaskStarted)
-        }
-        reported = {event.number for turn in turns for event in turn.trace.all_of(TaskReported)}
-        ended = {event.number: event for turn in turns for event in turn.trace.all_of(TaskEnded)}
-        return [
-            TaskReport(
-                number, end.status, report_text(number, started[number].tool, end.status, end.text)
-            )
-            for number, end in ended.items()
-            if number in started
-            and number not in reported
-            and not end.in_call
-            and end.status in OVER
-        ]
+        tools: dict[int, ToolName] = {}
+        ended: dict[int, TaskEnded] = {}
+        reported: set[int] = set()
+        for turn in turns:
+            for started in turn.trace.all_of(TaskStarted):
+                tools[started.number] = started.tool
+            for end in turn.trace.all_of(TaskEnded):
+                ended[end.number] = end
+            for report in turn.trace.all_of(TaskReported):
+                reported.add(report.number)
+        due: list[TaskReport] = []
+        for number, end in ended.items():
+            if number not in tools or number in reported:
+                continue
+            # The end of a call that waited for its task is in the call's own result.
+            if not end.in_call and end.status in OVER:
+                text = report_text(number, tools[number], end.status, end.text)
+                due.append(TaskReport(number, end.status, text))
+        return due
 
     def replayed(self, reports: Iterable[TaskReport]) -> None:
-        """Take over how the tasks of a cassette ended."""
+        """End tasks as they ended when a cassette was recorded."""
         self._register.end_replayed(reports)

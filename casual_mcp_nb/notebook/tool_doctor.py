@@ -1,4 +1,4 @@
-"""Follow tools to the model: listed by their server, selected, searchable, sent to the model,
+"""Find out how far a tool gets: listed by its server, selected, searchable, sent to the model, and
 called by it.
 """
 
@@ -35,7 +35,7 @@ from casual_mcp_nb.notebook.status import server_mode, tool_set_name, tool_sets_
 from casual_mcp_nb.providers.registry import dialect_for, max_tools_of
 
 HERE = " For this session: "
-"""Introduces advice that applies to a running session. Left out where there is none."""
+"""Introduces advice for a running session. Where there is no session, the advice is left out."""
 _MAX_TEXT = 200
 _REASONS_TO_ASK: dict[Reason, str] = {
     "always": "its policy is `always`",
@@ -53,9 +53,14 @@ _BY: dict[str, str] = {
 
 @dataclass(frozen=True)
 class ToolDoctor:
-    """Diagnoses tools from their known state, without connecting or changing anything.
+    """Diagnoses tools from what is known, without connecting or changing anything.
 
-    `query` are words that a model might search for.
+    Attributes:
+        view: The model's view.
+        turns: The conversation's turns.
+        discovered: The tools that searches in it have loaded.
+        model: The name of the model in use, or None.
+        query: Words that a model might search for, or None.
     """
 
     chat: McpToolChat
@@ -67,21 +72,14 @@ class ToolDoctor:
     query: str | None = None
 
     def diagnose(self, name: str) -> ToolDiagnosis | ServerDiagnosis:
-        """Diagnose how far a tool gets, or each tool on a server."""
+        """Diagnose how far a tool gets, or each tool on a server.
+
+        Raises:
+            UnknownNameError: There is no such server or tool.
+        """
         servers = self.chat.server_manager.names
         if name in servers:
-            status = self.chat.server_manager.status_of(name)
-            listed = self.view.catalog.by_server.get(name, ())
-            names = [tool.tool_name for tool in listed]
-            names += [
-                ToolName(name, tool)
-                for tool in status.left_out
-                if ToolName(name, tool) not in names
-            ]
-            check = self._server_listed(status)
-            if check.state != "ok":
-                return ServerDiagnosis(name, check, ())
-            return ServerDiagnosis(name, check, tuple(map(self._of_tool, names)))
+            return self._of_server(name)
         tools = self.view.catalog.matches(name)
         if len(tools) == 1:
             return self._of_tool(tools[0].tool_name)
@@ -90,17 +88,28 @@ class ToolDoctor:
             return self._of_tool(ToolName(server, tool))
         if not separator and self._note_on(name):
             return ServerDiagnosis(name, self._listed(ToolName(name, "")))
-        owners = [
-            owner
-            for owner, status in self.chat.server_manager.statuses.items()
-            if name in status.left_out
-        ]
-        if owners:
-            return self._of_tool(ToolName(owners[0], name))
+        for owner, status in self.chat.server_manager.statuses.items():
+            if name in status.left_out:
+                return self._of_tool(ToolName(owner, name))
         if tools:
+            # It raises an error that lists them.
             self.view.catalog.resolve(name)
         valid = [*servers, *(str(tool.tool_name) for tool in self.view.catalog)]
-        raise UnknownNameError("server or tool", server if separator else name, valid)
+        unknown = name
+        if separator:
+            unknown = server
+        raise UnknownNameError("server or tool", unknown, valid)
+
+    def _of_server(self, name: str) -> ServerDiagnosis:
+        status = self.chat.server_manager.status_of(name)
+        check = self._server_listed(status)
+        if check.state != "ok":
+            return ServerDiagnosis(name, check, ())
+        names = [tool.tool_name for tool in self.view.catalog.by_server.get(name, ())]
+        for tool in status.left_out:
+            if ToolName(name, tool) not in names:
+                names.append(ToolName(name, tool))
+        return ServerDiagnosis(name, check, tuple(map(self._of_tool, names)))
 
     def _of_tool(self, name: ToolName) -> ToolDiagnosis:
         spec = self._by_name.get(name)
@@ -110,9 +119,11 @@ class ToolDoctor:
             stages.append(check)
             if check.state == "stopped":
                 break
-        passed = [check.stage for check in stages]
-        stages += [StageCheck(stage, "not reached") for stage in _STAGES if stage not in passed]
-        rank = explanation.rank if explanation else None
+        for stage in _STAGES[len(stages) :]:
+            stages.append(StageCheck(stage, "not reached"))
+        rank = None
+        if explanation is not None:
+            rank = explanation.rank
         if spec is None:
             return ToolDiagnosis(name, tuple(stages), calls=self._calls(name))
         return ToolDiagnosis(
@@ -146,9 +157,12 @@ class ToolDoctor:
     # Listed
 
     def _note_on(self, server: str) -> str:
-        """Find the note on a configured server that is not used, or return an empty string."""
+        """Find the note on a configured server that is not used. Empty if there is none."""
         pattern = re.compile(rf"""(?:^|[.\["' ]){re.escape(server)}(?=$|[\s.,:;"'\]])""")
-        return next((note for note in self.config.notes if pattern.search(note)), "")
+        for note in self.config.notes:
+            if pattern.search(note):
+                return note
+        return ""
 
     def _listed(self, name: ToolName) -> StageCheck:
         manager = self.chat.server_manager
@@ -156,24 +170,10 @@ class ToolDoctor:
             advice = "Change its entry in the config, or start it yourself and add its address."
             return StageCheck("listed", "stopped", self._note_on(name.server), advice)
         status = manager.status_of(name.server)
-        spec = self._by_name.get(name)
         reason = status.left_out.get(name.tool)
+        if name not in self._by_name:
+            return self._why_not_listed(name, status, reason)
         server = f"server {shown(name.server)}"
-        if spec is None and (check := self._server_listed(status)).state == "stopped":
-            return check
-        if spec is None and reason is not None:
-            finding = f"{server} lists it, but it cannot be used: {reason}"
-            return StageCheck(
-                "listed", "stopped", finding, "Its author must correct the definition."
-            )
-        if spec is None:
-            names = [tool.name for tool in self.view.catalog.by_server.get(name.server, ())]
-            finding = (
-                f"{server} is connected, but none of its {count(len(names), 'tool')} has this name"
-            )
-            return StageCheck(
-                "listed", "stopped", finding, did_you_mean(closest(name.tool, names), names)
-            )
         finding = f"{server} lists it"
         fields = [place for place in status.ignored if place.startswith(f"{name.tool}.")]
         if fields:
@@ -188,6 +188,26 @@ class ToolDoctor:
                 f". It is {status.state} now, and starts again when one of its tools is called"
             )
         return StageCheck("listed", "ok", finding)
+
+    def _why_not_listed(
+        self, name: ToolName, status: ServerStatus, reason: str | None
+    ) -> StageCheck:
+        check = self._server_listed(status)
+        if check.state == "stopped":
+            return check
+        server = f"server {shown(name.server)}"
+        if reason is not None:
+            finding = f"{server} lists it, but it cannot be used: {reason}"
+            return StageCheck(
+                "listed", "stopped", finding, "Its author must correct the definition."
+            )
+        names = [tool.name for tool in self.view.catalog.by_server.get(name.server, ())]
+        finding = (
+            f"{server} is connected, but none of its {count(len(names), 'tool')} has this name"
+        )
+        return StageCheck(
+            "listed", "stopped", finding, did_you_mean(closest(name.tool, names), names)
+        )
 
     def _server_listed(self, status: ServerStatus) -> StageCheck:
         server, config = shown(status.name), self.config.servers.get(status.name)
@@ -213,20 +233,18 @@ class ToolDoctor:
                 f"server {server} is connected, but lists no tools{declared}",
                 _EMPTY_LIST,
             )
-        state = "" if check.found.startswith("failed") else "is "
-        return StageCheck(
-            "listed", "stopped", f"server {server} {state}{check.found}", check.advice
-        )
+        finding = f"server {server} is {check.found}"
+        if check.found.startswith("failed"):
+            finding = f"server {server} {check.found}"
+        return StageCheck("listed", "stopped", finding, check.advice)
 
     # Selected
 
     def _selected(self, tool: ToolSpec) -> StageCheck:
         problems = list(self._why_not_selected(tool))
         if problems:
-            finding, advice = (
-                "; ".join(each[0] for each in problems),
-                " ".join(each[1] for each in problems),
-            )
+            finding = "; ".join(why for why, _ in problems)
+            advice = " ".join(what_to_do for _, what_to_do in problems)
             return StageCheck("selected", "stopped", finding, advice)
         name = tool_set_name(self.view.selection)
         included = "all tools are selected"
@@ -237,7 +255,8 @@ class ToolDoctor:
     def _why_not_selected(self, tool: ToolSpec) -> Iterator[tuple[str, str]]:
         selection, server, name = self.view.selection, tool.server, str(tool.tool_name)
         tool_set = tool_set_name(selection)
-        if refusal := tool_sets_of(self.chat, self.view).problem:
+        refusal = tool_sets_of(self.chat, self.view).problem
+        if refusal:
             yield (
                 f"the toolset does not fit, so that every turn is refused: {refusal}",
                 f"Correct it.{HERE}%mcp toolset all",
@@ -295,8 +314,9 @@ class ToolDoctor:
     def _searchable(self, tool: ToolSpec, explanation: Explanation | None) -> StageCheck:
         view = self.view
         if tool.wire_name in view.loaded_by_name:
-            deferring = server_mode(view.selection, tool.server) == "deferred"
-            why = "it is always loaded" if deferring else "nothing defers it"
+            why = "nothing defers it"
+            if server_mode(view.selection, tool.server) == "deferred":
+                why = "it is always loaded"
             return StageCheck("searchable", "not needed", f"{why}, so it needs no search")
         total = count(len(view.deferred), "deferred tool")
         pattern = rf"(?:: |, ){re.escape(tool.name)}(?:, |$)"
@@ -396,13 +416,15 @@ class ToolDoctor:
             )
 
     def _last_request(self, tool: ToolSpec) -> str:
-        request = next(
-            (turn.last_request for turn in reversed(self.turns) if turn.last_request), None
-        )
-        if request is None:
-            return ""
-        had = any(each["name"] == tool.wire_name for each in (*request.tools, *request.found))
-        return "" if had else ", but the last request did not have it yet"
+        for turn in reversed(self.turns):
+            request = turn.last_request
+            if request is None:
+                continue
+            for definition in (*request.tools, *request.found):
+                if definition["name"] == tool.wire_name:
+                    return ""
+            return ", but the last request did not have it yet"
+        return ""
 
     # Called
 
@@ -451,15 +473,13 @@ _EMPTY_LIST = "Check its log, its options, and its account's rights."
 
 
 def _why_renamed(tool: ToolSpec) -> str:
-    """Explain why the wire name is not simply `server__tool`, or empty if it is."""
+    """Explain why the wire name is not simply `server__tool`. Empty if it is."""
     plain = tool.tool_name.joined
     if tool.wire_name == plain:
         return ""
     if len(plain) > MAX_WIRE_NAME:
         return f" (shortened: providers take {MAX_WIRE_NAME} characters)"
-    suffixed = re.fullmatch(r".*_[0-9a-f]{8}", tool.wire_name) and not tool.wire_name.endswith(
-        plain[-9:]
-    )
-    if suffixed:
+    is_suffixed = re.fullmatch(r".*_[0-9a-f]{8}", tool.wire_name)
+    if is_suffixed and not tool.wire_name.endswith(plain[-9:]):
         return " (with a suffix: another tool would have the same name)"
     return " (with characters that providers accept)"

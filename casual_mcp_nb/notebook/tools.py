@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import Config, EmbeddingConfig, ToolSetConfig
+from casual_mcp_nb.base.content import ToolResult
 from casual_mcp_nb.base.displayable import Namespace
 from casual_mcp_nb.base.files import write_text
 from casual_mcp_nb.base.search import Explanation, SearchResults
@@ -57,10 +58,12 @@ if TYPE_CHECKING:
 class ProgramCalls:
     """The calls of a program that a model wrote, while it runs.
 
-    They need approval as the model's own calls do.
+    They need approval as the model's own calls do. While the program runs, every call of the
+    process is one of them, even if it is not in the program's context: threads that the program
+    starts are not.
 
-    Every call in its context is one of them, and so is every other one of the process meanwhile:
-    threads that the program starts are not in its context.
+    Attributes:
+        statuses: How many of the calls have ended in each way.
     """
 
     _context: ClassVar[ContextVar[ProgramCalls | None]] = ContextVar(
@@ -70,7 +73,6 @@ class ProgramCalls:
 
     def __init__(self) -> None:
         self.statuses: Counter[CallStatus] = Counter()
-        """How many of the calls have ended in each way."""
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -85,9 +87,11 @@ class ProgramCalls:
 
     @classmethod
     def now(cls) -> ProgramCalls | None:
-        """Get those of the program that makes a call now, or None if the person makes it."""
-        running = cls._running[-1:]
-        return cls._context.get() or (running[0] if running else None)
+        """Find the program to which a call belongs that is made now. None if it is the person's."""
+        program = cls._context.get()
+        if program is None and cls._running:
+            program = cls._running[-1]
+        return program
 
 
 @dataclass(eq=False, repr=False)
@@ -138,9 +142,12 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
     if not TYPE_CHECKING:  # Type checkers only report wrong names if they do not see this method.
 
         def __getattr__(self, name: str) -> ServerFunctions:
-            servers = [] if name.startswith("_") else dir(self.functions)
+            servers: list[str] = []
+            names: list[str] = []
+            if not name.startswith("_"):
+                servers = dir(self.functions)
+                names = [*object.__dir__(self), *servers]
             if name not in servers:
-                names = [] if name.startswith("_") else [*object.__dir__(self), *servers]
                 hint = did_you_mean(closest(name, names), servers)
                 raise AttributeError(
                     f"session.tools has neither a method nor a server {shown(name)}. {hint}",
@@ -154,11 +161,10 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
 
     @property
     def functions(self) -> Any:
-        """The tools as typed Python functions, by server: `session.tools.functions.time` is
-        `session.tools.time`.
+        """The tools as typed Python functions, by server.
 
-        `Any` for type checkers: annotate a variable with the class `Tools` from a stub file, see
-        `stubs`.
+        `session.tools.functions.time` is `session.tools.time`. For type checkers it is `Any`:
+        annotate a variable with the class `Tools` from a stub file, see `stubs`.
         """
         return ToolFunctions(self, self._chat.server_manager.names, lambda: self._runner.turns)
 
@@ -206,11 +212,9 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             UnknownNameError: There is no such tool.
             ServerError: The server failed.
         """
-        return (
-            await self._starter.run_shown(
-                self.call_recorded(name, arguments, program=ProgramCalls.now())
-            )
-        ).call
+        work = self.call_recorded(name, arguments, program=ProgramCalls.now())
+        recorded = await self._starter.run_shown(work)
+        return recorded.call
 
     call_async = awaited(call)
 
@@ -255,16 +259,18 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
     ) -> DirectCall:
         """Call a tool, see `call`, and record it. A coroutine on the engine's loop.
 
-        Calls of a program need approval.
+        Args:
+            name: The tool, in any form.
+            arguments: Its arguments.
+            program: The program that makes the call, which then needs approval. None if the person
+                makes it.
         """
         catalog = (await self._starter.view()).catalog
 
         async def run(nested: NestedCall) -> ToolCall:
-            return (
-                await self._call(
-                    catalog.resolve(nested.name), nested.arguments, nested.depth, run, program
-                )
-            ).call
+            tool = catalog.resolve(nested.name)
+            recorded = await self._call(tool, nested.arguments, nested.depth, run, program)
+            return recorded.call
 
         return await self._call(catalog.resolve(name), arguments, 0, run, program)
 
@@ -276,39 +282,62 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         run: Callable[[NestedCall], Awaitable[ToolCall]],
         program: ProgramCalls | None,
     ) -> DirectCall:
-        by_person = Permission("direct", definition=tool.digest)
-        call = CallOutsideATurn(tool, arguments, by_person if program is None else None)
+        """Make a call of the person, or of a program.
+
+        Args:
+            tool: The tool.
+            arguments: Its arguments.
+            depth: How many calls it is nested in.
+            run: Makes a call that is nested in it.
+            program: The program, or None.
+        """
+        permission = None
+        if program is None:
+            permission = Permission("direct", definition=tool.digest)
+        call = CallOutsideATurn(tool, arguments, permission)
         try:
             async with self._questions.prompt_on(), Nesting("", self._chat.context, run, depth):
-                stub = self._chat.mocks.stub_for(tool) if program is not None else []
-                if program is not None:
-                    await call.allow(self._permission(tool, arguments, mocked=bool(stub)))
-                if stub:
-                    mocks = self._chat.mocks
-                    calling = mocked_result(mocks, stub[0], tool, arguments, self._chat.tape)
+                if program is None:
+                    result = await call.run(self._calling(tool, arguments, depth))
                 else:
-                    on_task = None
-                    # A program and a function need the result.
-                    if program is None and not depth and self._runner.tasks is not None:
-                        on_task = self._runner.tasks.keep_by_hand
-                    calling = self._chat.server_manager.call(tool, arguments, on_task=on_task)
-                result = await call.run(calling)
+                    stub = self._chat.mocks.stub_for(tool)
+                    await call.allow(self._permission(tool, arguments, mocked=bool(stub)))
+                    result = await call.run(self._calling_for_program(tool, arguments, stub))
         finally:
+            caller: Caller = "model"
             if depth:
-                caller: Caller = "tool"
-            else:
-                caller = "person" if program is None else "model"
+                caller = "tool"
+            elif program is None:
+                caller = "person"
             recorded = call.record(self.recorded, self._chat.audit, caller, "person")
             if program is not None:
                 program.statuses[call.call.status] += 1
         return replace(recorded, result=result)
 
+    async def _calling(
+        self, tool: ToolSpec, arguments: Mapping[str, Any], depth: int
+    ) -> ToolResult:
+        """Call a tool for the person. A call of theirs may become a task, a nested one may not."""
+        on_task = None
+        if not depth and self._runner.tasks is not None:
+            on_task = self._runner.tasks.keep_by_hand
+        return await self._chat.server_manager.call(tool, arguments, on_task=on_task)
+
+    async def _calling_for_program(
+        self, tool: ToolSpec, arguments: Mapping[str, Any], stub: Sequence[Any]
+    ) -> ToolResult:
+        """Call a tool for a program, or have its stub answer."""
+        if stub:
+            mocks, tape = self._chat.mocks, self._chat.tape
+            return await mocked_result(mocks, stub[0], tool, arguments, tape)
+        return await self._chat.server_manager.call(tool, arguments)
+
     async def _permission(
         self, tool: ToolSpec, arguments: Mapping[str, Any], *, mocked: bool
     ) -> Permission:
-        """Decide about a call as about one of the model: the selection and the policy apply.
+        """Decide about a program's call as about a model's: the selection and the policy apply.
 
-        A mocked one runs nothing.
+        A stub runs nothing, so nobody is asked.
         """
         view = self._chat.current_view()
         if not view.includes(tool):
@@ -329,13 +358,13 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
 
     @spelled_out(ToolFields)
     def add(self, target: Any, **options: Unpack[ToolFields]) -> ToolSpec:
-        """Offer a function, or an object with `name`, `description`, `input_schema` and `execute`,
-        as a notebook tool.
+        """Offer a function as a tool, or an object with `name`, `description`, `input_schema` and
+        `execute`.
 
-        The schema comes from type hints and docstring. It replaces a tool with the same name, so
-        that its cell can be run again. In a blocking call the function runs on the thread that
-        waits, while a cell awaits on a worker thread. An async one runs on the caller's own loop.
-        An exception reaches the model as text.
+        A function's schema comes from its type hints and docstring. A tool with the same name is
+        replaced, so that the cell can be run again. In a blocking call, the function runs on the
+        thread that waits. While a cell awaits, it runs on a worker thread. An async function runs
+        on the caller's own loop. An exception reaches the model as text.
 
         Args:
             target: The function, method or object. A class is instantiated.
@@ -368,13 +397,11 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
     def add_synthetic(self, tool: SyntheticTool) -> None:
         """Offer a tool that no server runs, with a definition that you write.
 
-        It can load deferred tools.
-
         It has `name`, `definition` (`name`, `description`, `parameters`) and an async
-        `execute(args)`, which returns a `SyntheticToolResult(content, newly_loaded_tools)`. It runs
-        on the engine's loop, so use `asyncio.to_thread` for slow work. It replaces a synthetic tool
-        with the same name. A content that begins with `Error:` fails the call. So does an
-        exception, and you see where.
+        `execute(args)`, which returns a `SyntheticToolResult(content, newly_loaded_tools)`. So it
+        can load deferred tools. It runs on the engine's loop: use `asyncio.to_thread` for slow
+        work. A synthetic tool with the same name is replaced. A content that begins with `Error:`
+        fails the call. So does an exception, and you see where.
 
         Args:
             tool: The tool.
@@ -402,10 +429,9 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
     def mock(self, stubs: Mapping[str, Any]) -> Mock:
         """Let stubs answer in place of tools, from the model's next call on.
 
-        Every display marks such calls.
-
-        No tool is called, so nobody has to approve. Calls of a cell that a model wrote are answered
-        too, in its `run`, and those of apps. Your own calls (`call`) still reach the tool.
+        No tool is called, so nobody has to approve. Stubs also answer the calls of apps, and those
+        of a cell that a model wrote, in its `run`. Your own calls (`call`) still reach the tool.
+        Every display marks calls that a stub answered.
 
         Args:
             stubs: By tool (`server:tool`, or another form), by `server:*`, or by `*` for all: a
@@ -425,10 +451,9 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
 
     @property
     def context(self) -> Mapping[str, Any]:
-        """Values for your functions' parameters with these names, or marked with `Inject`, in all
-        turns.
+        """Values for your functions' parameters, in all turns: by name, or as `Inject` marks them.
 
-        No model or record gets them. Those given to `chat` come on top;
+        No model or record gets them. The values that `chat` is given are added for its turn.
         `session.conversations.new` clears them.
         """
         return self._chat.context
@@ -436,16 +461,14 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
     @context.setter
     def context(self, values: Mapping[str, Any] | None) -> None:
         toolbox = self._chat.toolbox
-        before, self._chat.context = (
-            toolbox.tools_version,
-            TurnOptions(context=values).given.get("context") or {},
-        )
+        before = toolbox.tools_version
+        self._chat.context = TurnOptions(context=values).given.get("context") or {}
         if toolbox.tools_version != before:
             self._changed()
 
     def _changed(self) -> None:
         """Update everything after a notebook tool was added or removed."""
-        # A running turn takes it from there, and the cell's next line may look at it.
+        # A running turn reads what is updated, and the cell's next line may do so too.
         future, _ = self._engine.submit(self._chat.tools.update_known())
         if not self._engine.is_current:
             future.result()
@@ -453,10 +476,8 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
     def load(self, name: str) -> None:
         """Load a deferred tool from the next turn on, as if the model had found it.
 
-        `unload` ends that.
-
-        Its server stays deferred. The tool is added to `selection.always_loaded`, so another
-        conversation has it too.
+        Its server stays deferred. The tool is added to `selection.always_loaded`, so it is loaded
+        in other conversations too. `unload` ends that.
 
         Args:
             name: The tool, in any form, such as `server:tool`.
@@ -473,28 +494,32 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             chat.names.check_tool(name)
         elif tool is None:
             tool = chat.catalog.resolve(name)
+        entry = name
         if tool is not None:
-            tool_set = resolve_tool_set(selection.tool_set, chat.tool_sets)
-            off = {chat.catalog.get(each) for each in selection.tools_off}
-            if (
-                tool in off
-                or selection.servers.get(tool.server) == "off"
-                or not filter_tools([tool], tool_set)
-            ):
+            entry = str(tool.tool_name)
+            if self._is_excluded(tool):
                 raise UsageError(
-                    f"Tool {shown(str(tool.tool_name))} is excluded, so it cannot be loaded.",
+                    f"Tool {shown(entry)} is excluded, so it cannot be loaded.",
                     hint="Include it first: see session.selection.tool_set, servers and tools_off.",
                 )
-        entry = str(tool.tool_name) if tool is not None else name
         if entry not in selection.always_loaded:
             selection.always_loaded = (*selection.always_loaded, entry)
+
+    def _is_excluded(self, tool: ToolSpec) -> bool:
+        """Check whether the selection excludes a tool: by server, by tool or by toolset."""
+        selection = self._chat.selection
+        if selection.servers.get(tool.server) == "off":
+            return True
+        if any(self._chat.catalog.get(name) == tool for name in selection.tools_off):
+            return True
+        tool_set = resolve_tool_set(selection.tool_set, self._chat.tool_sets)
+        return not filter_tools([tool], tool_set)
 
     def unload(self, name: str) -> None:
         """Unload a deferred tool that this conversation, or `load`, has loaded.
 
-        The model can find it again.
-
-        Results that loaded it are edited, so that the model reads that you unloaded it.
+        The model can find it again. Results of searches that loaded it are edited, so that the
+        model reads that you unloaded it.
 
         Args:
             name: The tool, in any form, such as `server:tool`.
@@ -508,9 +533,8 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         loaded, selection = self._runner.discovered, self._chat.selection
         name = str(tool.tool_name)
         if name in selection.always_loaded:
-            selection.always_loaded = tuple(
-                other for other in selection.always_loaded if other != name
-            )
+            others = [other for other in selection.always_loaded if other != name]
+            selection.always_loaded = tuple(others)
         elif tool not in loaded:
             names = ", ".join(str(each.tool_name) for each in loaded)
             hint = "Nothing was loaded. To exclude a tool, use selection.tools_off."
@@ -534,26 +558,24 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
 
     @property
     def discovered(self) -> tuple[ToolSpec, ...]:
-        """The deferred tools that this conversation has loaded, by searching or browsing, in
-        order.
-        """
+        """The deferred tools that searching or browsing has loaded in this conversation, in order."""
         return tuple(self._runner.discovered)
 
     @property
     def changed(self) -> Mapping[ToolName, ToolChange]:
-        """The tools whose definition a server has changed, with old and new text, unless the change
-        was accepted.
+        """The tools whose definition a server has changed, and the changes.
+
+        Those that were accepted are not among them.
         """
         return self._chat.changed_tools
 
     @property
     def embedding(self) -> EmbeddingLike:
-        """The embedding model by which searches compare meanings too, or None to search by words
-        only.
+        """The embedding model by which searches compare meanings too. None to search by words only.
 
         Assign a value as for `tool_discovery.embedding` in a config, such as `{"local": "folder"}`,
-        or a function that takes a list of texts and returns an array with a row for each. It gets
-        tool names and descriptions, and search queries.
+        or a function that takes a list of texts and returns an array with a row for each. The texts
+        are tool names and descriptions, and search queries.
         """
         return self._chat.tools.embedding
 
@@ -564,11 +586,11 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             try:
                 model = EmbeddingConfig.model_validate(dict(model))
             except ValidationError as error:
-                problem = error.errors(
+                problems = error.errors(
                     include_url=False, include_context=False, include_input=False
-                )[0]
+                )
                 raise UsageError(
-                    f"The embedding cannot be {brief(dict(model))}: {problem['msg']}."
+                    f"The embedding cannot be {brief(dict(model))}: {problems[0]['msg']}."
                 ) from None
         elif model is not None and not isinstance(model, EmbeddingConfig) and not callable(model):
             raise UsageError(
@@ -590,18 +612,14 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
 
     @property
     def manifest(self) -> Manifest:
-        """The manifest with the deferred tools known so far, as the model reads it: `str()` returns
-        exactly that text.
-        """
+        """The manifest with the deferred tools known so far. `str()` of it is what the model reads."""
         return manifest_of(self._chat.current_view(), self._chat.server_manager.waiting)
 
     @property
     def budget(self) -> Budget:
         """The estimated cost of one turn and ten turns, now and if every tool were loaded.
 
-        See `engine.turn_estimate`.
-
-        Counts the tools known so far. Does not connect.
+        It counts the tools known so far, and does not connect.
         """
         return estimated_budget(self._chat, self._chat.current_view())
 
@@ -664,10 +682,11 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         if k is None:
             k = self._chat.selection.max_search_results
         results = index.find(query, k, server)
-        note = meaning.state if meaning is not None and results.ranked_by == "words" else ""
-        return replace(
-            results, note=note, why_not=partial(_why_not, results, index, self._chat.current_view())
-        )
+        note = ""
+        if meaning is not None and results.ranked_by == "words":
+            note = meaning.state
+        why_not = partial(_why_not, results, index, self._chat.current_view())
+        return replace(results, note=note, why_not=why_not)
 
     async def searchable(self, whole: bool = True, query: str = "") -> ToolSearchIndex:
         """Build the search index over the deferred tools, or over all that the selection includes.
@@ -689,10 +708,9 @@ def _why_not(
 ) -> Explanation:
     """Explain any tool's rank, even if the search skipped it."""
     tool = view.catalog.resolve(name)
-    if tool.tool_name in {searched.tool_name for searched in index.tools}:
+    if any(searched.tool_name == tool.tool_name for searched in index.tools):
         return results.why_not(str(tool.tool_name))
-    loaded = tool.wire_name in view.loaded_by_name
     skipped = "The selection leaves it out, so search skips it."
-    if loaded:
+    if tool.wire_name in view.loaded_by_name:
         skipped = "Already loaded, so search skips it."
     return Explanation(tool, results.query, 0.0, None, results.cut, (), (), skipped=skipped)

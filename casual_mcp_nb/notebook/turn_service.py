@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.tool import Catalog
@@ -89,8 +89,9 @@ class TurnService:
 
     @property
     def system(self) -> str | None:
-        """The system prompt if neither the turn nor the model's template gives one, or None for the
-        default template.
+        """The session's system prompt, or None for the default template.
+
+        A turn's own prompt comes before it, and so does the template of a model.
         """
         return self._chat.system
 
@@ -117,8 +118,12 @@ class TurnService:
 
         A coroutine on the caller's side, see `on_engine`.
 
-        The turn replaces the one at `index` and all after it, and begins with `recorded`, see
-        `recorded_steps`.
+        Args:
+            prompt: The person's message, or messages.
+            options: See `Session.chat`.
+            echo: How much the cell shows.
+            index: The first of the turns that it replaces, or None for none.
+            recorded: A turn with steps that it begins with, see `recorded_steps`.
         """
         turn_options = self.turn_options(options)
         shows_apps = echo in ("output", "all")
@@ -133,12 +138,10 @@ class TurnService:
                 if live is not None and isinstance(event, ToolStarted) and event.app:
                     live.in_cell(partial(self._apps.show, turn))
 
-            setup = TurnSetup(
-                options=turn_options,
-                turn=turn,
-                on_event=drawn_with_apps if live is not None and shows_apps else draw,
-                recorded=recorded,
-            )
+            on_event = draw
+            if live is not None and shows_apps:
+                on_event = drawn_with_apps
+            setup = TurnSetup(options=turn_options, turn=turn, on_event=on_event, recorded=recorded)
 
             def work(blocks: bool) -> Coroutine[Any, Any, Turn]:
                 channel = self._channel(blocks)
@@ -157,10 +160,10 @@ class TurnService:
         channel: Channel = "panel",
         index: int | None = None,
     ) -> Turn:
-        """Connect the servers that are not connected yet, and run one turn, see
-        `ConversationRunner.adding`.
+        """Run one turn, and add it to the conversation.
 
-        Every turn starts here, on the engine's loop.
+        Every turn of the conversation starts here, on the engine's loop. Servers that are not
+        connected yet are connected first.
 
         Args:
             setup: The turn's, without its messages.
@@ -168,6 +171,9 @@ class TurnService:
             attach: As in `ResourceService.with_attachments`.
             channel: Where its questions are asked.
             index: The first of the turns that it replaces, or None for none.
+
+        Raises:
+            CassetteMismatchError: The turn does not match the cassette that a session replays.
         """
         async with (
             self._questions.prompt_on(channel),
@@ -207,8 +213,7 @@ class TurnService:
             running.cancel()
             await asyncio.wait({running})
             if not running.cancelled():
-                # A caller that left early does not ask how it ended, and asyncio would warn about
-                # that.
+                # A caller that left early does not read the error, about which asyncio would warn.
                 running.exception()
 
     def submit(
@@ -224,7 +229,11 @@ class TurnService:
     ) -> Coroutine[Any, Any, Turn]:
         """Create a turn's work for the engine, see `notebook.pauses`.
 
-        Without a channel, it asks where cells that await do.
+        Args:
+            turn: The turn.
+            prompt: Its messages.
+            options: Its options.
+            channel: Where its questions are asked, or None for where cells that await ask.
         """
         setup = TurnSetup(options=self.turn_options(options), turn=turn)
         channel = channel or self._questions.channel_of_awaited_cells()
@@ -252,11 +261,12 @@ class TurnService:
 
     def continue_from(self, history: Sequence[ChatMessage]) -> None:
         """Continue from this history: leave out later turns, or add the messages that are new."""
-        turns, count = self.runner.turns, 0
+        turns = self.runner.turns
         if not history:
             if turns:
                 self.new_conversation()
             return
+        count = 0
         for number, turn in enumerate(turns):
             if count == len(history):
                 self.runner.replace(turns[:number])
@@ -268,7 +278,11 @@ class TurnService:
     def resume(self, id: str) -> tuple[Conversation, list[str]]:
         """Continue a saved conversation.
 
-        Return it, and the parts in its set-up that are no longer available.
+        Returns it, and a sentence for each part of its set-up that is no longer available.
+
+        Raises:
+            UsageError: A turn is running, nothing is saved, or the conversation is damaged.
+            UnknownNameError: There is no conversation with that id.
         """
         self.check_open()
         self.runner.check_free()
@@ -327,26 +341,23 @@ class TurnService:
         index, _ = self.runner.prompt_at(turn)
         forked = self.runner.turns[index]
         recorded = recorded_steps(forked, step, result=result, text=text)
-        runner, saver, turns, current = (
-            self.runner,
-            self.runner.saver,
-            self.runner.turns,
-            self.runner.saver.current,
-        )
-        saver.fork(index, step % len(forked.steps))
+        runner = self.runner
+        turns, current = runner.turns, runner.saver.current
+        runner.saver.fork(index, step % len(forked.steps))
         runner.replace(turns[:index])
         before = runner.turns
         try:
             return await self.chat(recorded.prompt_messages, options, echo, recorded=recorded)
         finally:
             if runner.turns is before and len(before) == index:
-                # It could not begin: the conversation is as it was.
-                saver.current = current
+                # The turn could not begin, so the conversation stays as it was.
+                runner.saver.current = current
                 runner.replace(turns)
 
     def set_up(self, head: ConversationHead) -> list[str]:
-        """Set up the session as a conversation was, and list the names that are not available any
-        more.
+        """Set up the session as it was for a conversation.
+
+        Returns a sentence for each part that is no longer available.
         """
         with self.runner.setting_up():
             return list(self._set_up(head))
@@ -357,31 +368,38 @@ class TurnService:
         elif head.model is not None:
             yield f"There is no model {shown(head.model)} here: {self.model or 'none'} is used."
         if head.selection:
-            # One that was added from a file brings no set-up.
+            # A conversation that was added from a file has no set-up.
             self.system = head.system
+        lost: Mapping[str, str] = {}
+        if head.session is not None:
+            lost = head.session.lost
         for name, value in head.selection.items():
             if name not in type(self._chat.selection).model_fields:
                 yield f"The selection has no {shown(name)}, which the conversation has."
                 continue
-            kept = value
             if name == "servers" and isinstance(value, Mapping):
-                # One that is gone costs the others nothing.
-                kept = {server: mode for server, mode in value.items() if self._has(server)}
-                lost = head.session.lost if head.session else {}
-                for server in value.keys() - kept.keys():
-                    why = lost.get(server, "There is no such server any more.")
-                    yield f"{shown(server)} is not back. {why}"
+                # A server that is gone costs the others nothing.
+                modes: dict[str, Any] = {}
+                for server, mode in value.items():
+                    if server == NOTEBOOK or server in self._chat.server_manager.names:
+                        modes[server] = mode
+                    else:
+                        why = lost.get(server, "There is no such server any more.")
+                        yield f"{shown(server)} is not back. {why}"
+                value = modes
             try:
-                setattr(self._chat.selection, name, kept)
+                setattr(self._chat.selection, name, value)
             except UsageError as error:
                 yield f"{name} of the selection stays as it is: {error}"
 
-    def _has(self, server: str) -> bool:
-        return server == NOTEBOOK or server in self._chat.server_manager.names
-
     def turn_options(self, options: ChatOptions) -> TurnOptions:
-        """Build a turn's options for the engine, with the session's model and step mode unless
-        others are given.
+        """Build a turn's options for the engine.
+
+        Without a model or a step mode, the session's are used.
+
+        Raises:
+            ClosedError: The session is closed.
+            UsageError: An option is not valid.
         """
         self.check_open()
         fields: dict[str, Any] = {**options}
@@ -392,8 +410,10 @@ class TurnService:
         return TurnOptions(**fields, gate=gate)
 
     async def ready_model(self, model: str | Model | ChatModel | None) -> ChatModel:
-        """Get a model that is ready to be called, or None for the session's."""
-        return await self._chat.ready_model(self.model if model is None else model)
+        """Get a model that is ready to be called. None is the session's."""
+        if model is None:
+            model = self.model
+        return await self._chat.ready_model(model)
 
     async def run_separately(
         self, prompt: Prompt, options: TurnOptions, history: Sequence[ChatMessage]
@@ -428,10 +448,9 @@ class TurnService:
                     "The conversation has continued since this was planned.",
                     hint="Plan again: session.plan(…).",
                 )
+            given = options.copy()
             # What was attached is one of the messages now.
-            given = cast(
-                "ChatOptions", {name: value for name, value in options.items() if name != "attach"}
-            )
+            given.pop("attach", None)
             recorded = resumed(turn, calls)
             return await self.chat(recorded.prompt_messages, given, echo, recorded=recorded)
 
@@ -456,13 +475,12 @@ class TurnService:
         await self._starter.view()
         await warmed_up()
         messages = await self._resources.with_attachments(as_messages(prompt), attach)
-        history = [message for turn in turns for message in turn.messages]
+        history: list[ChatMessage] = []
+        before: Turn | None = None
+        for before in turns:
+            history.extend(before.messages)
         setup = TurnSetup(
-            messages=messages,
-            options=options,
-            history=history,
-            before=turns[-1] if turns else None,
-            plan_only=True,
+            messages=messages, options=options, history=history, before=before, plan_only=True
         )
         with self._chat.toolbox.injecting(options.given.get("context") or ()):
             turn = await self._chat.take_turn(setup)
@@ -482,7 +500,9 @@ class TurnService:
         return calls_run
 
     def _channel(self, blocks: bool) -> Channel:
-        return "input" if blocks else self._questions.channel_of_awaited_cells()
+        if blocks:
+            return "input"
+        return self._questions.channel_of_awaited_cells()
 
     async def _asking(self, work: Coroutine[Any, Any, T], blocks: bool) -> T:
         """Do work whose questions are asked in the cell that waits for it."""
@@ -491,34 +511,39 @@ class TurnService:
 
     @contextmanager
     def _shown(self, echo: Echo, stream: bool | None) -> Iterator[tuple[Turn, LiveOutput | None]]:
-        """Make a turn, and show it in its cell while the body runs, if there is a cell and `echo`
-        wants it.
+        """Make a turn, and show it in its cell while the body runs.
+
+        Yields the turn, and its display, or None if there is no cell or `echo` is `none`.
         """
         check_echo(echo)
-        shell = notebook_shell() if echo != "none" else None
-        turn: Any = ShownTurn(Trace(), shell) if shell else Turn(Trace())
-        live = None
-        if shell and echo != "none":
-            live = LiveOutput(self._engine, turn, echo, streamed=stream is not False)
+        shell = notebook_shell()
+        if shell is None or echo == "none":
+            yield Turn(Trace()), None
+            return
+        turn = ShownTurn(Trace(), shell)
+        live = LiveOutput(self._engine, turn, echo, streamed=stream is not False)
         try:
             yield turn, live
         finally:
-            if live:
-                live.finish()
-                turn.redraw = live.redraw
+            live.finish()
+            turn.redraw = live.redraw
 
     @contextmanager
     def _start_in(
         self, live: LiveOutput | None, echo: Echo
     ) -> Iterator[Callable[[Event], None] | None]:
-        """Show how servers start, in the turn's display.
+        """Show how servers start, in the turn's display if it has one.
 
-        Yields the function that takes the turn's events.
+        Yields the function that takes the turn's events, or None.
         """
-        quiet = live is None and (echo == "none" or notebook_shell() is not None)
-        with self._starter.shown(quiet=quiet, handle=live.handle if live else None) as display:
-            if live is None or display is None:
-                yield live.on_event if live else None
+        if live is None:
+            quiet = echo == "none" or notebook_shell() is not None
+            with self._starter.shown(quiet=quiet):
+                yield None
+            return
+        with self._starter.shown(handle=live.handle) as display:
+            if display is None:
+                yield live.on_event
                 return
 
             def on_event(event: Event) -> None:

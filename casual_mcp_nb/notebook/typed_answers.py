@@ -1,4 +1,4 @@
-"""Questions that are asked with `input()`, and what the typed lines mean."""
+"""Ask questions with `input()`, and read the typed answers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from casual_mcp_nb.notebook.forms import FORMATS, FormField
 from casual_mcp_nb.notebook.questions import (
     AddressQuestion,
     ApprovalQuestion,
+    Elicitation,
     FormQuestion,
     Question,
     SignInQuestion,
@@ -36,7 +37,14 @@ Ask = Callable[[str], Awaitable[str]]
 
 
 async def ask_with_input(question: Question, context: contextvars.Context) -> None:
-    """Ask with `input()` and settle the question. It expires if nobody can be asked."""
+    """Ask with `input()`, and answer the question with what is typed.
+
+    It expires if nobody can be asked.
+
+    Args:
+        question: The question.
+        context: The variables by which a kernel finds the cell to ask in.
+    """
 
     async def ask(text: str) -> str:
         return (await prompted(text, context)).strip()
@@ -56,18 +64,8 @@ async def ask_with_input(question: Question, context: contextvars.Context) -> No
             case FormQuestion():
                 await _form(question, ask)
             case UrlElicitation():
-                reply = (
-                    await ask(
-                        f"{question.text}\nHave you done so? (y: yes, d: decline, Enter: no answer)"
-                        " [y/d] "
-                    )
-                ).lower()
-                if reply in _YES:
+                if await _agreed(question, "Have you done so?", ask):
                     question.accept()
-                elif reply in ("d", "decline"):
-                    question.decline()
-                else:
-                    question.cancel()
             case StepQuestion():
                 await _step(question, ask)
     except UsageError:
@@ -114,55 +112,74 @@ async def _sign_in(question: SignInQuestion, ask: Ask) -> None:
             text = str(error)
 
 
+async def _agreed(question: Elicitation, what: str, ask: Ask) -> bool:
+    """Ask whether the person does what a server asks for. If not, decline or cancel the question."""
+    reply = await ask(f"{question.text}\n{what} (y: yes, d: decline, Enter: no answer) [y/d] ")
+    if reply.lower() in _YES:
+        return True
+    if reply.lower() in ("d", "decline"):
+        question.decline()
+    else:
+        question.cancel()
+    return False
+
+
 async def _form(question: FormQuestion, ask: Ask) -> None:
-    reply = (
-        await ask(
-            f"{question.text}\nFill in the form? (y: yes, d: decline, Enter: no answer) [y/d] "
-        )
-    ).lower()
-    if reply not in _YES:
-        return question.decline() if reply in ("d", "decline") else question.cancel()
+    if not await _agreed(question, "Fill in the form?", ask):
+        return
     mistake = ""
-    while True:
-        typed = {field.name: await ask(f"{mistake}{_prompt(field)}") for field in question.fields}
+    while not question.future.done():
+        typed: dict[str, str] = {}
+        for field in question.fields:
+            text = await ask(f"{mistake}{_prompt(field)}")
+            if text:
+                typed[field.name] = text
         try:
-            return question.answer({name: text for name, text in typed.items() if text})
+            question.answer(typed)
         except UsageError as error:
             mistake = f"{error}\n"
-            if question.future.done():
-                return None
+
+
+_KINDS = {"boolean": "yes or no", "number": "a number", "integer": "a whole number"}
 
 
 def _prompt(field: FormField) -> str:
-    kinds = {"boolean": "yes or no", "number": "a number", "integer": "a whole number"}
-    hints = [
-        FORMATS[field.format][0] if field.format else kinds.get(field.kind, ""),
-        ", ".join(label for _, label in field.choices),
-    ]
-    if field.default is not None:
-        values = field.default if isinstance(field.default, list) else [str(field.default)]
-        hints.append(f"Enter: {first(', '.join(values), 100)}")
+    """Write the prompt for a field: `Size - in pixels (a whole number; optional): `."""
+    hints: list[str] = []
+    if field.format:
+        hints.append(FORMATS[field.format][0])
+    elif field.kind in _KINDS:
+        hints.append(_KINDS[field.kind])
+    if field.choices:
+        hints.append(", ".join(label for _, label in field.choices))
+    if isinstance(field.default, list):
+        hints.append(f"Enter: {first(', '.join(field.default), 100)}")
+    elif field.default is not None:
+        hints.append(f"Enter: {first(str(field.default), 100)}")
     if not field.required:
         hints.append("optional")
-    about = f" - {field.description}" if field.description else ""
-    return f"{field.title}{about} ({'; '.join(filter(None, hints)) or 'text'}): "
+    title = field.title
+    if field.description:
+        title = f"{title} - {field.description}"
+    return f"{title} ({'; '.join(hints) or 'text'}): "
 
 
 async def _step(question: StepQuestion, ask: Ask) -> None:
-    edit = "e: edit, " if question.texts else ""
-    reply = (
-        await ask(f"{question.text}\n(Enter: next, r: run to the end, {edit}s: stop) ")
-    ).lower()
+    edit = ""
+    if question.texts:
+        edit = "e: edit, "
+    reply = await ask(f"{question.text}\n(Enter: next, r: run to the end, {edit}s: stop) ")
+    reply = reply.lower()
     if reply in ("s", "stop"):
         question.stop()
     elif reply in ("r", "run"):
         question.run()
     elif reply in ("e", "edit") and question.texts:
-        changes = {}
+        changes: dict[str, str] = {}
         for key, text in question.texts.items():
-            changes[key] = (
-                await ask(f"{text}\nNew text for {question.labels[key]} (Enter: keep it): ") or text
-            )
+            label = question.labels[key]
+            typed = await ask(f"{text}\nNew text for {label} (Enter: keep it): ")
+            changes[key] = typed or text
         question.edit(changes)
     else:
         question.next()

@@ -1,4 +1,4 @@
-"""Lines that a person types at a prompt, for which nobody waits longer than wanted."""
+"""Read lines that a person types at a prompt, so that a read can be cancelled."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ _END_SECONDS = 2.0
 
 
 def can_prompt() -> bool:
-    """Check whether somebody could answer a prompt now: in a kernel whose front end takes input, or
-    in a terminal.
+    """Check whether somebody could answer a prompt now.
+
+    That can be in a kernel whose front end takes input, or in a terminal.
     """
     shell = notebook_shell()
     if shell is not None:
-        # The front end tells with each cell; the kernel's `raw_input` looks at the same flag.
+        # The front end sets this with each cell. The kernel's `raw_input` looks at it too.
         return bool(getattr(shell.kernel, "_allow_stdin", True))
     try:
         return sys.stdin.isatty()
@@ -36,10 +37,13 @@ def can_prompt() -> bool:
 async def prompted(text: str, context: contextvars.Context) -> str:
     """Show a prompt and return the line that is typed.
 
-    It is read on a thread, since nobody may ever answer. Cancelling it ends the read: the next
-    prompt gets the next line, and nothing is held that the interpreter needs at its shutdown, as
-    the lock of `sys.stdin` in a blocked `input()` would be. The context has the variables with
-    which a kernel finds the prompt's cell.
+    The line is read on another thread, because it may never come. Cancelling this ends the read, so
+    that the next prompt gets the next line. A blocked `input()` could not be ended: it would also
+    hold the lock of `sys.stdin`, which the interpreter needs at its shutdown.
+
+    Args:
+        text: The prompt.
+        context: The variables by which a kernel finds the cell to ask in.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[str] = loop.create_future()
@@ -61,8 +65,7 @@ async def prompted(text: str, context: contextvars.Context) -> str:
             return
         except Exception as failure:
             error = failure
-        # The line can come when nobody waits for it any more: after the loop has ended, or together
-        # with the interrupt.
+        # The line can come too late: after the loop has ended, or together with the interrupt.
         with suppress(RuntimeError, KeyboardInterrupt):
             loop.call_soon_threadsafe(settle, line, error)
 
@@ -120,9 +123,7 @@ class _DescriptorReader:
 
 
 _cancelled: set[threading.Event] = set()
-"""For each read with `input()` that was cancelled and has not ended: an event that tells its
-end.
-"""
+"""The ends of the reads with `input()` that were cancelled and have not ended yet."""
 
 
 class _InputReader:
@@ -152,9 +153,9 @@ class _InputReader:
             _cancelled.discard(ended)
 
     def cancel(self, thread: threading.Thread) -> None:
-        """End the read, by an interrupt, for which a kernel looks all the time.
+        """End the read, which would otherwise take the answer to the next prompt.
 
-        Otherwise it would take the answer to the next prompt.
+        It is ended by an interrupt, which a kernel notices while it waits for the line.
         """
         if thread.ident is not None and not self._ended.is_set():
             _cancelled.add(self._ended)
@@ -163,8 +164,9 @@ class _InputReader:
 
 
 def _descriptor_reader(text: str) -> _DescriptorReader | None:
-    """Create a reader for standard input if that is Python's own and can be waited for, else
-    None.
+    """Create a reader for standard input.
+
+    None if a front end has replaced `input()`, or if the input cannot be waited for.
     """
     if sys.platform == "win32" or not isinstance(builtins.input, BuiltinFunctionType):
         return None
@@ -175,11 +177,11 @@ def _descriptor_reader(text: str) -> _DescriptorReader | None:
 
 
 def _left_in_buffer(descriptor: int) -> bytes:
-    """Read up to one line that an earlier `sys.stdin` read took from a pipe or file beyond its own
-    line.
+    """Read a line, or a part of one, that is in the buffer of `sys.stdin`.
 
-    There is no way to look into that buffer without a read that can block, so the read meets the
-    end of the input behind it.
+    An earlier read of `sys.stdin` from a pipe or a file may have taken more than its own line. Only
+    a read can look into that buffer, and it can block. So the input behind the buffer is replaced
+    by an empty one meanwhile.
     """
     if os.isatty(descriptor):
         return b""

@@ -98,7 +98,10 @@ def auto_words(threshold: float) -> str:
 
 
 def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
-    """Show in a sentence and a bar which tools are sent. Folded, servers, choices and cost."""
+    """Show in a sentence and a bar which tools are sent.
+
+    Servers, choices and cost are folded.
+    """
     servers = session.servers
     ready = sum(status.state == "ready" for status in servers.values())
     model = ("Model", model_words(session.model, session.provider))
@@ -128,7 +131,9 @@ def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
     facts: list[tuple[str, Cell]] = [("Tools", "; ".join(sent)), model]
     if session.tokens:
         price = _definition_words(session.tokens, session.undeferred_tokens)
-        part = fraction(session.tokens, session.undeferred_tokens) if session.deferred else None
+        part = None
+        if session.deferred:
+            part = fraction(session.tokens, session.undeferred_tokens)
         facts.insert(1, ("Tool definitions", Bar(price, part)))
     blocks: list[Block] = [KeyValues(tuple(facts))]
     if not session.turns and (ready or not servers):
@@ -152,8 +157,10 @@ def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
 
 def offered_words(offered: int, deferred: int, strategy: Strategy) -> str:
     """Count the tools in the first request, including those that find deferred ones."""
-    finder = f" and {_FINDERS[strategy]}" if deferred else ""
-    return f"{words.count(offered, 'tool')}{finder}"
+    text = words.count(offered, "tool")
+    if deferred:
+        text = f"{text} and {_FINDERS[strategy]}"
+    return text
 
 
 def _definition_words(now: int, undeferred: int) -> str:
@@ -163,33 +170,38 @@ def _definition_words(now: int, undeferred: int) -> str:
 
 
 def budget_section(budget: Budget | None) -> tuple[Section, ...]:
-    """Show the cost of requests and turns, and the saving by deferring, folded, or nothing if no
-    tool is deferred.
+    """Show the cost of requests and turns, and the saving by deferring, folded.
 
-    The saving is for a whole turn. For a single request it would look larger than it is, since each
-    search is an extra request.
+    Show nothing if no tool is deferred. The saving is for a whole turn. For a single request it
+    would look larger than it is, since each search is an extra request.
     """
     if budget is None or budget.saved is None:
         return ()
     saving = words.difference(budget.now.turn, budget.undeferred.turn)
-    note = f"a turn takes {saving} than with every tool loaded" if saving else ""
+    note = ""
+    if saving:
+        note = f"a turn takes {saving} than with every tool loaded"
     return (Section("Cost", budget_blocks(budget), note=note, fold="closed"),)
 
 
 def models_view(models: Models, limits: DisplayLimits) -> View:
-    """Show the models with their providers, whether a key is set, and their templates if any has
-    one.
-    """
+    """Show the models: their providers, whether a key is set, and templates if any has one."""
     templates = any(row.template for row in models.rows)
     names = ["Name", "Provider", "Model", "Client", "Key", "Default"]
     if templates:
         names.append("Template")
     rows: list[tuple[Cell, ...]] = []
     for row in models.rows[: limits.rows]:
-        model = PLANNER if row.provider == "offline" else row.model
-        default = Status("● default", "busy") if row.default else ""
-        cells = (Name(row.name), row.provider, model, row.client, row.key, default)
-        rows.append((*cells, row.template or "") if templates else cells)
+        model = row.model
+        if row.provider == "offline":
+            model = PLANNER
+        default: Cell = ""
+        if row.default:
+            default = Status("● default", "busy")
+        cells: list[Cell] = [Name(row.name), row.provider, model, row.client, row.key, default]
+        if templates:
+            cells.append(row.template or "")
+        rows.append(tuple(cells))
     return View(
         "models",
         "Models",
@@ -199,18 +211,19 @@ def models_view(models: Models, limits: DisplayLimits) -> View:
 
 
 def clients_view(clients: Clients, limits: DisplayLimits) -> View:
-    """Show the clients with their providers, whether a key is set, and their timeouts if they
-    differ.
-    """
+    """Show the clients: their providers, whether a key is set, and timeouts if they differ."""
     differ = len({row.timeout for row in clients.rows}) > 1
     names = ["Client", "Provider", "Address", "Key", "Models"]
     if differ:
         names.append("Timeout")
     rows: list[tuple[Cell, ...]] = []
     for row in clients.rows[: limits.rows]:
-        address, models = row.address or "provider default", ", ".join(row.models) or "none"
-        cells = (Name(row.name), row.provider, address, row.key, models)
-        rows.append((*cells, f"{row.timeout:g} s") if differ else cells)
+        address = row.address or "provider default"
+        models = ", ".join(row.models) or "none"
+        cells: list[Cell] = [Name(row.name), row.provider, address, row.key, models]
+        if differ:
+            cells.append(f"{row.timeout:g} s")
+        rows.append(tuple(cells))
     return View(
         "clients",
         "Clients",
@@ -222,7 +235,7 @@ def clients_view(clients: Clients, limits: DisplayLimits) -> View:
 def _table(
     heads: tuple[Column, ...], rows: Sequence[tuple[Cell, ...]], total: int
 ) -> Table | TextBlock:
-    """Show the first rows of so many, or that there are none."""
+    """Show rows, which are the first ones of `total`, or that there are none."""
     if not rows:
         return TextBlock("None.")
     return Table(heads, tuple(rows), total - len(rows))
@@ -232,7 +245,9 @@ def discovery_words(selection: Selection) -> str:
     """Describe whether a selection defers."""
     if selection.discovery == "auto":
         return auto_words(selection.auto_threshold)
-    return "on" if selection.discovery else "off: nothing is deferred"
+    if selection.discovery:
+        return "on"
+    return "off: nothing is deferred"
 
 
 def _tool_set_of(selection: Selection) -> str:
@@ -243,39 +258,37 @@ def _tool_set_of(selection: Selection) -> str:
 
 def selection_view(selection: Selection, limits: DisplayLimits) -> View:
     """Show the person's choices: toolset, server modes, discovery."""
-    off = list(selection.tools_off)
-    defers_all = "yes" if selection.defer_all else "no"
-    if selection.defer_all and selection.always_loaded:
-        defers_all = f"yes, except {', '.join(selection.always_loaded)}"
+    defers_all = "no"
+    if selection.defer_all:
+        defers_all = "yes"
+        if selection.always_loaded:
+            defers_all = f"yes, except {', '.join(selection.always_loaded)}"
     facts: list[tuple[str, Cell]] = [
         ("Toolset", _tool_set_of(selection)),
         ("Discovery", discovery_words(selection)),
         ("Defer every server", defers_all),
         ("How the model finds tools", selection.strategy),
         ("Delivery of search results", selection.delivery),
-        *(
-            (limit.label, words.count(getattr(selection, name), limit.unit))
-            for name, limit in option_limits()
-        ),
-        ("Tools turned off", ", ".join(off) if off else "none"),
     ]
-    rows = tuple(
-        (Name(name), mode) for name, mode in list(selection.servers.items())[: limits.rows]
-    )
-    table = Table(columns("Server", "Mode"), rows, len(selection.servers) - len(rows))
-    servers: Block = table if rows else TextBlock("Each server has its mode from the config.")
+    for name, limit in option_limits():
+        facts.append((limit.label, words.count(getattr(selection, name), limit.unit)))
+    facts.append(("Tools turned off", ", ".join(selection.tools_off) or "none"))
+    servers: Block = TextBlock("Each server has its mode from the config.")
+    if selection.servers:
+        modes = list(selection.servers.items())[: limits.rows]
+        rows = tuple((Name(name), mode) for name, mode in modes)
+        servers = Table(columns("Server", "Mode"), rows, len(selection.servers) - len(rows))
     return View("selection", "Selection", (KeyValues(tuple(facts)), Section("Servers", (servers,))))
 
 
 def system_prompt_view(prompt: SystemPrompt, limits: DisplayLimits) -> View:
     """Show the system prompt exactly as the model reads it, and its cost."""
     text = TextBlock(prompt.text or "Empty.", code=True, limit=limits.document)
-    facts = KeyValues(
-        (
-            ("Template", Name(prompt.template) if prompt.template else "none"),
-            ("Tokens", words.tokens(prompt.tokens, "estimated")),
-        )
-    )
+    template: Cell = "none"
+    if prompt.template:
+        template = Name(prompt.template)
+    tokens = words.tokens(prompt.tokens, "estimated")
+    facts = KeyValues((("Template", template), ("Tokens", tokens)))
     return View("prompt", "System prompt", (facts, Section("As the model reads it", (text,))))
 
 
@@ -294,7 +307,7 @@ _STAGES: dict[StageState, Status] = {
 
 
 def help_view(text: Help, limits: DisplayLimits) -> View:
-    """Show each group's rows. Where groups are folded, the first one is open."""
+    """Show each group's rows. If groups are folded, the first one stays open."""
     (title, rows), *others = text.groups
     sections = [Section(title, (_commands(rows),))]
     for title, rows in others:
@@ -306,21 +319,28 @@ def help_view(text: Help, limits: DisplayLimits) -> View:
 
 
 def _commands(rows: tuple[HelpRow, ...]) -> Table:
-    cells: list[tuple[Cell, ...]] = [
-        (Name(row.usage), row.summary, Name(row.example) if row.example else "") for row in rows
-    ]
+    cells: list[tuple[Cell, ...]] = []
+    for row in rows:
+        example: Cell = ""
+        if row.example:
+            example = Name(row.example)
+        cells.append((Name(row.usage), row.summary, example))
     return Table(columns("Command", "Purpose", "Example", shares=(36, 34, 30)), tuple(cells))
 
 
 def diagnosis_view(diagnosis: Diagnosis, limits: DisplayLimits) -> View:
     """Show the findings, part by part, with their remedies."""
-    bad = sum(finding.verdict == "fail" for finding in diagnosis)
-    doubtful = sum(finding.verdict == "warn" for finding in diagnosis)
+    counts = Counter(finding.verdict for finding in diagnosis)
     mark = Status("✓ all required checks passed", "good")
-    if bad:
+    if counts["fail"]:
         mark = Status("✗ problems found", "bad")
-    problems = [finding for finding in diagnosis if finding.verdict != "ok"]
-    passed = [finding for finding in diagnosis if finding.verdict == "ok"]
+    problems: list[Check] = []
+    passed: list[Check] = []
+    for finding in diagnosis:
+        if finding.verdict == "ok":
+            passed.append(finding)
+        else:
+            problems.append(finding)
     blocks: list[Block] = []
     if problems:
         blocks.append(_findings(problems, limits))
@@ -328,8 +348,8 @@ def diagnosis_view(diagnosis: Diagnosis, limits: DisplayLimits) -> View:
         title = f"✓ {words.count(len(passed), 'check')} passed"
         blocks.append(Section(title, (_findings(passed, limits),), fold="closed"))
     note = (
-        f"{words.count(len(diagnosis), 'check')}, {words.count(bad, 'failure')},"
-        f" {words.count(doubtful, 'warning')}"
+        f"{words.count(len(diagnosis), 'check')}, {words.count(counts['fail'], 'failure')},"
+        f" {words.count(counts['warn'], 'warning')}"
     )
     return View(
         "diagnosis",
@@ -341,19 +361,12 @@ def diagnosis_view(diagnosis: Diagnosis, limits: DisplayLimits) -> View:
 
 
 def _findings(findings: list[Check], limits: DisplayLimits) -> Table:
-    rows = tuple(
-        (
-            finding.part,
-            Name(finding.name),
-            _VERDICTS[finding.verdict],
-            finding.found,
-            finding.advice,
-        )
-        for finding in findings[: limits.rows]
-    )
-    return Table(
-        columns("Part", "Check", "Result", "Details", "Remedy"), rows, len(findings) - len(rows)
-    )
+    rows: list[tuple[Cell, ...]] = []
+    for finding in findings[: limits.rows]:
+        verdict = _VERDICTS[finding.verdict]
+        rows.append((finding.part, Name(finding.name), verdict, finding.found, finding.advice))
+    heads = columns("Part", "Check", "Result", "Details", "Remedy")
+    return Table(heads, tuple(rows), len(findings) - len(rows))
 
 
 def tool_diagnosis_view(diagnosis: ToolDiagnosis, limits: DisplayLimits) -> View:
@@ -418,8 +431,10 @@ def server_diagnosis_view(diagnosis: ServerDiagnosis, limits: DisplayLimits) -> 
 
 def _mark(diagnosis: ToolDiagnosis) -> Status:
     stopped = diagnosis.stopped
+    if stopped is not None and stopped.stage == "called":
+        return Status("✗ denied", "bad")
     if stopped is not None:
-        return Status("✗ denied" if stopped.stage == "called" else f"✗ not {stopped.stage}", "bad")
+        return Status(f"✗ not {stopped.stage}", "bad")
     if diagnosis.ends_at is None:
         return Status("✓ called", "good")
     return Status(f"… not {diagnosis.ends_at} yet", "busy")
@@ -449,14 +464,21 @@ def trust_view(trust: Trust, limits: DisplayLimits) -> View:
             " It is long, and may be cut here. For the full text:"
             " print(session.consent.trust().text)"
         )
-    pending = [entry for entry in trust.entries if entry.state in ("new", "changed")]
-    well = [_trust_section(entry, limits) for entry in trust.entries if entry not in pending]
-    sections = [_trust_section(entry, limits) for entry in pending]
-    if well:
-        kinds = Counter(entry.kind for entry in trust.entries if entry not in pending)
+    sections: list[Section] = []
+    accepted: list[Section] = []
+    kinds: Counter[str] = Counter()
+    for entry in trust.entries:
+        if entry.state in ("new", "changed"):
+            sections.append(_trust_section(entry, limits))
+        else:
+            accepted.append(_trust_section(entry, limits))
+            kinds[entry.kind] += 1
+    if accepted:
         note = ", ".join(words.count(number, kind) for kind, number in kinds.items())
-        sections.append(Section("✓ Nothing to accept", tuple(well), note=note, fold="closed"))
-    title = f"Commands of {exact(trust.source)}" if trust.source else "Commands in this config"
+        sections.append(Section("✓ Nothing to accept", tuple(accepted), note=note, fold="closed"))
+    title = "Commands in this config"
+    if trust.source:
+        title = f"Commands of {exact(trust.source)}"
     return View("trust", title, (TextBlock(text), *sections))
 
 
@@ -494,7 +516,9 @@ def found_server_view(server: FoundServer, limits: DisplayLimits) -> View:
 
 
 def _remarks(server: FoundServer) -> str:
-    return f"Cannot be added: {server.problem}." if server.problem else " ".join(server.notes)
+    if server.problem:
+        return f"Cannot be added: {server.problem}."
+    return " ".join(server.notes)
 
 
 def trust_entry_view(entry: TrustEntry, limits: DisplayLimits) -> View:
@@ -512,9 +536,7 @@ def _trust_section(entry: TrustEntry, limits: DisplayLimits) -> Section:
 
 
 def consent_view(consent: ConsentStatus, limits: DisplayLimits) -> View:
-    """Show the accepted config, the policies that ask, and the tools whose definition has
-    changed.
-    """
+    """Show whether the config is accepted, when calls ask, and which definitions have changed."""
     servers, calls = "may start", "ask according to their policies"
     if not consent.accepted:
         servers = "ask before they start, if you have not accepted them"
@@ -532,15 +554,10 @@ def consent_view(consent: ConsentStatus, limits: DisplayLimits) -> View:
         facts.append((f"Calls of {server}", text))
     blocks: list[Block] = [KeyValues(tuple(facts))]
     if consent.changed:
-        rows: tuple[tuple[Cell, ...], ...] = tuple(
-            (Name(tool.server), Name(tool.tool)) for tool in consent.changed[: limits.rows]
-        )
-        blocks.append(
-            Section(
-                "Changed tools",
-                (Table(columns("Server", "Tool"), rows, len(consent.changed) - len(rows)),),
-            )
-        )
+        visible = consent.changed[: limits.rows]
+        rows = tuple((Name(tool.server), Name(tool.tool)) for tool in visible)
+        table = Table(columns("Server", "Tool"), rows, len(consent.changed) - len(rows))
+        blocks.append(Section("Changed tools", (table,)))
     if consent.problems:
         blocks.append(Section("Problems", (TextBlock("\n".join(consent.problems[: limits.rows])),)))
     return View("consent", "Consent", tuple(blocks))
@@ -562,16 +579,12 @@ def host_audit_view(audit: HostAudit, limits: DisplayLimits) -> View:
         blocks.append(KeyValues(tuple(price)))
     blocks.append(_audited_servers(audit, limits))
     blocks += budget_section(audit.budget)
-    blocks += [
-        failure(each.server, each.state, each.error, each.stderr_tail)
-        for each in audit.failed[: limits.rows]
-    ]
-    each = max(2, limits.rows // max(len(audit.servers), 1))
-    blocks += [
-        _tools(server, audit.tokens, each)
-        for server in audit.servers[: limits.rows]
-        if server.tools
-    ]
+    for failed in audit.failed[: limits.rows]:
+        blocks.append(failure(failed.server, failed.state, failed.error, failed.stderr_tail))
+    rows_for_each = max(2, limits.rows // max(len(audit.servers), 1))
+    for server in audit.servers[: limits.rows]:
+        if server.tools:
+            blocks.append(_tools(server, audit.tokens, rows_for_each))
     if audit.affected:
         note = words.count(len(audit.affected), "finding")
         blocks.append(
@@ -607,15 +620,13 @@ def _audited_servers(audit: HostAudit, limits: DisplayLimits) -> Table | TextBlo
 
 
 def _tools(server: ServerTokens, total: int, limit: int) -> Section:
-    rows: tuple[tuple[Cell, ...], ...] = tuple(
-        (
-            Name(each.tool.tool),
-            Bar(words.about(each.tokens, "estimated"), fraction(each.tokens, total)),
-        )
-        for each in server.tools[:limit]
-    )
+    rows: list[tuple[Cell, ...]] = []
+    for each in server.tools[:limit]:
+        bar = Bar(words.about(each.tokens, "estimated"), fraction(each.tokens, total))
+        rows.append((Name(each.tool.tool), bar))
     note = f"{words.count(len(server.tools), 'tool')}, {words.tokens(server.tokens, 'estimated')}"
-    blocks: list[Block] = [Table(columns("Tool", "Tokens"), rows, len(server.tools) - len(rows))]
+    table = Table(columns("Tool", "Tokens"), tuple(rows), len(server.tools) - len(rows))
+    blocks: list[Block] = [table]
     if server.left_out:
         lines = "\n".join(f"{name}: {why}" for name, why in server.left_out.items())
         blocks.append(TextBlock(lines, label="Cannot be used"))
@@ -680,32 +691,33 @@ def _explored_servers(exploration: ExplorerSnapshot, limits: DisplayLimits) -> t
     sections: list[Section] = []
     left = 2 * limits.rows
     for name, status in list(exploration.servers.items())[: limits.rows]:
-        tools = exploration.tools.catalog.by_server.get(name, ()) if exploration.tools else ()
-        rows = tuple(_explored_tool(exploration, tool) for tool in tools[: min(left, limits.rows)])
+        tools: Sequence[ToolSpec] = ()
+        if exploration.tools:
+            tools = exploration.tools.catalog.by_server.get(name, ())
+        visible = tools[: min(left, limits.rows)]
+        rows = tuple(_explored_tool(exploration, tool) for tool in visible)
         left -= len(rows)
         mode = exploration.servers.modes.get(name, "loaded")
         state = Status(mode, _MODES[mode])
         if status.state != "ready":
             state = STATES[status.state]
-        price = words.about(status.tokens, "estimated")
+        figures: tuple[str, ...] = ()
+        if status.tools:
+            figures = (words.about(status.tokens, "estimated"),)
+        heads = columns("Tool", "Description", "Tokens #", shares=(30, 58, 12))
         sections.append(
             Section(
                 Phrase((Span(name), Span(words.count(status.tools, "tool"), "quiet"))),
-                (
-                    Table(
-                        columns("Tool", "Description", "Tokens #", shares=(30, 58, 12)),
-                        rows,
-                        len(tools) - len(rows),
-                    ),
-                ),
+                (Table(heads, rows, len(tools) - len(rows)),),
                 mark=state,
-                figures=(price,) if status.tools else (),
+                figures=figures,
                 fold="closed" if sections else "open",
                 look="step",
                 brief=True,
             )
         )
-    if hidden := len(exploration.servers) - len(sections):
+    hidden = len(exploration.servers) - len(sections)
+    if hidden:
         sections.append(Section(f"{words.count(hidden, 'server')} more", ()))
     return tuple(sections)
 
@@ -714,8 +726,9 @@ _MODES: Mapping[Mode, Tone] = {"loaded": "good", "deferred": "busy", "off": "qui
 
 
 def _explored_tool(exploration: ExplorerSnapshot, tool: ToolSpec) -> tuple[Cell, ...]:
-    off = tool.restriction or (exploration.tools and exploration.tools.mode(tool) == "off")
-    price = "off" if off else words.about(tool.tokens, "estimated")
+    price = words.about(tool.tokens, "estimated")
+    if tool.restriction or (exploration.tools and exploration.tools.mode(tool) == "off"):
+        price = "off"
     return (Name(tool.name), first(tool.description, SUMMARY), price)
 
 
@@ -751,8 +764,9 @@ _APP_STATES: Mapping[str, tuple[str, Tone]] = {
 
 
 def app_view(app: App, limits: DisplayLimits) -> View:
-    """Show an app's picture, with its call folded, or the call with its result if there is no
-    picture; and why its page is not shown if it is not, with the messages so far.
+    """Show an app's picture with its call folded, or its call with the result if it has no picture.
+
+    If its page is not shown, show why, with the messages so far.
     """
     facts: list[tuple[str, Cell]] = []
     if app.problem:
@@ -788,14 +802,16 @@ def _app_messages(messages: AppMessages, limits: DisplayLimits) -> Table:
 
 def app_messages_view(messages: AppMessages, limits: DisplayLimits) -> View:
     """Show the messages of an app, the newest last."""
-    block = _app_messages(messages, limits) if messages else TextBlock("None.")
+    block: Block = TextBlock("None.")
+    if messages:
+        block = _app_messages(messages, limits)
     return View(
         "app-messages", "Messages of the app", (block,), note=words.count(len(messages), "message")
     )
 
 
 def app_message_view(message: AppMessage, limits: DisplayLimits) -> View:
-    """Show one of these messages."""
+    """Show one message of an app."""
     return app_messages_view(AppMessages((message,)), limits)
 
 

@@ -1,4 +1,4 @@
-"""Import in the background whatever the first turn needs."""
+"""Import in the background what the first turn needs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ending = threading.Event()
 
 
 def warm_up() -> None:
-    """Start the imports, unless that was done before."""
+    """Start the imports, unless they were started before."""
     global _thread
     with _lock:
         if _thread is None:
@@ -58,7 +58,7 @@ def _import_all() -> None:
         if _ending.is_set():
             return
 
-        # Listing the imports and caches of a first search, turn and drawing would be hard.
+        # A search, a turn and a drawing import and cache more than could be listed here.
         from casual_mcp_nb.base.tool import ToolSpec
         from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 
@@ -67,7 +67,7 @@ def _import_all() -> None:
         display().live_bundle(turn, "output")
         display().mimebundle(turn)
     except Exception:
-        # The code that needs it gets the error.
+        # Code that needs the module gets the error.
         _log.debug("A background import failed.", exc_info=True)
 
 
@@ -88,8 +88,8 @@ async def _turn() -> Turn:
 
 
 def _at_exit() -> None:
-    # The interpreter ends daemon threads where they are. One that is loading a library written in
-    # C++ takes the whole process with it, as an abort.
+    # The interpreter ends daemon threads wherever they are. If this one is loading a library
+    # written in C++, that aborts the process.
     _ending.set()
     if _thread is not None:
         _thread.join(_EXIT_SECONDS)
@@ -105,8 +105,8 @@ def _before_fork() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # Functions run before a fork in the reverse order: this one before that which takes all
-    # executors' lock, which the imports need.
+    # The last function that is registered runs first. `concurrent.futures` registers one that takes
+    # a lock which the imports need, so that has to be registered before this one.
     import concurrent.futures.thread  # noqa: F401
 
     os.register_at_fork(before=_before_fork)

@@ -1,5 +1,6 @@
-"""Cells that a model writes: a program over the tools' typed functions, which the person reads
-before anything runs.
+"""Cells that a model writes: programs that call the tools' typed functions.
+
+The person reads a cell before anything in it runs.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from uuid import uuid4
 from casual_mcp_nb.base.config import ToolSetConfig
 from casual_mcp_nb.base.displayable import Displayable
 from casual_mcp_nb.base.model_options import ModelOptions
-from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.base.schema import SchemaReader
+from casual_mcp_nb.base.tool import ToolName, ToolSpec
 from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.event import CallStatus
 from casual_mcp_nb.conversation.turn import Turn
@@ -50,6 +52,8 @@ CORRECTIONS = 2
 """How often the model may correct an answer that has no valid program."""
 SEARCHES = 4
 """How often the model may search for further functions before it writes."""
+MAX_FOLLOWED = 8
+"""How many inserted cells are followed."""
 HITS = 8
 MAX_CODE = 50_000
 MAX_ERROR = 2_000
@@ -86,7 +90,7 @@ _numbers = itertools.count(1)
 
 
 class Reading(NamedTuple):
-    """What the text of a program shows, see `WrittenCell`."""
+    """What the text of a program shows, see the properties of `WrittenCell`."""
 
     calls: tuple[WrittenCall, ...]
     remarks: tuple[tuple[int, str], ...]
@@ -143,28 +147,34 @@ class WrittenCell(Displayable):
     def calls(self) -> tuple[WrittenCall, ...]:
         """The calls of tools that the text of the program shows, in its order.
 
-        A function of a tool that the program hands on, as to `map`, is among them. With
-        `may_call_any_tool`, it can make others. In `run`, they ask for approval just the same.
+        A tool's function that the program passes to something, such as `map`, counts as a call. If
+        `may_call_any_tool`, the program can make other calls as well. In `run`, those need approval
+        too.
         """
         return self._reading.calls
 
     @property
     def remarks(self) -> tuple[tuple[int, str], ...]:
-        """What else in the program you should know about before it runs, with the line, such as
-        that it starts a program.
+        """What else you should know before the program runs, such as that it starts another one.
+
+        Each with its line.
         """
         return self._reading.remarks
 
     @property
     def may_call_any_tool(self) -> bool:
-        """Whether the text of the program leaves open which tools it calls: it hands the session
-        on, or cannot be read.
+        """Whether the text of the program does not show all tools that it calls.
+
+        That is so if it passes the session to something, or cannot be read.
         """
         return self._reading.may_call_any_tool
 
     @property
     def now(self) -> WrittenProgram:
-        """The cell as a value, which stays as it is. It is what a cell displays."""
+        """The cell as a value that does not change. It is what is displayed."""
+        error = ""
+        if self.error:
+            error = error_text(self.error, self.code)
         return WrittenProgram(
             self.task,
             self.code,
@@ -173,7 +183,7 @@ class WrittenCell(Displayable):
             self.rounds,
             self.difference,
             self.state,
-            error_text(self.error, self.code) if self.error else "",
+            error,
             self.call_counts,
             self.turns.stats,
             self.remarks,
@@ -186,7 +196,9 @@ class WrittenCell(Displayable):
     @property
     def round(self) -> int:
         """How often the program was corrected before this version: 0 for the first."""
-        return 0 if self.before is None else self.before.round + 1
+        if self.before is None:
+            return 0
+        return self.before.round + 1
 
     @property
     def rounds(self) -> int:
@@ -202,9 +214,9 @@ class WrittenCell(Displayable):
         """Put the program into a new cell below this one, or at IPython's next prompt, to be edited
         and run.
 
-        A cell that you run yourself is your own: its calls are not asked about. If it fails, also
+        A cell that you run yourself is your own: nobody asks about its calls. If it fails, even
         after you have edited it, `repair` sends the edited program and the error to the model. In
-        marimo's editor, assign it to `code` for that.
+        marimo's editor, assign the edited program to `code` for that.
 
         Raises:
             UsageError: There is no notebook here that a cell can be inserted into.
@@ -220,12 +232,10 @@ class WrittenCell(Displayable):
             )
 
     def run(self, namespace: dict[str, Any] | None = None) -> Any:
-        """Run the program in the notebook's namespace.
-
-        Tool calls need approval like a model's calls.
+        """Run the program in the notebook's namespace. Its calls need approval as a model's do.
 
         It is not a sandbox: Python code can do whatever you can. Read it first. An interrupt ends
-        it together with the call for which it waits.
+        it, together with the call for which it waits.
 
         Args:
             namespace: The variables that it uses and sets, or None for the notebook's or the main
@@ -238,7 +248,9 @@ class WrittenCell(Displayable):
             UsageError: There is no session in its variable.
             Exception: What the program raised. `repair` sends it to the model.
         """
-        variables = _variables() if namespace is None else namespace
+        variables = namespace
+        if variables is None:
+            variables = _variables()
         if self._writer.variable not in variables:
             raise UsageError(
                 f"The program needs the session in a variable {shown(self._writer.variable)}.",
@@ -247,18 +259,19 @@ class WrittenCell(Displayable):
         name = f"<written cell {next(_numbers)}>"
         linecache.cache[name] = len(self.code), None, self.code.splitlines(keepends=True), name
         tree = ast.parse(self.code, name)
-        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-        calls, self.error, self.state, self.call_counts = ProgramCalls(), None, "stopped", {}
+        last: ast.Expression | None = None
+        if tree.body and isinstance(tree.body[-1], ast.Expr):
+            last = ast.Expression(tree.body[-1].value)
+            tree.body.pop()
+        calls = ProgramCalls()
+        self.error, self.state, self.call_counts = None, "stopped", {}
         try:
             with calls.running():
                 # Without the `__future__` imports of this module.
                 exec(compile(tree, name, "exec", dont_inherit=True), variables)
                 value = None
-                if isinstance(last, ast.Expr):
-                    value = eval(
-                        compile(ast.Expression(last.value), name, "eval", dont_inherit=True),
-                        variables,
-                    )
+                if last is not None:
+                    value = eval(compile(last, name, "eval", dont_inherit=True), variables)
             self.state = "ok"
             return value
         except (Exception, SystemExit) as error:
@@ -296,7 +309,6 @@ class WrittenCell(Displayable):
                     " sets the limit."
                 ),
             )
-        heads = heads_of(variables, _variables()) if variables else ""
         parts = []
         if self.code != self._written:
             parts.append(_EDITED.format(code=self.code.rstrip("\n") + "\n"))
@@ -304,7 +316,8 @@ class WrittenCell(Displayable):
             parts.append(problem[:MAX_ERROR])
         else:
             parts.append(f"The cell failed:\n{error_text(self.error, self.code)}")
-        parts += [_VARIABLES.format(heads=heads)] if heads else []
+        if variables:
+            parts.append(_VARIABLES.format(heads=heads_of(variables, _variables())))
         prompt = self._writer.masked(_FAILED.format(problem="\n".join(parts)))
         cell = await self._writer.starter.run_shown(
             self._writer.ask(self.task, prompt, list(self.turns))
@@ -320,10 +333,13 @@ class WrittenCell(Displayable):
 
 
 class _InsertedCells:
-    """Notices how inserted cells end when the person runs them, however they were edited."""
+    """Notices how inserted cells end when the person runs them, even if they were edited.
+
+    The last few cells are followed, each with the id of the notebook's cell once that is known.
+    """
 
     def __init__(self) -> None:
-        self._cells: deque[tuple[WrittenCell, list[str]]] = deque(maxlen=8)
+        self._cells: deque[tuple[WrittenCell, list[str]]] = deque(maxlen=MAX_FOLLOWED)
 
     def follow(self, cell: WrittenCell, ipython: Any) -> None:
         """Follow a cell. IPython registers a function once."""
@@ -331,19 +347,27 @@ class _InsertedCells:
         ipython.events.register("post_run_cell", self.on_run)
 
     def on_run(self, result: Any) -> None:
-        """Take over the text and the error of a cell that has run."""
-        text, id = result.info.raw_cell, getattr(result.info, "cell_id", None)
+        """Give a written cell the text and the error of the notebook's cell that has run."""
+        text = result.info.raw_cell
+        id = getattr(result.info, "cell_id", None)
         for cell, ids in self._cells:
-            if id in ids if ids else _is_like(cell.code, text) or _is_like(cell._written, text):
-                ids[:] = [id] if id else []
-                error = result.error_before_exec or result.error_in_exec
-                cell._edit(text)
+            if ids:
+                is_this = id in ids
+            else:
+                is_this = _is_like(cell.code, text) or _is_like(cell._written, text)
+            if not is_this:
+                continue
+            if id:
+                ids[:] = [id]
+            cell._edit(text)
+            error = result.error_before_exec or result.error_in_exec
+            if error is None:
+                cell.error, cell.state = None, "ok"
+            elif isinstance(error, KeyboardInterrupt):
+                cell.error, cell.state = None, "stopped"
+            else:
                 cell.error, cell.state = error, "failed"
-                if error is None:
-                    cell.state = "ok"
-                elif isinstance(error, KeyboardInterrupt):
-                    cell.error, cell.state = None, "stopped"
-                return
+            return
 
 
 _INSERTED = _InsertedCells()
@@ -352,10 +376,8 @@ _INSERTED = _InsertedCells()
 def _inserted_in_marimo(code: str) -> bool:
     """Insert a cell below the running one in marimo's editor, where it waits to be run.
 
-    False if that is not possible.
-
-    marimo has no public function for it. These are parts of what its editor does for agents, so all
-    of it may be missing.
+    Returns whether that was possible. marimo has no public function for it: these are parts of what
+    its editor does for agents, and any of them may be missing.
     """
     loaded: Mapping[str, Any] = sys.modules
     try:
@@ -381,12 +403,21 @@ def _inserted_in_marimo(code: str) -> bool:
 def _is_like(code: str, text: str) -> bool:
     """Check whether a text has at least half of the lines of a program."""
     lines = {line.strip() for line in code.splitlines()} - {""}
-    return 2 * len(lines.intersection(line.strip() for line in text.splitlines())) >= len(lines) > 0
+    common = lines & {line.strip() for line in text.splitlines()}
+    return bool(lines) and 2 * len(common) >= len(lines)
 
 
 @dataclass(eq=False, repr=False)
 class CellWriter:
-    """Has a model write cells, with the functions that a search finds."""
+    """Has a model write cells, with the functions that a search finds.
+
+    Attributes:
+        options: The options of the turns in which it writes.
+        model: The model.
+        variable: The session's variable in the programs.
+        rounds: How often a program may be corrected.
+        secrets: Returns the texts that no model may read.
+    """
 
     tools: SessionTools
     turns: TurnService
@@ -401,19 +432,36 @@ class CellWriter:
 
     def masked(self, text: str) -> str:
         """Replace the config's secrets in a text for the model."""
+        # The longest first: a secret can be a part of another one.
         for secret in sorted(self.secrets(), key=len, reverse=True):
-            text = text.replace(secret, "***") if secret else text
+            if secret:
+                text = text.replace(secret, "***")
         return text
 
     async def write(self, task: str, heads: str) -> WrittenCell:
-        """Have the model write the first version."""
+        """Have the model write the first version.
+
+        Args:
+            task: What the cell should do.
+            heads: The heads of variables that the model may read, or empty.
+        """
         parts = [task, _MATCHES.format(functions=await self._signatures(task))]
-        parts += [_VARIABLES.format(heads=heads)] if heads else []
+        if heads:
+            parts.append(_VARIABLES.format(heads=heads))
         return await self.ask(task, self.masked("\n\n".join(parts)), [])
 
     async def ask(self, task: str, prompt: str, turns: list[Turn]) -> WrittenCell:
-        """Ask until the answer is a program, searching for further functions as often as the model
-        may.
+        """Ask until the answer is a program.
+
+        Meanwhile the model may search for further functions, at most `SEARCHES` times.
+
+        Args:
+            task: What the cell should do.
+            prompt: The first message.
+            turns: The turns so far, to which further ones are added.
+
+        Raises:
+            ExtractionError: The model wrote no valid program, or was stopped.
         """
         searches = corrections = 0
         while True:
@@ -425,13 +473,14 @@ class CellWriter:
                 raise ExtractionError("Writing was stopped before its end.", text=turn.answer)
             turns.append(turn)
             code = code_in(turn.answer)
-            if code is None and (wanted := _SEARCH.search(turn.answer)) and searches < SEARCHES:
+            wanted = _SEARCH.search(turn.answer)
+            if code is None and wanted is not None and searches < SEARCHES:
                 searches += 1
                 prompt = _MATCHES.format(functions=await self._signatures(wanted[1][:MAX_HEAD]))
                 continue
             problem = problem_of(code)
             if code is not None and not problem:
-                # On a thread: a program can be long.
+                # On another thread, because a program can be long.
                 reading = await asyncio.to_thread(self.reading, code)
                 cell = WrittenCell(task, code, reading, self, Conversation(turns))
                 self.turns.runner.cells.append(cell)
@@ -453,57 +502,57 @@ class CellWriter:
         return await asyncio.to_thread(self._listed, [hit.tool for hit in results])
 
     def _listed(self, tools: Sequence[ToolSpec]) -> str:
-        """List the functions of tools: the TypedDicts of their types, signatures, and the
-        beginnings of descriptions.
-        """
-        functions = {
-            tool.tool_name: (path, learned) for path, tool, learned in self.tools.functions._paths()
-        }
+        """Describe the functions of tools: types, signatures, and the beginnings of descriptions."""
+        functions: dict[ToolName, tuple[str, SchemaReader | None]] = {}
+        for path, tool, learned in self.tools.functions._paths():
+            functions[tool.tool_name] = path, learned
         taken: set[str] = set()
         listed = []
         for tool in tools:
             if tool.tool_name not in functions:
                 continue
             path, learned = functions[tool.tool_name]
-            # Where a server has the name of a method.
-            path = (
-                f"functions.{path}" if hasattr(type(self.tools), path.partition(".")[0]) else path
-            )
+            if hasattr(type(self.tools), path.partition(".")[0]):
+                # The server has the name of a method.
+                path = f"functions.{path}"
             types = TypeWriter(taken)
-            text = f"{self.variable}.tools.{path}{signature_of(tool, learned, types)}"
-            whole = "\n".join((*types.dicts.values(), text))
+            signature = f"{self.variable}.tools.{path}{signature_of(tool, learned, types)}"
+            text = "\n".join((*types.dicts.values(), signature))
             taken.update(types.dicts)
-            text = whole if len(whole) <= MAX_SIGNATURE else text[:MAX_SIGNATURE]
+            if len(text) > MAX_SIGNATURE:
+                text = signature[:MAX_SIGNATURE]
             listed.append(f"{text}\n    # {' '.join(tool.description.split())[:300]}")
         return "\n".join(listed) or "none"
 
     def reading(self, code: str) -> Reading:
-        """Find what the text of a program shows: the calls of tools, and what a person should
-        know.
-        """
+        """Find out what the text of a program shows, see `Reading`."""
         by_path = {path: tool for path, tool, _ in self.tools.functions._paths()}
         catalog, view = self.tools.now, self.starter.chat.current_view()
         text = read_program(code, self.variable, {path.partition(".")[0] for path in by_path})
         calls = []
+        by_name = {str(tool.tool_name): tool for tool in catalog}
         for path, line in text.calls:
-            named = by_path.get(path) or by_path.get(path.removesuffix("_async"))
-            tool = named or next((each for each in catalog if path == str(each.tool_name)), None)
-            if tool is not None:
-                reason, included = self.consent.foreseen(tool) or "", view.includes(tool)
-                calls.append(
-                    WrittenCall(
-                        tool,
-                        line,
-                        str(self.consent.policy(tool)),
-                        reason if included else "",
-                        included,
-                    )
-                )
+            tool = by_path.get(path) or by_path.get(path.removesuffix("_async"))
+            tool = tool or by_name.get(path)
+            if tool is None:
+                continue
+            included = view.includes(tool)
+            reason = ""
+            if included:
+                reason = self.consent.foreseen(tool) or ""
+            policy = str(self.consent.policy(tool))
+            calls.append(WrittenCall(tool, line, policy, reason, included))
         return Reading(tuple(calls), text.remarks, not text.is_followed)
 
 
 def readable_heads(task: str, variables: Sequence[str], variable: str) -> str:
-    """Check the input, and format the heads of the notebook's variables, on the caller's thread."""
+    """Check the input of `SessionModels.write`, and describe the variables that it names.
+
+    On the caller's thread.
+
+    Raises:
+        UsageError: The task is empty, or a variable is not valid, or does not exist.
+    """
     if not isinstance(task, str) or not task.strip():
         raise UsageError(
             "A cell needs a task.",
@@ -511,7 +560,9 @@ def readable_heads(task: str, variables: Sequence[str], variable: str) -> str:
         )
     if not variable.isidentifier():
         raise UsageError(f"{shown(variable)} cannot be a variable.")
-    return heads_of(variables, _variables()) if variables else ""
+    if not variables:
+        return ""
+    return heads_of(variables, _variables())
 
 
 async def write(
@@ -560,17 +611,19 @@ async def write(
 def code_in(text: str) -> str | None:
     """Extract the program from an answer: the longest fenced block of Python, or of no language.
 
-    None without one.
+    None if there is no such block.
     """
     blocks = []
     for block in _FENCED.finditer(text[: 4 * MAX_CODE]):
         if block["language"].lower() in ("", "py", "python"):
             blocks.append(block["code"])
-    return max(blocks, key=len).strip("\n") + "\n" if blocks else None
+    if not blocks:
+        return None
+    return max(blocks, key=len).strip("\n") + "\n"
 
 
 def problem_of(code: str | None) -> str:
-    """Describe why a text cannot be a cell, or return nothing if it can."""
+    """Describe why a text cannot be a cell. Empty if it can."""
     if code is None:
         return "there is no fenced block of Python in it."
     if len(code) > MAX_CODE:
@@ -590,17 +643,18 @@ def heads_of(names: Sequence[str], variables: Mapping[str, Any]) -> str:
     """
     if isinstance(names, str):
         names = [names]
-    if missing := [name for name in names if name not in variables]:
-        raise UsageError(
-            f"There is no variable {shown(missing[0])}.", hint="Name variables of the notebook."
-        )
+    for name in names:
+        if name not in variables:
+            raise UsageError(
+                f"There is no variable {shown(name)}.", hint="Name variables of the notebook."
+            )
     return "\n".join(f"{name}: {head_of(variables[name])[:MAX_HEAD]}" for name in names)
 
 
 def head_of(value: Any) -> str:
-    """Describe a value by type, size and first values.
+    """Describe a value by its type, its size and its first values.
 
-    Objects from other libraries than pandas and NumPy only by type.
+    An object of another library than pandas and NumPy is described only by its type.
     """
     kind = type(value)
     name = f"{kind.__module__.split('.')[0]}.{kind.__qualname__}"
@@ -613,21 +667,23 @@ def head_of(value: Any) -> str:
     if name in ("pandas.Series", "numpy.ndarray"):
         return f"{name}, shape {value.shape}, {value.dtype}"
     if kind in _PLAIN:
-        size = f" of {len(value):,}" if hasattr(value, "__len__") else ""
+        size = ""
+        if hasattr(value, "__len__"):
+            size = f" of {len(value):,}"
         return f"{kind.__name__}{size}: {_REPR.repr(value)}"
     return name
 
 
 def error_text(error: BaseException | None, code: str) -> str:
     """Describe a program's error for the model: its kind, its text, and the program's own line."""
-    lines, trace = code.splitlines(), error.__traceback__ if error else None
+    lines = code.splitlines()
     line = ""
+    trace = error.__traceback__ if error is not None else None
     while trace is not None:
-        # By its text, since IPython names the file of a cell that a person runs.
-        own = [
-            each.rstrip("\n") for each in linecache.getlines(trace.tb_frame.f_code.co_filename)
-        ] == lines
-        if own and trace.tb_lineno <= len(lines):
+        # The program is found by its text: IPython chooses the file name of a cell that it runs.
+        file = linecache.getlines(trace.tb_frame.f_code.co_filename)
+        is_program = [each.rstrip("\n") for each in file] == lines
+        if is_program and trace.tb_lineno <= len(lines):
             line = f"\nin line {trace.tb_lineno}: {lines[trace.tb_lineno - 1].strip()[:MAX_HEAD]}"
         trace = trace.tb_next
     try:
@@ -638,6 +694,7 @@ def error_text(error: BaseException | None, code: str) -> str:
 
 
 def _variables() -> dict[str, Any]:
+    """Get the notebook's variables, or those of the main module without IPython."""
     ipython = shell()
     namespace: dict[str, Any] = vars(sys.modules["__main__"])
     if ipython is not None:
