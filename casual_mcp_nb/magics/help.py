@@ -56,12 +56,17 @@ def help_of(about: str = "") -> Help:
 
 def _about(word: str) -> list[Group]:
     """Find the commands whose summary has a word, for what has no command or topic of its name."""
-    rows = [
-        _row(name, command)
-        for name, command in COMMANDS.items()
-        if re.search(rf"\b{re.escape(word)}", command.summary, re.IGNORECASE)
-    ]
+    if len(word) < _LEAST_WORD:
+        return []
+    rows = []
+    for name, command in COMMANDS.items():
+        if re.search(rf"\b{re.escape(word)}", command.summary, re.IGNORECASE):
+            rows.append(_row(name, command))
     return [(f"Commands about {shown(word)}", tuple(rows))] if rows else []
+
+
+_LEAST_WORD = 4
+"""Shorter words are misspelt commands rather than subjects."""
 
 
 def _titles() -> dict[str, str]:

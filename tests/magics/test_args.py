@@ -286,6 +286,12 @@ def test_the_examples_of_the_help_are_lines_that_can_be_read() -> None:
             assert parse_line(example.removeprefix("%mcp "), COMMANDS).command == name
 
 
+@pytest.mark.parametrize(("word", "command"), [("cost", "budget"), ("consent", "approval")])
+def test_help_of_a_word_lists_the_commands_about_it(word: str, command: str) -> None:
+    ((_, rows),) = help_of(word).groups
+    assert command in {row.usage.split()[1] for row in rows}
+
+
 def test_help_of_an_unknown_command_names_the_closest() -> None:
     assert help_of("call").groups[0][1][0].usage.startswith("%mcp call")
     with pytest.raises(UnknownNameError, match="'call'"):
