@@ -517,10 +517,15 @@ Sizes = Mapping[tuple[str, int], Mapping[str, Sequence[Sequence[Sums]]]]
 
 
 async def measured(
-    catalogs: Sequence[Catalog], sizes: Sequence[int], turns: int, draws: int, each: bool = False
+    catalogs: Sequence[Catalog],
+    sizes: Sequence[int],
+    turns: int,
+    draws: int,
+    each: bool = False,
+    providers: Sequence[str] = tuple(MODELS),
 ) -> Sizes:
     """Run all conversations."""
-    kinds = [(provider, size) for provider in MODELS for size in sizes]
+    kinds = [(provider, size) for provider in providers for size in sizes]
     return {
         (provider, size): await drawn_sums(catalogs, provider, size, turns, draws, each)
         for provider, size in kinds
@@ -579,6 +584,7 @@ def main(argv: Sequence[str]) -> None:
     )
     parser.add_argument("--sizes", default="30,100,300,500,3000", help="numbers of tools")
     parser.add_argument("--turns", default="1,5,20", help="lengths of conversations")
+    parser.add_argument("--providers", default=",".join(MODELS), help="only these")
     parser.add_argument(
         "--draws",
         type=int,
@@ -621,7 +627,14 @@ def main(argv: Sequence[str]) -> None:
     print(row(TITLES[options.whole]))
     print(row(["---", *["--:"] * (len(TITLES[options.whole]) - 1)]))
     for (provider, size), sums in asyncio.run(
-        measured(catalogs, sizes, max(lengths), options.draws, options.each)
+        measured(
+            catalogs,
+            sizes,
+            max(lengths),
+            options.draws,
+            options.each,
+            options.providers.split(","),
+        )
     ).items():
         for line in rows(provider, size, lengths, sums, options.whole):
             print(line)

@@ -1,8 +1,8 @@
 """Quality and speed of tool search, compared with casual-mcp's ToolSearchIndex and FastMCP's BM25
 search transform.
 
-    python benchmarks/discovery.py [--data DIR] [--sizes 50,500,5000,50000] [--embedding
-    MODULE:FUNCTION]
+    python benchmarks/discovery.py [--data DIR] [--sizes 50,500,5000,50000] [--quality]
+        [--embedding MODULE:FUNCTION]
 
 The data folder holds `NAME.catalog.jsonl` (one tool per line) and `NAME.dev.jsonl` (one case per
 line: a query, and for each of its needs the tools that meet it). Without one, the small catalog in
@@ -388,12 +388,15 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument(
         "--sizes", default=",".join(map(str, SIZES)), help="numbers of tools for the speed table"
     )
+    parser.add_argument("--quality", action="store_true", help="only the table of quality")
     parser.add_argument("--embedding", metavar="MODULE:FUNCTION", help="an embedding to measure")
     options = parser.parse_args(argv)
     data = load(options.data) if options.data else sample()
     embed = embedding(options.embedding) if options.embedding else None
     columns = rankers(embed)
     print_quality(data, columns)
+    if options.quality:
+        return
     if MODEL_QUERIES in data.sets:
         print_quality(mixture(data), {"ours": columns["ours"]})
         print_sampled(data, columns)
