@@ -368,7 +368,7 @@ cases:
     )
     (case,) = load_tool_cases(path)
     assert case.calls == (
-        ExpectedCall("book_flight", {"to": "Oslo", "seats": 2}, "subset", may_fail=True),
+        ExpectedCall("book_flight", {"to": "Oslo", "seats": 2}, match="subset", may_fail=True),
     )
 
 

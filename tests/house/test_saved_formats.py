@@ -201,7 +201,7 @@ def account(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ac
 async def test_a_sign_in_is_used_still(account: AccountFile) -> None:
     before = account.path.read_bytes()
     await account.load()
-    tokens, client = await account.get_tokens(), await account.get_client_info()
+    tokens, client = account.tokens(), account.client()
     assert tokens is not None
     assert (tokens.access_token, tokens.refresh_token) == ("made-up-access", "made-up-refresh")
     assert client is not None
@@ -326,17 +326,17 @@ async def test_a_sign_in_of_a_later_version_is_not_used_and_not_replaced(
     of_later_version(account.path)
     before = account.path.read_bytes()
     await account.load()
-    assert await account.get_tokens() is None
+    assert account.tokens() is None
     assert accounts() == ()
     with caplog.at_level(logging.WARNING):
-        await account.set_tokens(OAuthToken(access_token="other"))
+        await account.set_tokens(OAuthToken(access_token="other"), {})
     assert "Update the package" in caplog.text
     assert account.path.read_bytes() == before
     # The sign-in that replaces a damaged one is remembered.
     damaged(account.path)
     await account.load()
-    assert await account.get_tokens() is None
-    await account.set_tokens(OAuthToken(access_token="other"))
+    assert account.tokens() is None
+    await account.set_tokens(OAuthToken(access_token="other"), {})
     assert json.loads(account.path.read_text())["tokens"]["access_token"] == "other"
 
 

@@ -133,8 +133,13 @@ def accounts(folder: Path) -> None:
     client = OAuthClientInformationFull(
         client_id="made-up-client", redirect_uris=["http://127.0.0.1:1/"]
     )
-    asyncio.run(file.set_client_info(client))
-    asyncio.run(file.set_tokens(token))
+    # The names in the first releases.
+    if hasattr(file, "set_client_info"):
+        asyncio.run(file.set_client_info(client))
+        asyncio.run(file.set_tokens(token))
+    else:
+        asyncio.run(file.set_client(client))
+        asyncio.run(file.set_tokens(token, {}))
     (folder / "account.json").write_bytes(file.path.read_bytes())
 
 
