@@ -32,7 +32,8 @@ from casual_mcp_nb.errors import CasualMcpError, ToolCallError, UsageError, show
 from casual_mcp_nb.servers.resources import MAX_HTML, AppPage
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.notebook.parts import SessionParts
+    from casual_mcp_nb.engine.turn_fields import ChatOptions
+    from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 
 logger = logging.getLogger(__name__)
 
@@ -120,11 +121,30 @@ def _json(value: Any) -> Any:
     return json.loads(text)
 
 
+class TurnStarter(Protocol):
+    """What starts a turn with an app's message. See `TurnService`."""
+
+    def submit(self, prompt: str, options: ChatOptions) -> object:
+        """Start a turn in the background."""
+
+
+class AppOwner(Protocol):
+    """The services of an app's session, as far as apps use them. See `SessionParts`."""
+
+    @property
+    def runner(self) -> ConversationRunner:
+        """Keeps the conversation's turns."""
+
+    @property
+    def turn_service(self) -> TurnStarter:
+        """Starts turns."""
+
+
 class AppService(Protocol):
     """What apps need of their session, which decides what they may do. See `SessionApps`."""
 
     @property
-    def parts(self) -> SessionParts:
+    def parts(self) -> AppOwner:
         """The session's services. A ClosedError if there is no session any more."""
 
     def spec_of(self, name: ToolName) -> ToolSpec | None:
@@ -528,7 +548,7 @@ class App(Displayable, traitlets.HasTraits):
         return self._spec
 
     @property
-    def parts(self) -> SessionParts:
+    def parts(self) -> AppOwner:
         """The services of its session. A ClosedError if there is none any more."""
         return self._service.parts
 

@@ -25,7 +25,7 @@ from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.discovery.toolsets import includes_for_apps, resolve_tool_set
 from casual_mcp_nb.errors import CasualMcpError, ClosedError, ToolCallError, UsageError, shown
-from casual_mcp_nb.notebook.app import App, result_of
+from casual_mcp_nb.notebook.app import App, AppOwner, result_of
 from casual_mcp_nb.servers.resources import AppPage, app_page
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from casual_mcp_nb.engine.turn_fields import ChatOptions
     from casual_mcp_nb.notebook.loop import EngineThread
     from casual_mcp_nb.notebook.open_questions import Questions
-    from casual_mcp_nb.notebook.parts import SessionParts
 
 MAX_APPS = 50
 MAX_REOPENED = 10
@@ -71,7 +70,7 @@ class SessionApps:
     engine: EngineThread
     questions: Questions
     observers: Observers
-    owner: Callable[[], SessionParts | None] = field(default=_no_session, init=False)
+    owner: Callable[[], AppOwner | None] = field(default=_no_session, init=False)
     recorded: RecordedCalls = field(default_factory=RecordedCalls, init=False)
     _apps: dict[str, App] = field(default_factory=dict, init=False)
     _changing: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -396,7 +395,7 @@ class SessionApps:
         return sampled(answer).model_dump(mode="json", by_alias=True, exclude_none=True)
 
     @property
-    def parts(self) -> SessionParts:
+    def parts(self) -> AppOwner:
         """The session's services. A ClosedError if there is no session any more."""
         parts = self.owner()
         if parts is None:
@@ -405,12 +404,11 @@ class SessionApps:
 
     def submit(self, text: str, context: ResourceContents | None) -> None:
         """Start a turn with an app's message, see `App.submit`."""
-        turns = self.parts.turn_service
-        turns.runner.check_free()
+        self.parts.runner.check_free()
         options: ChatOptions = {}
         if context is not None:
             options["attach"] = [context]
-        turns.submit(text, options)
+        self.parts.turn_service.submit(text, options)
 
     def _on_event(self, turn: Turn, event: Event) -> None:
         """Open the app of a call that begins, and send it the result of one that ends."""

@@ -5,7 +5,7 @@ and the widget of one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import Base64Bytes
 
@@ -181,7 +181,9 @@ class AppWidget(SessionWidget):
 
     def __init__(self, app: App, layout: Layout | None = None) -> None:
         self.app = app
-        super().__init__(app, layout, apps=AppsState(app, self._only_app))
+        # `notebook.app` knows the services only as far as apps use them.
+        session = cast("HasParts", app)
+        super().__init__(session, layout, apps=AppsState(session, self._only_app))
         # It is there as soon as its call has started.
         self._hear_during_cells()
 
