@@ -458,7 +458,7 @@ class Subscriptions(DisplayableList[Subscription], items="subscriptions"):
 APPS_EXTENSION = "io.modelcontextprotocol/ui"
 """MCP Apps (SEP-1865): tools whose results are shown as a page of their server's."""
 APP_MIME_TYPE = "text/html;profile=mcp-app"
-METHOD = "sampling/createMessage"
+SAMPLING_METHOD = "sampling/createMessage"
 MAX_SAMPLES = 10
 """How many requests a server may make during one call."""
 MAX_SAMPLE_TOKENS = 4_096

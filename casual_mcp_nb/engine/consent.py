@@ -25,7 +25,7 @@ from casual_mcp_nb.base.config import (
 from casual_mcp_nb.base.config_base import RequestOptions
 from casual_mcp_nb.base.limits import AnswerLimits
 from casual_mcp_nb.base.mcp import (
-    METHOD,
+    SAMPLING_METHOD,
     NobodyToAsk,
     SamplingAnswer,
     SamplingRefused,
@@ -432,7 +432,7 @@ class Consent:
         arguments: dict[str, Any],
         asking: Callable[[], AbstractContextManager[None]] = nullcontext,
         *,
-        method: str = METHOD,
+        method: str = SAMPLING_METHOD,
         reason: Reason = "sampling",
     ) -> Permission:
         """Ask the person whether the model may answer a server's messages, or other ones.
@@ -634,7 +634,7 @@ class Sampling:
             permission = await self.consent.sampling(server, arguments, asking)
             record = AuditRecord(
                 at,
-                ToolName(server, METHOD),
+                ToolName(server, SAMPLING_METHOD),
                 "server",
                 permission,
                 "denied",

@@ -14,7 +14,7 @@ from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.content import OnProgress, ToolResult
 from casual_mcp_nb.base.limits import MAX_DEPTH, is_too_deep
-from casual_mcp_nb.base.mcp import METHOD, TASKS_EXTENSION
+from casual_mcp_nb.base.mcp import SAMPLING_METHOD, TASKS_EXTENSION
 from casual_mcp_nb.base.secret import Secrets
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Risk, ToolSpec
@@ -487,7 +487,7 @@ class Connection:
     def request_refused(self, method: str) -> None:
         """See `SessionConnection`."""
         if (
-            method == METHOD
+            method == SAMPLING_METHOD
             and self._handlers.sampling is not None
             and self.config is not None
             and self.config.sampling
