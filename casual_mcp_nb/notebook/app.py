@@ -29,7 +29,7 @@ from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.display.words import clean, cut
 from casual_mcp_nb.errors import CasualMcpError, ToolCallError, UsageError, shown
-from casual_mcp_nb.servers.resources import MAX_HTML, AppPage
+from casual_mcp_nb.servers.app_pages import MAX_HTML, AppPage
 
 if TYPE_CHECKING:
     from casual_mcp_nb.engine.turn_fields import ChatOptions

@@ -26,7 +26,7 @@ from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.discovery.toolsets import includes_for_apps, resolve_tool_set
 from casual_mcp_nb.errors import CasualMcpError, ClosedError, ToolCallError, UsageError, shown
 from casual_mcp_nb.notebook.app import App, AppOwner, result_of
-from casual_mcp_nb.servers.resources import AppPage, app_page
+from casual_mcp_nb.servers.app_pages import AppPage, app_page
 
 if TYPE_CHECKING:
     # The table of views imports this module, and needs no engine.

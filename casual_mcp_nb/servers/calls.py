@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -106,6 +106,12 @@ class ServerCalls:
     """Calls one server's tools.
 
     See https://modelcontextprotocol.io/specification/2025-11-25/server/tools#calling-tools.
+
+    Args:
+        configured: Whether the server has an entry in a config, which advice can name.
+        outputs: Checks results against the tools' output schemas.
+        deadlines: Those of the server's running calls.
+        repeatable: Checks whether a call of a tool may be made again after it failed at a question.
     """
 
     server: str
@@ -116,8 +122,8 @@ class ServerCalls:
     outputs: OutputCheck
     redact: Redactor
     secrets: Secrets
-    deadlines: CallDeadlines = field(default_factory=CallDeadlines)
-    repeatable: Callable[[str], bool] = lambda name: True
+    deadlines: CallDeadlines
+    repeatable: Callable[[str], bool]
 
     def __post_init__(self) -> None:
         self.tasks = ServerTasks(

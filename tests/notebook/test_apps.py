@@ -28,7 +28,7 @@ from casual_mcp_nb.errors import ResourceError, ToolCallError, UsageError
 from casual_mcp_nb.magics.commands import COMMANDS
 from casual_mcp_nb.notebook.app import MAX_VALUE, App
 from casual_mcp_nb.providers.scripted import call, scripted_model
-from casual_mcp_nb.servers.resources import app_policy, is_domain
+from casual_mcp_nb.servers.app_pages import app_policy, is_domain
 
 
 @pytest.fixture

@@ -8,9 +8,7 @@ from casual_mcp_nb.servers.handlers import OpenRequests
 LIMITS = AnswerLimits(per_server=1, in_all=2)
 
 
-def test_a_server_that_is_refused_because_of_others_is_told_of_again_after_its_own_question() -> (
-    None
-):
+def test_a_server_refused_because_of_others_is_told_of_again_after_its_own_question() -> None:
     requests = OpenRequests()
     with requests.counted("a"):
         with requests.counted("b"):
