@@ -8,6 +8,7 @@ import importlib
 import io
 import json
 import re
+import shlex
 import tempfile
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -30,8 +31,8 @@ def errors() -> Iterator[tuple[str, str]]:
             if isinstance(kind := getattr(value, "kind", None), str):
                 yield f"{name}.kind", f" = {kind}"
             for base in value.__mro__[1:]:
-                if base not in (BaseException, object) and not base.__name__.startswith("_"):
-                    yield f"{name} is a {base.__name__}", ""
+                if base not in (Exception, BaseException, object):
+                    yield f"{name} caught as {base.__name__}", ""
 
 
 def event_kinds() -> Iterator[tuple[str, str]]:
@@ -218,34 +219,34 @@ CONFIG = {
     "tool_sets": {"numbers": {"description": "Numbers", "servers": {"math": True}}},
 }
 CASES = "- message: What is 2 + 3?\n  calls: [math:evaluate_expression]\n"
-RUN = (
-    "audit c.json --json",
-    "call math:add a=1 b=2 -c c.json --json",
-    "chat 'What is 2 + 3?' -c c.json --json",
-    "check c.json --json",
-    "clients -c c.json --json",
-    "doctor c.json --json",
-    "doctor c.json --connect --tool math:add --json",
-    "evaluate cases.yaml -c c.json --json",
-    "migrate-config c.json --dry-run --json",
-    "models -c c.json --json",
-    "search words -c c.json --json",
-    "search words --why -c c.json --json",
-    "search words --why-not math:add -c c.json --json",
-    "servers -c c.json --json",
-    "tool math:add -c c.json --json",
-    "tools -c c.json --json",
-    "toolsets -c c.json --json",
-    "toolsets show numbers -c c.json --json",
-    "tools nothing --json",
-)
-"""A command line for each kind of JSON: what it writes is looked at."""
+RUN = {
+    "": "tools -c no-such.json",
+    "audit": "audit c.json",
+    "call": "call math:add a=1 b=2 -c c.json",
+    "chat": "chat 'What is 2 + 3?' -c c.json",
+    "check": "check c.json",
+    "clients": "clients -c c.json",
+    "doctor": "doctor c.json",
+    "doctor --tool": "doctor c.json --connect --tool math:add",
+    "evaluate": "evaluate cases.yaml -c c.json",
+    "migrate-config": "migrate-config c.json --dry-run",
+    "models": "models -c c.json",
+    "search": "search words -c c.json",
+    "search --why": "search words --why -c c.json",
+    "search --why-not": "search words --why-not math:add -c c.json",
+    "servers": "servers -c c.json",
+    "tool": "tool math:add -c c.json",
+    "tools": "tools -c c.json",
+    "toolsets": "toolsets -c c.json",
+    "toolsets show": "toolsets show numbers -c c.json",
+}
+"""A command line for each kind of JSON, by its name in the list. The first one fails, and all fail
+alike.
+"""
 
 
 def json_of_commands() -> Iterator[tuple[str, str]]:
     """List the fields of what commands write with `--json`."""
-    import shlex
-
     from casual_mcp_nb.base.mcp import Account
     from casual_mcp_nb.cli.app import main
     from casual_mcp_nb.config.registry_entry import FoundServer
@@ -257,15 +258,13 @@ def json_of_commands() -> Iterator[tuple[str, str]]:
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         Path("c.json").write_text(json.dumps(CONFIG))
         Path("cases.yaml").write_text(CASES)
-        for line in RUN:
+        for name, line in RUN.items():
             written = io.StringIO()
             with contextlib.redirect_stdout(written), contextlib.redirect_stderr(io.StringIO()):
-                main(shlex.split(line))
+                main([*shlex.split(line), "--json"])
             # The last line: of a turn its end, since the events before it have their own area.
-            value = json.loads(written.getvalue().splitlines()[-1])
-            title = re.sub(r" '[^']*'| \S*[:=.]\S*| -c| nothing| words| numbers", "", line)
-            for path, said in _shape(value):
-                yield f"{title} {path}", said
+            for path, said in _shape(json.loads(written.getvalue().splitlines()[-1])):
+                yield f"{name} --json {path}".strip(), said
 
 
 def _shape(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
