@@ -328,9 +328,10 @@ FORMATS = {
     "cassette": "conversation.codec:CASSETTE.version",
     "player": "conversation.codec:PLAYER.version",
     "saved conversations (SQLite)": "conversation.codec:STORE.version",
-    "runs of cases": "experiments.results_file:VERSION",
+    "runs of cases": "experiments.results_file:RUNS.version",
     "accepted configs": "config.trust:VERSION",
     "sign-ins to servers": "servers.accounts:_VERSION",
+    "vectors of texts": "discovery.vector_file:VERSION",
 }
 """The formats of files with their versions, each where its version is defined."""
 
