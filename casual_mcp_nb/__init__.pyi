@@ -110,7 +110,7 @@ from casual_mcp_nb.errors import NativeDeferralError as NativeDeferralError
 from casual_mcp_nb.errors import OverloadedError as OverloadedError
 from casual_mcp_nb.errors import PermissionDeniedError as PermissionDeniedError
 from casual_mcp_nb.errors import ProviderError as ProviderError
-from casual_mcp_nb.errors import ProviderTimeout as ProviderTimeout
+from casual_mcp_nb.errors import ProviderTimeoutError as ProviderTimeoutError
 from casual_mcp_nb.errors import RateLimitError as RateLimitError
 from casual_mcp_nb.errors import RepeatedCallError as RepeatedCallError
 from casual_mcp_nb.errors import ResourceError as ResourceError

@@ -314,7 +314,7 @@ class ContextOverflowError(ProviderError):
         self.tokens = tokens
 
 
-class ProviderTimeout(ProviderError):
+class ProviderTimeoutError(ProviderError):
     """The provider did not answer within the client's timeout, or reported a timeout itself."""
 
 

@@ -16,7 +16,7 @@ from casual_mcp_nb.errors import (
     LimitError,
     MalformedAnswerError,
     ProviderError,
-    ProviderTimeout,
+    ProviderTimeoutError,
     UsageError,
     brief,
 )
@@ -32,7 +32,7 @@ LEAST_ANSWER = 256
 MARGIN = 1.1
 """How far a token estimate may be too low."""
 
-_BILLED = (IncompleteStreamError, MalformedAnswerError, ProviderTimeout)
+_BILLED = (IncompleteStreamError, MalformedAnswerError, ProviderTimeoutError)
 """Errors after which the provider may have answered, and asks for it."""
 
 Amount = tuple[float, float]

@@ -22,7 +22,7 @@ from casual_mcp_nb.errors import (
     OverloadedError,
     PermissionDeniedError,
     ProviderError,
-    ProviderTimeout,
+    ProviderTimeoutError,
     RateLimitError,
     shown,
 )
@@ -230,7 +230,7 @@ def _of_status(
             hint = "Check the model's name and the client's base_url."
             return Finding(BadRequestError, f"not found (status 404): {body}", hint)
         case 408 | 504:
-            return Finding(ProviderTimeout, failed, "Try again later.", True)
+            return Finding(ProviderTimeoutError, failed, "Try again later.", True)
         case 409:
             return Finding(ProviderError, failed, "Try again later.", True)
         case 429 if "insufficient_quota" in text:
@@ -259,7 +259,9 @@ def _without_status(
     if kinds & {"APITimeoutError", "TimeoutException", "TimeoutError"}:
         limit = f" (limit {_duration(timeout)})" if timeout else ""
         hint = "Raise the client's timeout in the config, or try again."
-        return Finding(ProviderTimeout, f"no answer in time from {address}{limit}.", hint, True)
+        return Finding(
+            ProviderTimeoutError, f"no answer in time from {address}{limit}.", hint, True
+        )
     if kinds & {"APIConnectionError", "TransportError", "ConnectionError"}:
         message = str(error.__cause__ or error or "the connection failed")
         message = reading.start_of(redacted(message, secrets))

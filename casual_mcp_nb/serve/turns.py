@@ -32,7 +32,7 @@ from casual_mcp_nb.errors import (
     ClosedError,
     ContextOverflowError,
     ProviderError,
-    ProviderTimeout,
+    ProviderTimeoutError,
     ServerError,
     TrustRequiredError,
     UsageError,
@@ -141,7 +141,7 @@ def _status_of(error: CasualMcpError) -> tuple[int, Mapping[str, str]]:
             return 503, {}
         case UsageError() | ContextOverflowError():
             return 400, {}
-        case ProviderTimeout():
+        case ProviderTimeoutError():
             return 504, {}
         case ProviderError(retryable=True):
             return 503, retry_after(error.retry_after or 1)

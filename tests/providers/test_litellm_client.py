@@ -31,7 +31,7 @@ from casual_mcp_nb.errors import (
     OverloadedError,
     PermissionDeniedError,
     ProviderError,
-    ProviderTimeout,
+    ProviderTimeoutError,
     RateLimitError,
 )
 from casual_mcp_nb.providers.builtin.litellm import LiteLLMClient, quiet_litellm
@@ -223,7 +223,7 @@ async def test_a_silent_provider_is_given_up_at_the_clients_timeout(
     serving: Callable[..., Any], model_at: Callable[..., ChatModel]
 ) -> None:
     error = await failure(model_at(serving(Reply(silent=True)), "openai", timeout=0.3))
-    assert type(error) is ProviderTimeout
+    assert type(error) is ProviderTimeoutError
 
 
 @pytest.mark.defect("D7")

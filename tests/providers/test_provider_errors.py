@@ -28,7 +28,7 @@ from casual_mcp_nb.errors import (
     OverloadedError,
     PermissionDeniedError,
     ProviderError,
-    ProviderTimeout,
+    ProviderTimeoutError,
     RateLimitError,
 )
 from casual_mcp_nb.providers.chat_model import ChatModel
@@ -44,14 +44,14 @@ BY_STATUS = {
     401: AuthenticationError,
     403: PermissionDeniedError,
     404: BadRequestError,
-    408: ProviderTimeout,
+    408: ProviderTimeoutError,
     409: ProviderError,
     413: ContextOverflowError,
     422: BadRequestError,
     429: RateLimitError,
     500: OverloadedError,
     503: OverloadedError,
-    504: ProviderTimeout,
+    504: ProviderTimeoutError,
     529: OverloadedError,
 }
 TOO_LONG = {

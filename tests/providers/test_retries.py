@@ -22,7 +22,7 @@ from casual_mcp_nb.errors import (
     BadRequestError,
     OverloadedError,
     ProviderError,
-    ProviderTimeout,
+    ProviderTimeoutError,
     RateLimitError,
 )
 from casual_mcp_nb.providers.chat_model import ChatModel
@@ -231,7 +231,7 @@ async def test_a_silent_provider_is_given_up_at_the_limit_and_not_at_three_times
     provider: str, stream: bool, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
     server = serving(Reply(silent=True))
-    with pytest.raises(ProviderTimeout, match=r"\(limit 1 s\)"):
+    with pytest.raises(ProviderTimeoutError, match=r"\(limit 1 s\)"):
         await model_of(server, provider, timeout=1, max_retries=2).complete(
             ASKED, on_event=lambda _: None, stream=stream
         )
@@ -245,7 +245,7 @@ async def test_slow_failures_share_one_limit(
     server = serving(Reply(503, BUSY, delay=0.7))
     model = model_of(server, provider, timeout=1.2)
     model.retries = Retries(10, first_wait=0.01)
-    with pytest.raises(ProviderTimeout):
+    with pytest.raises(ProviderTimeoutError):
         await model.complete(ASKED)
     assert len(server.seen) == 2
 
@@ -259,7 +259,7 @@ async def test_a_body_that_drips_for_ever_is_given_up_at_the_limit(
             yield b" "
 
     server = serving(Reply(200, drops(), {"content-type": "application/json"}))
-    with pytest.raises(ProviderTimeout):
+    with pytest.raises(ProviderTimeoutError):
         await model_of(server, provider, timeout=0.4).complete(ASKED)
 
 
