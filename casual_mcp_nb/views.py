@@ -21,6 +21,7 @@ from casual_mcp_nb.conversation import (
     view_requests,
     view_stats,
     view_steps,
+    view_usage,
 )
 from casual_mcp_nb.conversation import views as conversation_views
 from casual_mcp_nb.conversation.conversation import Conversation
@@ -211,6 +212,7 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     notebook_views.trust_view,
     notebook_views.trust_entry_view,
     notebook_views.app_view,
+    notebook_views.usage_change_view,
     notebook_views.apps_view,
     notebook_views.app_messages_view,
     notebook_views.app_message_view,
@@ -219,6 +221,8 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     conversation_views.turn_view,
     conversation_views.conversation_view,
     view_stats.stats_view,
+    view_usage.tool_usage_view,
+    view_usage.tool_use_view,
     conversation_views.stored_view,
     conversation_views.stored_conversation_view,
     view_calls.call_view,

@@ -42,6 +42,7 @@ from casual_mcp_nb.conversation.repair import repaired, repaired_traces
 from casual_mcp_nb.conversation.stats import ChatStats
 from casual_mcp_nb.conversation.step import EMPTY_RESULT, UNANSWERED, Step, ToolCall, text_of
 from casual_mcp_nb.conversation.turn import Trace, Turn
+from casual_mcp_nb.conversation.usage import ToolUsage, usage_of
 from casual_mcp_nb.conversation.written_program import WrittenProgram
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, shown
 
@@ -82,6 +83,14 @@ class Conversation(Sequence[Turn], Displayable):
     def stats(self) -> ChatStats:
         """The whole conversation's stats."""
         return sum((turn.stats for turn in self), ChatStats())
+
+    @property
+    def usage(self) -> ToolUsage:
+        """How the tools were used in this conversation: offered, found, called.
+
+        `session.tools.usage()` has it for all saved conversations.
+        """
+        return usage_of(self)
 
     def as_in_a_file(self) -> Conversation:
         """Copy the conversation in the form for files: values that stay in the kernel are only

@@ -24,6 +24,7 @@ from typing import Any, Self, TypeVar
 
 from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.prices import Cost
+from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.conversation.codec import EventWriter, document_of, load_value
 from casual_mcp_nb.conversation.conversation import (
     Conversation,
@@ -35,7 +36,9 @@ from casual_mcp_nb.conversation.conversation import (
 )
 from casual_mcp_nb.conversation.event import TurnFinished
 from casual_mcp_nb.conversation.store_file import connect
+from casual_mcp_nb.conversation.stored_usage import read_usage
 from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.conversation.usage import ToolUsage
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 
 logger = logging.getLogger(__name__)
@@ -436,6 +439,22 @@ class ConversationStore:
     def load(self, id: str) -> Conversation:
         """Load a saved conversation, repaired where necessary. See `Conversation.from_json`."""
         return self._read(self.get(id).id)[0]
+
+    def usage(
+        self, id: str | None = None, names: Mapping[str, ToolName] | None = None
+    ) -> ToolUsage:
+        """Count how tools were used in all conversations, archived ones too, or in one.
+
+        Args:
+            id: The conversation's id, or how it begins, or None for all.
+            names: Tools by their wire name, for those that were only offered.
+        """
+        whole = None if id is None else self.get(id).id
+        self.flush()
+        if not self.path.exists():
+            return ToolUsage()
+        with self._reading() as connection:
+            return read_usage(connection, whole, names or {})
 
     def open(self, id: str, saved: SavedTurns) -> Conversation:
         """Load a saved conversation as `load` does, and have its next turns saved with it."""

@@ -418,6 +418,36 @@ def _budget(session: Session, _line: str) -> Any:
     return session.tools.budget
 
 
+@command(
+    "usage",
+    _CHOICE,
+    "how the tools were really used in your saved conversations, and the cost of the others",
+    usage="[this | ID] [--defer | --off] [--apply]",
+    example="--defer",
+)
+def _usage(session: Session, line: str) -> Any:
+    words = line.split()
+    options = {word for word in words if word.startswith("--")}
+    names = [word for word in words if word not in options]
+    if options - {"--defer", "--off", "--apply"} or len(names) > 1:
+        raise UsageError(
+            "%mcp usage takes one conversation, and --defer or --off with --apply.",
+            hint="For example: %mcp usage this, or %mcp usage --defer",
+        )
+    usage = session.tools.usage(*names)
+    if not options:
+        return usage
+    if not ("--defer" in options) ^ ("--off" in options):
+        raise UsageError(
+            "Say what becomes of the tools that were never used: --defer or --off.",
+            hint="%mcp usage --defer shows what it would save; with --apply it is done.",
+        )
+    change = usage.defer() if "--defer" in options else usage.turn_off()
+    if "--apply" in options:
+        change.apply()
+    return change
+
+
 @command("explore", _CHOICE, "a widget to explore servers, tools and their cost")
 def _explore(session: Session, _line: str) -> Any:
     return session.explore()

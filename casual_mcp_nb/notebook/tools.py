@@ -26,6 +26,7 @@ from casual_mcp_nb.conversation.audit import Caller
 from casual_mcp_nb.conversation.direct_calls import DirectCall, DirectCalls, RecordedCalls
 from casual_mcp_nb.conversation.event import SYNTHETIC, CallStatus, TextEdited
 from casual_mcp_nb.conversation.step import ToolCall, unloaded
+from casual_mcp_nb.conversation.usage import usage_of
 from casual_mcp_nb.discovery.synthetic import SyntheticTool
 from casual_mcp_nb.discovery.toolsets import filter_tools, resolve_tool_set
 from casual_mcp_nb.engine.chat import McpToolChat
@@ -49,6 +50,7 @@ from casual_mcp_nb.notebook.open_questions import Questions
 from casual_mcp_nb.notebook.saving import save
 from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.notebook.status import estimated_budget, manifest_of, tool_sets_of, tools_of
+from casual_mcp_nb.notebook.usage import SessionUsage
 from casual_mcp_nb.own_tools.toolbox import Mock
 
 if TYPE_CHECKING:
@@ -622,6 +624,29 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         It counts the tools known so far, and does not connect.
         """
         return estimated_budget(self._chat, self._chat.current_view())
+
+    def usage(self, conversation: str = "all") -> SessionUsage:
+        """Count how the tools were really used, and what those cost that never were.
+
+        Args:
+            conversation: `all` saved conversations, `this` one, or the id of a saved one, or how it
+                begins. A session that saves nothing has only this one.
+
+        Returns:
+            A row for each tool, the most called first. Its `defer()` and `turn_off()` show what a
+            turn would cost without the others.
+
+        Raises:
+            UnknownNameError: There is no conversation with that id.
+        """
+        names = {tool.wire_name: tool.tool_name for tool in self._chat.catalog}
+        store = self._runner.saver.store
+        if conversation == "this" or (conversation == "all" and store is None):
+            usage = usage_of(self._runner.turns, names)
+        else:
+            id = None if conversation == "all" else conversation
+            usage = self._runner.saver.required.usage(id, names)
+        return SessionUsage(**vars(usage), _chat=self._chat)
 
     @property
     def sets(self) -> ToolSets:

@@ -63,6 +63,7 @@ from casual_mcp_nb.display.words import SUMMARY, first
 from casual_mcp_nb.doors import in_words_of
 from casual_mcp_nb.notebook.app import App, AppMessage, AppMessages
 from casual_mcp_nb.notebook.apps import Apps
+from casual_mcp_nb.notebook.usage import UsageChange
 from casual_mcp_nb.servers.views import (
     STATES,
     affected_table,
@@ -788,6 +789,29 @@ def app_view(app: App, limits: DisplayLimits) -> View:
     return View(
         "app", str(app.tool), tuple(blocks), mark=Status(*_APP_STATES[app.status]), note="app"
     )
+
+
+def usage_change_view(change: UsageChange, limits: DisplayLimits) -> View:
+    """Show what a turn costs now, and without the tools that were never used."""
+    rows: list[tuple[Cell, ...]] = []
+    for label, before, after in (
+        ("First request", change.before.now.first_request, change.after.now.first_request),
+        ("A turn", change.before.now.turn, change.after.now.turn),
+        ("Ten turns", change.before.now.ten_turns, change.after.now.ten_turns),
+    ):
+        costs = (words.about(before, "estimated"), words.about(after, "estimated"))
+        rows.append((label, *costs, words.difference(after, before)))
+    by_server: dict[str, list[str]] = {}
+    for tool in change.tools:
+        by_server.setdefault(tool.tool.server, []).append(tool.tool.tool)
+    unused = KeyValues(tuple((server, ", ".join(names)) for server, names in by_server.items()))
+    blocks = (
+        Table(columns("Tokens in", "Now #", "Then #", "Difference #"), tuple(rows)),
+        Section("Tools", (unused,), note=str(len(change.tools)), fold="closed"),
+    )
+    never = f"{words.count(len(change.tools), 'tool')} never used in {words.count(change.turns, 'turn')}"
+    title = f"With unused tools {change.mode}"
+    return View("usage-change", title, blocks, note=never)
 
 
 def _app_messages(messages: AppMessages, limits: DisplayLimits) -> Table:

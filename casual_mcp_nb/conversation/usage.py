@@ -1,0 +1,337 @@
+"""Which tools were really used: offered, found, called, in one conversation or in many."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from casual_mcp_nb.base.displayable import Displayable, DisplayableList
+from casual_mcp_nb.base.tokens import definition_tokens
+from casual_mcp_nb.base.tool import SYNTHETIC, ToolName, wire_name
+from casual_mcp_nb.conversation.event import (
+    PACKAGE_TOOLS,
+    UNKNOWN,
+    AppCalled,
+    ApprovalAnswered,
+    ApprovalAsked,
+    Event,
+    StepStarted,
+    ToolFinished,
+    ToolsSearched,
+    ToolStarted,
+    TurnStarted,
+)
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.conversation.turn import Turn
+
+
+@dataclass(frozen=True)
+class ToolUse(Displayable):
+    """How one tool was used.
+
+    Args:
+        tool: The tool.
+        requests: How many requests offered its definition.
+        tokens: The estimated tokens of its definition, summed over these requests.
+        definition: The estimated tokens of its definition in one request, as it was last sent, or 0
+            if it never was.
+        found: How many searches returned it.
+        calls: How many calls the model, its programs and apps made.
+        succeeded: How many of these calls ended without an error.
+        seconds: How long they took together, without waiting for a person.
+        last_used: When it was last called, in seconds since 1970, or None if it never was, or the
+            file does not say when.
+    """
+
+    tool: ToolName
+    requests: int = 0
+    tokens: int = 0
+    definition: int = 0
+    found: int = 0
+    calls: int = 0
+    succeeded: int = 0
+    seconds: float = 0.0
+    last_used: float | None = None
+
+
+@dataclass(frozen=True)
+class ToolUsage(DisplayableList[ToolUse], items="tools"):
+    """How the tools were used, the most called first.
+
+    Attributes:
+        tools: The tools that a request offered, a search returned or a call named.
+        conversations: How many conversations were read.
+        turns: How many turns they have, without those that were only added.
+        requests: How many model calls they made.
+        calls: How many tool calls the models, their programs and apps made.
+    """
+
+    tools: tuple[ToolUse, ...] = field(default=(), repr=False)
+    conversations: int = 0
+    turns: int = 0
+    requests: int = 0
+
+    @property
+    def calls(self) -> int:
+        """How many calls were made."""
+        return sum(tool.calls for tool in self.tools)
+
+    @property
+    def never_used(self) -> tuple[ToolUse, ...]:
+        """The tools whose definition was sent, and which were never called, the most expensive
+        first.
+        """
+        unused = [tool for tool in self.tools if tool.requests and not tool.calls]
+        return tuple(sorted(unused, key=_by_tokens))
+
+    @property
+    def unused_tokens(self) -> int:
+        """The estimated tokens that a request spent on tools which were never called, on average."""
+        if not self.requests:
+            return 0
+        return round(sum(tool.tokens for tool in self.never_used) / self.requests)
+
+    def of(self, tool: ToolName) -> ToolUse:
+        """Find a tool's row. One without any use, if there is none."""
+        for each in self.tools:
+            if each.tool == tool:
+                return each
+        return ToolUse(tool)
+
+    def of_server(self, server: str) -> tuple[ToolUse, ...]:
+        """Find the rows of a server's tools."""
+        return tuple(each for each in self.tools if each.tool.server == server)
+
+
+def _by_tokens(use: ToolUse) -> tuple[int, str]:
+    return -use.tokens, str(use.tool)
+
+
+def _by_calls(use: ToolUse) -> tuple[int, int, str]:
+    return -use.calls, *_by_tokens(use)
+
+
+Offer = tuple[tuple[str, int], ...]
+"""The definitions in a request: each tool's wire name and estimated tokens."""
+
+
+class UsageRow(NamedTuple):
+    """What usage needs of one event. A saved conversation is read into such rows without its texts."""
+
+    event: str
+    at: float = 0.0
+    began: float | None = None
+    call_id: str = ""
+    tool: ToolName | None = None
+    wire_name: str = ""
+    status: str = ""
+    offered: Offer = ()
+    hits: tuple[ToolName, ...] = ()
+    seconds: float = 0.0
+    added: bool = False
+
+
+COUNTED = tuple(
+    kind.__name__
+    for kind in (
+        TurnStarted,
+        StepStarted,
+        ToolsSearched,
+        ToolStarted,
+        ToolFinished,
+        ApprovalAsked,
+        ApprovalAnswered,
+        AppCalled,
+    )
+)
+"""The events that usage is computed from."""
+
+
+@dataclass
+class _Count:
+    """What is known of a tool so far."""
+
+    found: int = 0
+    calls: int = 0
+    succeeded: int = 0
+    seconds: float = 0.0
+    last_used: float | None = None
+
+
+@dataclass
+class _OpenCall:
+    """A call that has no end yet."""
+
+    tool: ToolName
+    at: float
+    asked: float | None = None
+    waited: float = 0.0
+
+
+class UsageCounter:
+    """Counts the uses of tools over the turns of any number of conversations."""
+
+    def __init__(self) -> None:
+        self._conversations = 0
+        self._turns = 0
+        self._offers: Counter[Offer] = Counter()
+        self._counts: dict[ToolName, _Count] = {}
+        self._names: dict[str, ToolName] = {}
+
+    def add_conversation(self) -> None:
+        """Count one more conversation."""
+        self._conversations += 1
+
+    def add_turn(self, rows: Iterable[UsageRow]) -> None:
+        """Count a turn by its events, in order."""
+        began: float | None = None
+        open_calls: dict[str, _OpenCall] = {}
+        for row in rows:
+            match row.event:
+                case "TurnStarted":
+                    began = row.began
+                    self._turns += not row.added
+                case "StepStarted":
+                    self._offers[row.offered] += 1
+                case "ToolsSearched":
+                    for tool in row.hits:
+                        self._of(tool).found += 1
+                case "ToolStarted" if row.tool is not None and _is_real(row.tool):
+                    open_calls[row.call_id] = _OpenCall(row.tool, row.at)
+                    self._names.setdefault(row.wire_name, row.tool)
+                    self._start(row.tool, None if began is None else began + row.at)
+                case "AppCalled" if row.tool is not None and _is_real(row.tool):
+                    self._start(row.tool, row.began)
+                    self._end(row.tool, row.seconds, row.status)
+                case "ApprovalAsked" if row.call_id in open_calls:
+                    open_calls[row.call_id].asked = row.at
+                case "ApprovalAnswered" if row.call_id in open_calls:
+                    call = open_calls[row.call_id]
+                    if call.asked is not None:
+                        call.waited += row.at - call.asked
+                        call.asked = None
+                case "ToolFinished" if row.call_id in open_calls:
+                    call = open_calls.pop(row.call_id)
+                    self._end(call.tool, row.at - call.at - call.waited, row.status)
+
+    def _start(self, tool: ToolName, when: float | None) -> None:
+        count = self._of(tool)
+        count.calls += 1
+        if when is not None:
+            count.last_used = max(count.last_used or 0.0, when)
+
+    def _end(self, tool: ToolName, seconds: float, status: str) -> None:
+        count = self._of(tool)
+        count.seconds += max(0.0, seconds)
+        count.succeeded += status == "ok"
+
+    def _of(self, tool: ToolName) -> _Count:
+        count = self._counts.get(tool)
+        if count is None:
+            self._names.setdefault(wire_name(tool), tool)
+            count = self._counts[tool] = _Count()
+        return count
+
+    def usage(self, names: Mapping[str, ToolName] | None = None) -> ToolUsage:
+        """Sum up.
+
+        Args:
+            names: Tools by their wire name, for those that were only offered. Others are split at
+                their first `__`.
+        """
+        known = {**(names or {}), **self._names}
+        uses: dict[ToolName, ToolUse] = {}
+        for tool, count in self._counts.items():
+            uses[tool] = ToolUse(tool, **vars(count))
+        for offer, requests in self._offers.items():
+            for name, tokens in offer:
+                tool = known.get(name) or ToolName.split(name)
+                use = uses.get(tool) or ToolUse(tool)
+                uses[tool] = replace(
+                    use,
+                    requests=use.requests + requests,
+                    tokens=use.tokens + requests * tokens,
+                    definition=tokens,
+                )
+        return ToolUsage(
+            tuple(sorted(uses.values(), key=_by_calls)),
+            self._conversations,
+            self._turns,
+            self._offers.total(),
+        )
+
+
+def _is_real(tool: ToolName) -> bool:
+    return tool.server not in (SYNTHETIC, UNKNOWN)
+
+
+class Offers:
+    """Reads the definitions in requests. Equal ones are counted once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[str, int] | None] = {}
+
+    def read(self, definitions: Iterable[Mapping[str, Any]]) -> Offer:
+        """Read definitions. This package's own tools are left out."""
+        return tuple(each for each in map(_name_and_tokens, definitions) if each is not None)
+
+    def read_text(self, text: str) -> tuple[str, int] | None:
+        """Read a definition as JSON, or return None if it is one of this package's own tools."""
+        if text not in self._known:
+            definition = json.loads(text)
+            self._known[text] = (
+                _name_and_tokens(definition) if isinstance(definition, dict) else None
+            )
+        return self._known[text]
+
+
+def _name_and_tokens(definition: Mapping[str, Any]) -> tuple[str, int] | None:
+    name = definition.get("name")
+    if not isinstance(name, str) or name in PACKAGE_TOOLS:
+        return None
+    return name, definition_tokens(definition)
+
+
+def rows_of(turn: Turn, offers: Offers) -> Iterator[UsageRow]:
+    """Read a turn of this process into rows."""
+    for event in turn.trace:
+        if type(event).__name__ in COUNTED:
+            yield _row_of(event, turn, offers)
+
+
+def _row_of(event: Event, turn: Turn, offers: Offers) -> UsageRow:
+    row = UsageRow(type(event).__name__, event.at, call_id=getattr(event, "call_id", ""))
+    match event:
+        case TurnStarted():
+            return row._replace(began=event.began, added=turn.added)
+        case StepStarted(request=request):
+            return row._replace(offered=offers.read((*request.tools, *request.found)))
+        case ToolsSearched():
+            return row._replace(hits=tuple(hit.tool for hit in event.rows))
+        case ToolStarted():
+            return row._replace(tool=event.tool, wire_name=event.wire_name)
+        case ToolFinished():
+            return row._replace(status=event.status)
+        case AppCalled():
+            return row._replace(
+                tool=event.tool, began=event.began, seconds=event.seconds, status=event.status
+            )
+    return row
+
+
+def usage_of(turns: Iterable[Turn], names: Mapping[str, ToolName] | None = None) -> ToolUsage:
+    """Count the uses of tools in one conversation.
+
+    Args:
+        turns: Its turns.
+        names: Tools by their wire name, see `UsageCounter.usage`.
+    """
+    counter, offers = UsageCounter(), Offers()
+    counter.add_conversation()
+    for turn in turns:
+        counter.add_turn(rows_of(turn, offers))
+    return counter.usage(names)

@@ -1,0 +1,79 @@
+"""How tools were used, as a view."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from casual_mcp_nb.conversation.usage import ToolUsage, ToolUse
+from casual_mcp_nb.display import words
+from casual_mcp_nb.display.view import (
+    Bar,
+    Cell,
+    DisplayLimits,
+    KeyValues,
+    Line,
+    Name,
+    Table,
+    View,
+    columns,
+    fraction,
+)
+
+_COLUMNS = columns(
+    "Tool", "Calls #", "Succeeded #", "Found #", "Requests #", "Tokens sent", "Time #", "Last used"
+)
+
+
+def tool_usage_view(usage: ToolUsage, limits: DisplayLimits) -> View:
+    """Show the tools, the most called first, and what those cost that were never called."""
+    most = max((tool.tokens for tool in usage), default=0)
+    rows = tuple(_row(tool, most) for tool in usage.tools[: limits.rows])
+    blocks: list[Line | Table] = [Table(_COLUMNS, rows, len(usage) - len(rows))]
+    unused = usage.never_used
+    if unused:
+        in_turns = f"Never used in {words.count(usage.turns, 'turn')}"
+        cost = f"{words.about(usage.unused_tokens, 'estimated')} tokens a request"
+        blocks.insert(0, Line(None, (f"{in_turns}: {words.count(len(unused), 'tool')}", cost)))
+    note = (
+        f"{words.count(usage.conversations, 'conversation')},"
+        f" {words.count(usage.turns, 'turn')}, {words.count(usage.requests, 'request')},"
+        f" {words.count(usage.calls, 'call')}"
+    )
+    return View("tool-usage", "Use of tools", tuple(blocks), note=note)
+
+
+def _row(tool: ToolUse, most: int) -> tuple[Cell, ...]:
+    return (
+        Name(str(tool.tool)),
+        words.number(tool.calls),
+        words.number(tool.succeeded) if tool.calls else "",
+        words.number(tool.found),
+        words.number(tool.requests),
+        Bar(words.about(tool.tokens, "estimated"), fraction(tool.tokens, most)),
+        words.seconds(tool.seconds) if tool.calls else "",
+        _day(tool.last_used),
+    )
+
+
+def tool_use_view(tool: ToolUse, limits: DisplayLimits) -> View:
+    """Show one tool's row."""
+    facts = (
+        ("Requests with its definition", words.number(tool.requests)),
+        ("Tokens sent", words.about(tool.tokens, "estimated")),
+        ("Found by searches", words.number(tool.found)),
+        ("Calls", words.number(tool.calls)),
+        ("Succeeded", words.number(tool.succeeded)),
+        ("Time", words.seconds(tool.seconds)),
+        ("Last used", _day(tool.last_used) or "never"),
+    )
+    return View("tool-use", str(tool.tool), (KeyValues(facts),), note="use of a tool")
+
+
+def _day(when: float | None) -> str:
+    if when is None:
+        return ""
+    try:
+        return f"{datetime.fromtimestamp(when):%Y-%m-%d %H:%M}"
+    except (ValueError, OverflowError, OSError):
+        # A file can say anything.
+        return ""

@@ -1,0 +1,110 @@
+"""Which tools a person's conversations really used, and the selection without the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from casual_mcp_nb.base.displayable import Displayable
+from casual_mcp_nb.base.selection import Selection
+from casual_mcp_nb.base.tokens import Budget
+from casual_mcp_nb.conversation.usage import ToolUsage, ToolUse
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.notebook.status import estimated_budget
+
+WithoutThem = Literal["deferred", "off"]
+"""What becomes of tools that were never used: found by a search if they are needed after all, or
+not offered at all.
+"""
+
+
+@dataclass(frozen=True)
+class UsageChange(Displayable):
+    """What a turn would cost without the tools that were never used. Nothing has changed yet.
+
+    Attributes:
+        mode: What would become of them.
+        tools: The tools.
+        turns: In how many turns they were not used.
+        before: The cost of turns now.
+        after: The cost of turns with the change.
+    """
+
+    mode: WithoutThem
+    tools: tuple[ToolUse, ...]
+    turns: int
+    before: Budget
+    after: Budget
+    _selection: Selection = field(repr=False)
+    _apply: Callable[[Selection], object] = field(repr=False)
+
+    def apply(self) -> None:
+        """Change the selection, from the next turn on."""
+        self._apply(self._selection)
+
+
+@dataclass(frozen=True)
+class SessionUsage(ToolUsage, items="tools"):
+    """How a session's tools were used, and what deferring or turning off the others would save."""
+
+    _chat: McpToolChat = field(repr=False, compare=False, kw_only=True)
+
+    def defer(self) -> UsageChange:
+        """Compare with a selection in which the tools that were never used are deferred: a search
+        finds them. Nothing changes before `apply()`.
+
+        Raises:
+            UsageError: Every tool that is loaded was used, or none was ever sent.
+        """
+        unused = self._unused_now()
+        names = {tool.tool for tool in unused}
+        servers = {name.server for name in names}
+        selection = self._chat.selection.snapshot()
+        selection.discovery = True
+        for server in servers:
+            selection.servers[server] = "deferred"
+        for tool in self._chat.current_view().loaded:
+            # The used tools of a server stay loaded when it is deferred.
+            if tool.server in servers and tool.tool_name not in names:
+                selection.always_loaded = (*selection.always_loaded, str(tool.tool_name))
+        return self._change("deferred", unused, selection)
+
+    def turn_off(self) -> UsageChange:
+        """Compare with a selection in which the tools that were never used are off. Nothing changes
+        before `apply()`.
+
+        Raises:
+            UsageError: Every tool that is loaded was used, or none was ever sent.
+        """
+        unused = self._unused_now()
+        selection = self._chat.selection.snapshot()
+        for tool in unused:
+            selection.tools_off.add(str(tool.tool))
+        return self._change("off", unused, selection)
+
+    def _unused_now(self) -> tuple[ToolUse, ...]:
+        """Find the tools that are loaded and were never used."""
+        loaded = {tool.tool_name for tool in self._chat.current_view().loaded}
+        unused = tuple(tool for tool in self.never_used if tool.tool in loaded)
+        if not unused:
+            raise UsageError(
+                "There is nothing to change: no loaded tool went unused.",
+                hint="session.tools.usage() lists how each was used. A tool counts once a request"
+                " has sent its definition.",
+            )
+        return unused
+
+    def _change(
+        self, mode: WithoutThem, unused: tuple[ToolUse, ...], selection: Selection
+    ) -> UsageChange:
+        return UsageChange(
+            mode=mode,
+            tools=unused,
+            turns=self.turns,
+            before=estimated_budget(self._chat, self._chat.current_view()),
+            after=estimated_budget(self._chat, self._chat.current_view(selection)),
+            _selection=selection,
+            _apply=self._chat.selection.assign,
+        )
