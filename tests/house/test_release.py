@@ -48,12 +48,16 @@ print(json.dumps(made.recipe.to_dict()))
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the archives of the last commit, after two builds that were equal."""
+    """A folder with the archives of what git knows, changes included, after two equal builds."""
     pytest.importorskip("hatchling", reason="the dependency group dev brings it")
     if not (ROOT / ".git").exists():
         pytest.skip("this is no clone, so there is no commit to build")
     folder = tmp_path_factory.mktemp("built")
+    stash = ["git", "stash", "create"]
+    changed = subprocess.run(stash, cwd=ROOT, capture_output=True, text=True, timeout=60).stdout
+    commit = changed.strip() or "HEAD"
     command = [sys.executable, ROOT / ".ci" / "build.py", "--twice", "--folder", folder]
+    command += ["--commit", commit]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
