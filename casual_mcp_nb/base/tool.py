@@ -293,6 +293,16 @@ class ToolSpec(Displayable):
         return bool(self.annotations and self.annotations.read_only)
 
     @property
+    def declared_to_write(self) -> bool:
+        """Whether the server claims that the tool changes something. Silence is no claim."""
+        hints = self.annotations
+        if hints is None or hints.read_only:
+            return False
+        # By MCP, the last two mean something only for a tool that is not read-only.
+        claims = (hints.read_only, hints.destructive, hints.idempotent)
+        return any(claim is not None for claim in claims)
+
+    @property
     def destructive(self) -> bool:
         """Whether the tool may destroy something: claimed, or not denied by a tool that is not
         read-only (MCP's default).

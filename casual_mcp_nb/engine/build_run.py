@@ -308,11 +308,11 @@ def build_dispatcher(
         chat.names.check_stubs(stubs)
     return Dispatcher(
         offered,
-        chat.server_manager,
-        chat.state.consent,
-        options.given.get("meta"),
-        chat.mocks.with_stubs(stubs) if stubs else chat.mocks,
-        {**chat.context, **(options.given.get("context") or {})},
+        caller=chat.server_manager,
+        consent=chat.state.consent,
+        meta=options.given.get("meta"),
+        mocks=chat.mocks.with_stubs(stubs) if stubs else chat.mocks,
+        context={**chat.context, **(options.given.get("context") or {})},
         on_notice=on_notice,
         worker=chat.server_manager.worker,
         tape=chat.tape,

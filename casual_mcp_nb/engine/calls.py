@@ -28,6 +28,7 @@ from casual_mcp_nb.conversation.event import (
     ToolStarted,
 )
 from casual_mcp_nb.conversation.step import UNANSWERED, NamedCall, ToolCall, is_program
+from casual_mcp_nb.engine.call_order import CallOrder
 from casual_mcp_nb.engine.dispatch import CallListener, Dispatcher
 from casual_mcp_nb.engine.large_results import THROUGH_BRIDGE, LargeResults, Readable
 from casual_mcp_nb.engine.nesting import NestedCall, Nesting, end_all, ended_call
@@ -147,8 +148,8 @@ class RunningCall:
                 self.step,
                 self.id,
                 self.tool,
-                status,
-                text,
+                status=status,
+                text=text,
                 at=self.now(),
                 permission=self._permission,
             )
@@ -169,12 +170,12 @@ class RunningCall:
                 self.step,
                 self.id,
                 self.tool,
-                outcome.status,
-                text.of_call,
-                read.result,
-                self.now(),
-                self._permission,
-                read.large,
+                status=outcome.status,
+                text=text.of_call,
+                result=read.result,
+                at=self.now(),
+                permission=self._permission,
+                large=read.large,
             )
         )
         if (file := outcome.skill) is not None:
@@ -182,12 +183,12 @@ class RunningCall:
                 SkillRead(
                     self.step,
                     self.id,
-                    ToolName(file.server, file.name),
-                    file.path,
-                    file.tokens,
-                    file.digest,
-                    file.checked,
-                    self.now(),
+                    skill=ToolName(file.server, file.name),
+                    path=file.path,
+                    tokens=file.tokens,
+                    digest=file.digest,
+                    checked=file.checked,
+                    at=self.now(),
                 )
             )
         if self._progress.left_out:
@@ -269,8 +270,8 @@ class Calls:
     async def _run_all(
         self, step: int, calls: Sequence[AssistantToolCall], taped: Mapping[str, str]
     ) -> dict[str, FinishedCall]:
-        """Run calls concurrently, those to unknown tools after the others, which may add the
-        tools.
+        """Run calls concurrently, as far as `CallOrder` allows, and those to unknown tools after the
+        others, which may add the tools.
         """
         unknown = await self.dispatcher.unknown(calls)
         if len(unknown) == len(calls):
@@ -279,13 +280,22 @@ class Calls:
         # Each in a task: observers may set variables when a call starts, such as its span, which
         # are for this call only.
         tasks: dict[str, asyncio.Task[FinishedCall]] = {}
-        first: list[asyncio.Task[FinishedCall]] = []
+        order, known = CallOrder(), list[asyncio.Task[FinishedCall]]()
         for call in calls:
             late = call.id in unknown
-            run = self._run_beside(step, call, taped, first if late else None)
-            tasks[call.id] = asyncio.create_task(run)
+            running = self._call(step, call, taped, late)
+            spec = self.dispatcher.offered.view.catalog.get(running.tool)
+            earlier: Collection[asyncio.Task[FinishedCall]] = ()
+            if late:
+                earlier = known
+            elif spec is not None:
+                earlier = order.before(spec)
+            task = asyncio.create_task(self._run_after(earlier, running))
+            tasks[call.id] = task
             if not late:
-                first.append(tasks[call.id])
+                known.append(task)
+                if spec is not None:
+                    order.add(spec, task)
         try:
             finished = await asyncio.gather(*tasks.values())
         except BaseException:
@@ -294,27 +304,16 @@ class Calls:
             raise
         return dict(zip(tasks, finished, strict=True))
 
-    async def _run_beside(
-        self,
-        step: int,
-        call: AssistantToolCall,
-        taped: Mapping[str, str],
-        first: Collection[asyncio.Task[FinishedCall]] | None,
+    async def _run_after(
+        self, earlier: Collection[asyncio.Task[FinishedCall]], call: RunningCall
     ) -> FinishedCall:
-        """Run a call beside the others of its answer.
-
-        Args:
-            step: The step's number.
-            call: The call.
-            taped: As for `run_calls`.
-            first: The calls to wait for, or None if this is one of them.
-        """
-        with self._call(step, call, taped, late=first is not None) as running:
+        """Start a call, and run it when the earlier ones have ended."""
+        with call:
             # All of them start before the first one runs.
             await asyncio.sleep(0)
-            if first:
-                await asyncio.wait(first)
-            return await self._run(running)
+            if earlier:
+                await asyncio.wait(earlier)
+            return await self._run(call)
 
     def _call(
         self,
@@ -331,14 +330,21 @@ class Calls:
         app = spec.app if spec else ""
         return RunningCall(
             ToolStarted(
-                step, call.id, name, tool, arguments, self.now(), wire_name, parent=None, app=app
+                step,
+                call.id,
+                name=name,
+                tool=tool,
+                arguments=arguments,
+                at=self.now(),
+                wire_name=wire_name,
+                app=app,
             ),
             partial(self.dispatcher.dispatch, name, arguments, bridged=bridged, late=late),
             self.emit,
             self.now,
-            self.tasks,
-            named,
-            taped.get(call.id),
+            tasks=self.tasks,
+            named=named,
+            taped=taped.get(call.id),
         )
 
     async def _nested(self, step: int, nested: NestedCall) -> ToolCall:
@@ -347,7 +353,16 @@ class Calls:
         name, arguments = tool.wire_name, nested.arguments
         # The function needs the result, so no task goes on.
         call = RunningCall(
-            ToolStarted(step, nested.id, name, tool.tool_name, arguments, at, name, nested.parent),
+            ToolStarted(
+                step,
+                nested.id,
+                name=name,
+                tool=tool.tool_name,
+                arguments=arguments,
+                at=at,
+                wire_name=name,
+                parent=nested.parent,
+            ),
             partial(self.dispatcher.dispatch_nested, tool, arguments),
             self.emit,
             self.now,
@@ -404,7 +419,7 @@ class Calls:
                 self.emit(Notice(notice, call.tool.server, self.now()))
         if _runs_in_replays(call.tool, outcome):
             taped = None
-        return ModelText(body, heading, outcome.note, warning, taped)
+        return ModelText(body, heading=heading, note=outcome.note, warning=warning, taped=taped)
 
     async def _within_limit(self, call: RunningCall, outcome: CallOutcome) -> Readable:
         """Shorten a large result to its head, and keep the whole."""

@@ -448,7 +448,13 @@ class Consent:
         except NobodyToAsk:
             return Permission("nobody", False, reason=NO_ONE)
         why = decision.verdict if isinstance(decision.verdict, str) else ""
-        return Permission(by, decision.verdict is True, "always", "call", why[:MAX_REASON])
+        return Permission(
+            by,
+            allowed=decision.verdict is True,
+            policy="always",
+            scope="call",
+            reason=why[:MAX_REASON],
+        )
 
     def denial(self, tool: ToolSpec) -> Denial | None:
         """Find the reason for denying a tool's calls where no one is available to approve them, or
@@ -534,7 +540,9 @@ class Consent:
                 return Permission("remembered", True, policy, "server", definition=tool.digest)
             reason = "changed"
         change = None if _same(before, tool) else ToolChange(before, tool)
-        return ApprovalRequest(tool, arguments, policy, reason, change)
+        return ApprovalRequest(
+            tool, arguments=arguments, policy=policy, reason=reason, change=change
+        )
 
     async def _answer(
         self, approver: Approver, request: ApprovalRequest
@@ -579,7 +587,14 @@ def _same(one: ToolSpec | None, other: ToolSpec) -> bool:
 def _decided(
     request: ApprovalRequest, by: Authority, allowed: bool = True, scope: str = "", reason: str = ""
 ) -> Permission:
-    return Permission(by, allowed, request.policy, scope, reason, request.tool.digest)
+    return Permission(
+        by,
+        allowed=allowed,
+        policy=request.policy,
+        scope=scope,
+        reason=reason,
+        definition=request.tool.digest,
+    )
 
 
 def _failed(error: Exception) -> Decision:
@@ -634,13 +649,13 @@ class Sampling:
             permission = await self.consent.sampling(server, arguments, asking)
             record = AuditRecord(
                 at,
-                ToolName(server, SAMPLING_METHOD),
-                "server",
-                permission,
-                "denied",
-                None,
-                size_of_arguments(arguments),
-                0,
+                tool=ToolName(server, SAMPLING_METHOD),
+                caller="server",
+                permission=permission,
+                status="denied",
+                seconds=None,
+                arguments_size=size_of_arguments(arguments),
+                result_size=0,
             )
             if not permission.allowed:
                 self.add(record)

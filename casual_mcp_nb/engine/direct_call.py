@@ -103,13 +103,13 @@ class CallOutsideATurn:
         trail.add(
             AuditRecord(
                 self.at,
-                self._tool.tool_name,
-                caller,
-                self.permission,
-                self.call.status,
-                self.call.seconds,
-                arguments_size,
-                result_size,
+                tool=self._tool.tool_name,
+                caller=caller,
+                permission=self.permission,
+                status=self.call.status,
+                seconds=self.call.seconds,
+                arguments_size=arguments_size,
+                result_size=result_size,
             )
         )
         return calls.add(self.at, self.call, listed_as)

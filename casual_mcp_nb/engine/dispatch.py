@@ -72,19 +72,6 @@ class CallListener(NamedTuple):
     on_task: OnTask | None = None
 
 
-class CheckedCall(NamedTuple):
-    """A call that may be made.
-
-    Args:
-        tool: The tool that it means.
-        instructions: What the tool's server says about its use, if this call is the first that the
-            model can have heard of it.
-    """
-
-    tool: ToolSpec
-    instructions: str = ""
-
-
 @dataclass(eq=False)
 class Dispatcher:
     """Runs one turn's calls.
@@ -169,15 +156,65 @@ class Dispatcher:
                 f"Error: the arguments of {shown(name)} {problem_of(arguments)}:"
                 f" {shown(arguments)}.",
             )
+        if bridged and name in self.offered.synthetic and name != READ_RESULT:
+            return CallOutcome(
+                "error",
+                f"Error: {shown(name)} is not called through {CALL_TOOL}. Call it by its name.",
+            )
+        if name in FINDING:
+            # Tools and servers may have appeared while the model was writing its answer.
+            await self.offered.refresh()
+        if name in self.offered.synthetic:
+            listener.on_permission(Permission("built-in"))
+            return await self._run_synthetic(name, arguments)
         arguments = self._put_right(name, arguments)
-        checked = await self._checked(name, arguments, listener, bridged, late)
-        if isinstance(checked, CallOutcome):
-            return checked
-        reduced = await self._reduced(checked.tool, arguments)
+        tool = self.offered.find(name)
+        if tool is None:
+            # An earlier call of the same response may have added the tool.
+            await self.offered.refresh()
+            tool = self.offered.find(name)
+        if tool is None and (direct := self._direct(name)) is not None:
+            return await self._call_deferred(direct, arguments, listener)
+        if tool is None:
+            return await self._unavailable(name)
+        if late:
+            return CallOutcome("error", added_meanwhile(tool.wire_name))
+        return await self._call_offered(tool, arguments, listener, bridged)
+
+    async def _call_offered(
+        self, tool: ToolSpec, arguments: dict[str, Any], listener: CallListener, bridged: bool
+    ) -> CallOutcome:
+        """Call a tool that the model has. See `dispatch` for the arguments."""
+        reduced = await self._reduced(tool, arguments)
+        if reduced is not None:
+            return await self._call(tool, reduced.arguments, listener, reduced)
+        if bridged or self.offered.is_bridged(tool):
+            # The provider has not seen the schema, so nothing made the model keep to it.
+            wrong = await self._problems(tool, arguments)
+            if wrong:
+                return CallOutcome("error", mismatch(tool, arguments, wrong))
+        return await self._call(tool, arguments, listener)
+
+    async def _call_deferred(
+        self, tool: ToolSpec, arguments: dict[str, Any], listener: CallListener
+    ) -> CallOutcome:
+        """Load a deferred tool that was called, and call it if the arguments fit its schema, which
+        the model has not seen.
+        """
+        reduced = await self._reduced(tool, arguments)
+        wrong: Sequence[str] | None = ()
         if reduced is not None:
             arguments = reduced.arguments
-        outcome = await self._call(checked.tool, arguments, listener, reduced)
-        return outcome._replace(note=outcome.note + checked.instructions)
+        else:
+            wrong = await self._problems(tool, arguments)
+        instructions = ""
+        if self.aid.reads_instructions:
+            instructions = self._first_instructions([tool])
+        self.offered.load_directly(tool)
+        if wrong is None or wrong:
+            return CallOutcome("error", mismatch(tool, arguments, wrong or ()) + instructions)
+        outcome = await self._call(tool, arguments, listener, reduced)
+        return outcome._replace(note=outcome.note + instructions)
 
     async def dispatch_nested(
         self, tool: ToolSpec, arguments: dict[str, Any], listener: CallListener
@@ -280,9 +317,8 @@ class Dispatcher:
         return reduced if wrong is not None and not wrong else None
 
     async def _problems(self, tool: ToolSpec, arguments: dict[str, Any]) -> Sequence[str] | None:
-        """List the problems with the arguments that would be sent, or None if checking failed."""
-        reduced = await self._reduced(tool, arguments)
-        if reduced is not None or self.worker is None:
+        """List the problems with arguments, or None if checking failed."""
+        if self.worker is None:
             return ()
         return await asyncio.to_thread(problems, tool.input_schema, arguments, self.worker)
 
@@ -292,47 +328,6 @@ class Dispatcher:
         """
         wrong = await self._problems(tool, arguments)
         return explained(tool, arguments, wrong) if wrong else ""
-
-    async def _checked(
-        self,
-        name: str,
-        arguments: dict[str, Any],
-        listener: CallListener,
-        bridged: bool,
-        late: bool,
-    ) -> CheckedCall | CallOutcome:
-        """Find the offered tool and check the arguments.
-
-        Returns an outcome if the call reaches no server.
-        """
-        if bridged and name in self.offered.synthetic and name != READ_RESULT:
-            return CallOutcome(
-                "error",
-                f"Error: {shown(name)} is not called through {CALL_TOOL}. Call it by its name.",
-            )
-        if name in FINDING:
-            # Tools and servers may have appeared while the model was writing its answer.
-            await self.offered.refresh()
-        if name in self.offered.synthetic:
-            listener.on_permission(Permission("built-in"))
-            return await self._run_synthetic(name, arguments)
-        tool = self.offered.find(name)
-        if tool is None:
-            # An earlier call of the same response may have added the tool.
-            await self.offered.refresh()
-            tool = self.offered.find(name)
-        if tool is None and (direct := self._direct(name)) is not None:
-            return await self._loaded_by_its_call(direct, arguments)
-        if tool is None:
-            return await self._unavailable(name)
-        if late:
-            return CallOutcome("error", added_meanwhile(tool.wire_name))
-        if bridged or self.offered.is_bridged(tool):
-            # The provider has not seen the schema, so nothing made the model keep to it.
-            wrong = await self._problems(tool, arguments)
-            if wrong:
-                return CallOutcome("error", mismatch(tool, arguments, wrong))
-        return CheckedCall(tool)
 
     async def _run_synthetic(self, name: str, arguments: dict[str, Any]) -> CallOutcome:
         """Run a tool that no server has."""
@@ -377,22 +372,6 @@ class Dispatcher:
     @property
     def _calls_directly(self) -> bool:
         return self.aid.calls_directly or self.offered.view.selection.direct_calls
-
-    async def _loaded_by_its_call(
-        self, tool: ToolSpec, arguments: dict[str, Any]
-    ) -> CheckedCall | CallOutcome:
-        """Load a deferred tool that was called.
-
-        It runs only if the arguments fit its schema, which the model has not seen.
-        """
-        wrong = await self._problems(tool, arguments)
-        instructions = ""
-        if self.aid.reads_instructions:
-            instructions = self._first_instructions([tool])
-        self.offered.load_directly(tool)
-        if wrong is None or wrong:
-            return CallOutcome("error", mismatch(tool, arguments, wrong or ()) + instructions)
-        return CheckedCall(tool, instructions)
 
     async def _read_skill(self, reader: ReadSkillTool, arguments: dict[str, Any]) -> CallOutcome:
         """Read a file of a skill, whose digest the server's connection checks."""

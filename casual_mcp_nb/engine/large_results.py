@@ -198,7 +198,9 @@ class LargeResults:
         if other:
             other = f"{other[: characters_within(other, tokens // 2)].rstrip()}\n"
         head = f"{other}{_head(handle, answer, size, tokens - estimate_tokens(other))}"
-        return head, LargeResult(handle, answer["what"], size, estimate_tokens(head), source)
+        return head, LargeResult(
+            handle, what=answer["what"], size=size, tokens=estimate_tokens(head), source=source
+        )
 
     async def _keep_rows(self, call_id: str, rows: TableRows, text: str) -> tuple[str, LargeResult]:
         """Keep a whole table if the model reads only its first rows, and add a note on the
@@ -210,7 +212,9 @@ class LargeResults:
             f"{text}\n[Result {handle}: {rows.what}, {size_in_words(size)}. {READ_RESULT}"
             f" {_means({'unit': 'rows'})}.]"
         )
-        return noted, LargeResult(handle, rows.what, size, estimate_tokens(noted), source)
+        return noted, LargeResult(
+            handle, what=rows.what, size=size, tokens=estimate_tokens(noted), source=source
+        )
 
     def _added(self, handle: str, source: KeptText) -> KeptText:
         """Keep a text as the newest one, and return it, or the equal one already here.

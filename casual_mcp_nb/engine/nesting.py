@@ -107,9 +107,9 @@ class Nesting:
             nested = NestedCall(
                 f"{self.call_id}/{next(self._numbers)}",
                 self.call_id,
-                name,
-                jsonable,
-                self.depth + 1,
+                name=name,
+                arguments=jsonable,
+                depth=self.depth + 1,
             )
             return await self.run(nested)
         finally:

@@ -65,7 +65,7 @@ def planned_calls(
     def plan(call: AssistantToolCall) -> PlannedCall:
         name, arguments, _ = read_call(call.function.name, call.function.arguments)
         tool = by_name.get(name) or catalog.get(name)
-        return PlannedCall(call.id, name, tool, arguments, check)
+        return PlannedCall(call.id, name, tool=tool, arguments=arguments, check=check)
 
     planned = []
     for call in answers[-1].message.tool_calls or ():
@@ -117,9 +117,9 @@ async def run_planned(
         runner = Calls(
             dispatcher,
             replace(chat.limits, max_calls_per_step=len(calls)),
-            emit,
-            now,
-            chat.state.large_results,
+            emit=emit,
+            now=now,
+            large_results=chat.state.large_results,
         )
         to_run = []
         for call in calls:
@@ -186,8 +186,18 @@ def _leave_out(
         tool = ToolName(UNKNOWN, name)
     else:
         tool, wire_name = call.tool.tool_name, call.tool.wire_name
-    trace.append(ToolStarted(step, model_call.id, name, tool, arguments, at, wire_name))
-    trace.append(ToolFinished(step, model_call.id, tool, "denied", LEFT_OUT, at=at))
+    trace.append(
+        ToolStarted(
+            step,
+            model_call.id,
+            name=name,
+            tool=tool,
+            arguments=arguments,
+            at=at,
+            wire_name=wire_name,
+        )
+    )
+    trace.append(ToolFinished(step, model_call.id, tool, status="denied", text=LEFT_OUT, at=at))
 
 
 def _as_run(

@@ -177,7 +177,9 @@ class PromptPrefix:
             cause = "options"
         elif before.left_out != request.left_out:
             cause = "trimmed"
-        return PrefixChanged(step, cause, reused, lost, tuple(names[:_MAX_NAMES]), at)
+        return PrefixChanged(
+            step, cause, kept=reused, lost=lost, names=tuple(names[:_MAX_NAMES]), at=at
+        )
 
     def _tools(
         self, before: Request, request: Request, view: ToolView, step: int

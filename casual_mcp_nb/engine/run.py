@@ -147,8 +147,8 @@ class Run:
             self.limits,
             self.emit,
             self.now,
-            self.large_results,
-            setup.tasks,
+            large_results=self.large_results,
+            tasks=setup.tasks,
         )
         self._aid = self.dispatcher.aid
         self._responses = ResponseMessages(
@@ -306,14 +306,14 @@ class Run:
         return StepFinished(
             step,
             message,
-            response.usage,
-            response.finish_reason,
-            self.now(),
-            truncated,
-            response.hosted_calls,
-            response.response_id,
-            response.request_id,
-            dropped,
+            usage=response.usage,
+            finish_reason=response.finish_reason,
+            at=self.now(),
+            truncated=truncated,
+            hosted_calls=response.hosted_calls,
+            response_id=response.response_id,
+            request_id=response.request_id,
+            dropped=dropped,
         )
 
     def request(self, step: int = 0, model: ChatModel | None = None) -> Request:
@@ -337,11 +337,11 @@ class Run:
             ),
             tools=definitions.tools,
             tokens=TokenParts(
-                self._system_tokens,
-                offered.view.manifest_tokens,
-                definitions.tokens,
-                trimmed.text_tokens,
-                trimmed.result_tokens,
+                system=self._system_tokens,
+                manifest=offered.view.manifest_tokens,
+                tools=definitions.tokens,
+                history=trimmed.text_tokens,
+                results=trimmed.result_tokens,
             ),
             left_out=left_out,
             options=sendable.options.shown(),
@@ -377,7 +377,9 @@ class Run:
             tape.record_task_reports(after, reports)
         carrier, report = report_with(calls, reports) if reports else ("", "")
         for each in reports:
-            self.emit(TaskReported(step + 1, each.number, each.text, carrier, self.now()))
+            self.emit(
+                TaskReported(step + 1, each.number, text=each.text, call_id=carrier, at=self.now())
+            )
         for call, ended in zip(calls, finished, strict=True):
             layers = ended.text
             if call.id == carrier:
@@ -486,7 +488,11 @@ class Run:
         elif isinstance(event, RateLimitWait):
             self.emit(ModelWait(step, event.seconds, event.reason, self.now()))
         else:
-            self.emit(ModelRetry(step, event.attempt, event.seconds, event.reason, self.now()))
+            self.emit(
+                ModelRetry(
+                    step, event.attempt, seconds=event.seconds, reason=event.reason, at=self.now()
+                )
+            )
 
     async def _paused(
         self, gate: BeforeModelCall, step: int, request: Request
@@ -524,7 +530,7 @@ class Run:
             return
         self.messages[index] = self.messages[index].model_copy(update={"content": text})
         self.window.forget(index)
-        self.emit(TextEdited(step, edit.call_id, text, before, self.now()))
+        self.emit(TextEdited(step, edit.call_id, text=text, before=before, at=self.now()))
 
     def _notify(self, text: str) -> None:
         self.emit(Notice(text, at=self.now()))

@@ -26,7 +26,15 @@ def search_event(
     query = _query_in_words(arguments) if isinstance(arguments, dict) else ""
     unloaded = tuple(tool.tool_name for tool in search.unloaded)
     return ToolsSearched(
-        step, call.id, query, search.rows, offered, at, unloaded, search.ranked_by, search.skills
+        step,
+        call.id,
+        query=query,
+        rows=search.rows,
+        offered=offered,
+        at=at,
+        unloaded=unloaded,
+        ranked_by=search.ranked_by,
+        skills=search.skills,
     )
 
 
@@ -54,7 +62,12 @@ def as_presented(
         ranked.append(replace(row, newly_loaded=tool in new))
     presented = tuple(ranked) if search.rows is not None else None
     return SyntheticToolResult(
-        text, new, presented, search.unloaded, search.ranked_by, search.skills
+        text,
+        new,
+        rows=presented,
+        unloaded=search.unloaded,
+        ranked_by=search.ranked_by,
+        skills=search.skills,
     )
 
 

@@ -192,10 +192,17 @@ class ToolClient:
                 outcome = await run(CallListener(on_progress, on_approval, on_permission))
         finally:
             content = outcome.result.content if outcome.result else ()
-            sizes = size_of_arguments(arguments), size_of_result(content, outcome.text)
-            seconds = time.monotonic() - start - waited
             self.chat.audit.add(
-                AuditRecord(at, tool, caller, permission, outcome.status, seconds, *sizes)
+                AuditRecord(
+                    at,
+                    tool=tool,
+                    caller=caller,
+                    permission=permission,
+                    status=outcome.status,
+                    seconds=time.monotonic() - start - waited,
+                    arguments_size=size_of_arguments(arguments),
+                    result_size=size_of_result(content, outcome.text),
+                )
             )
         return outcome
 

@@ -174,7 +174,9 @@ class ContextWindow:
         window = self.window or 0
         if trimmed.left_out and trimmed.left_out != self._left_out_reported:
             self._left_out_reported = trimmed.left_out
-            yield ContextTrimmed(step, trimmed.left_out, trimmed.exchanges, window, at)
+            yield ContextTrimmed(
+                step, trimmed.left_out, exchanges=trimmed.exchanges, window=window, at=at
+            )
         if trimmed.over is not None and not self._over_reported:
             self._over_reported = True
             limit = f"the model can read {window:,}, of which {self.reserve:,} are for its answer"

@@ -58,7 +58,9 @@ def _wire_of_kind(own: type[Any]) -> ProviderAdapter:
     if hasattr(own, "answer"):
         stream = _stream_own if getattr(own, "streams", False) else None
         offer_found = _offer_all if getattr(own, "loads_found_tools", False) else None
-        return ProviderAdapter(plain_tools_param, _complete_own, stream, offer_found=offer_found)
+        return ProviderAdapter(
+            plain_tools_param, _complete_own, stream, offer_found=offer_found, is_own=True
+        )
     for spec in specs().values():
         kind, adapter = spec.client(), spec.adapter
         # A class is None if its SDK is missing. A subclass that overrides `_chat` is called through
@@ -66,8 +68,8 @@ def _wire_of_kind(own: type[Any]) -> ProviderAdapter:
         if kind is not None and adapter is not None and issubclass(own, kind):
             if own._chat is kind._chat:
                 return adapter
-            return ProviderAdapter(adapter.offer, _ask_protocol)
-    return ProviderAdapter(openai.offer, _ask_protocol)
+            return ProviderAdapter(adapter.offer, _ask_protocol, is_own=True)
+    return ProviderAdapter(openai.offer, _ask_protocol, is_own=True)
 
 
 def _offer_all(tools: Definitions, found_tools: Definitions) -> dict[str, Any]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from json import JSONDecodeError
+from pathlib import Path
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, Protocol
 
 from casual_mcp_nb.base.proxies import connection_advice, odd_variable
@@ -62,11 +65,23 @@ class FailedRequest(Protocol):
 
 @dataclass(frozen=True)
 class Finding:
+    """What an error means.
+
+    Args:
+        kind: The class of our error.
+        reason: What went wrong.
+        hint: What to do next.
+        retryable: Whether the same request may succeed later.
+        fields: Further arguments for the class.
+        in_client: Whether code of the user's own failed, whose traceback is needed.
+    """
+
     kind: type[ProviderError]
     reason: str
     hint: str
     retryable: bool = False
     fields: Mapping[str, Any] = field(default_factory=dict)
+    in_client: bool = False
 
 
 def explained(error: Exception, request: FailedRequest) -> tuple[ProviderError, Exception | None]:
@@ -78,7 +93,7 @@ def explained(error: Exception, request: FailedRequest) -> tuple[ProviderError, 
     if issubclass(finding.kind, IncompleteStreamError):
         finding = replace(finding, fields={"partial": "".join(request.streamed)})
     failure = _failure_by(error, finding, model.client_name, model.model, secrets, request.attempts)
-    return failure, _cause(error, secrets)
+    return failure, _cause(error, secrets, keep_traceback=finding.in_client)
 
 
 def _failure_by(
@@ -169,7 +184,12 @@ def _unstreamed(error: Exception, request: FailedRequest, secrets: list[str]) ->
         return _reported(body, passing=_PASSING.search(body) is not None)
     if status is not None:
         return _of_status(status, request.model.key_places, request.lacked, text, body)
-    return _without_status(error, request.model.client, request.model.timeout, secrets, body)
+    client = request.model.client
+    finding = _without_status(error, client, request.model.timeout, secrets, body)
+    unexpected = finding.kind is MalformedAnswerError and not finding.retryable
+    if unexpected and request.model.wire.is_own:
+        return _fault_in(client, error, body)
+    return finding
 
 
 # Ollama's messages while its runner is loading, busy or restarting.
@@ -281,13 +301,43 @@ def _without_status(
     )
 
 
+def _fault_in(client: object, error: Exception, body: str) -> Finding:
+    """Explain an error in the code of a client that somebody else wrote."""
+    kind = type(error).__name__
+    said = "" if body == kind else f": {body}"
+    place = _place_of(error)
+    where = f" ({place})" if place else ""
+    return Finding(
+        ProviderError,
+        f"the client's own code raised {kind}{said}{where}",
+        f"Correct the code of {shown(type(client).__name__)}. The traceback is in __cause__.",
+        in_client=True,
+    )
+
+
+def _place_of(error: Exception) -> str:
+    """Find the file and line where an error was raised: the last ones that are of no library."""
+    frames = extract_tb(error.__traceback__)
+    written = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
+    if not frames:
+        return ""
+    last = (written or frames)[-1]
+    return f"{Path(last.filename).name}, line {last.lineno}"
+
+
+_LIBRARIES = (
+    str(Path(__file__).parents[1]),
+    *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
+)
+
+
 def _duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:,.3g} s"
     return f"{seconds / 60:,.0f} minutes"
 
 
-def _cause(error: Exception, secrets: list[str]) -> Exception | None:
+def _cause(error: Exception, secrets: list[str], *, keep_traceback: bool) -> Exception | None:
     """Choose the error to show as the cause of ours."""
     if isinstance(error, StreamTruncated | ContentFiltered | InvalidResponse):
         return None
@@ -296,8 +346,9 @@ def _cause(error: Exception, secrets: list[str]) -> Exception | None:
     if leaks or reading.has_long_body(error):
         return MaskedError.of(error, reading.text_of(error, secrets))
     for each in _chain(error):
-        # The SDK's frames hold headers and bodies, which IPython may print.
-        each.__traceback__ = None
+        if not keep_traceback:
+            # The SDK's frames hold headers and bodies, which IPython may print.
+            each.__traceback__ = None
         for holder in (each, getattr(each, "response", None)):
             _drop_credentials(holder, mask)
     return error

@@ -97,7 +97,14 @@ class RequestForm:
         wire = self._model.wire.name
         if not wire or (self._deferred and refuses_deferral(status, text)):
             return False
-        refusal = Refusal(status, text, wire, self._model.model, self._messages, self.sent)
+        refusal = Refusal(
+            status,
+            text=text,
+            wire=wire,
+            model=self._model.model,
+            messages=self._messages,
+            options=self.sent,
+        )
         return (
             self._in_one_piece(error, heard)
             or self._on_a_new_connection(error)

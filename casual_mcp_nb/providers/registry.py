@@ -71,6 +71,8 @@ class ProviderAdapter:
         dialect: What the provider takes of tools' definitions, or None for its line in
             `base/dialects.py`. Without either, it gets what all providers take, and a notice says
             so.
+        is_own: Whether the client's requests are made by code that is not of this package, so that
+            an unexpected error is a fault of that code.
     """
 
     offer: Callable[[Definitions], dict[str, Any]]
@@ -82,6 +84,7 @@ class ProviderAdapter:
     name: str = ""
     offer_found: Callable[[Definitions, Definitions], dict[str, Any]] | None = None
     dialect: Dialect | None = None
+    is_own: bool = False
 
 
 def plain_tools_param(tools: Definitions) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -92,11 +92,22 @@ class ScriptedClient:
             return ModelResponse(item, finish_reason="tool_calls" if item.tool_calls else "stop")
         if isinstance(item, str):
             return ModelResponse(AssistantMessage(content=item), finish_reason="stop")
-        tool_calls = [item] if isinstance(item, Call) else list(item)
         message = AssistantMessage(
-            content="", tool_calls=[self._tool_call(one) for one in tool_calls]
+            content="", tool_calls=[self._tool_call(one) for one in self._calls_in(item)]
         )
         return ModelResponse(message, finish_reason="tool_calls")
+
+    def _calls_in(self, item: Any) -> Sequence[Call]:
+        if isinstance(item, Call):
+            return [item]
+        if isinstance(item, list | tuple) and all(isinstance(each, Call) for each in item):
+            return item
+        raise UsageError(
+            f"Answer {len(self.requests)} of the script cannot be used: it is of type"
+            f" {type(item).__name__}.",
+            hint="Pass each answer as an argument of its own: a text, call(...) or calls(...), a"
+            " message, an exception, or a function.",
+        )
 
     def _tool_call(self, scripted: Call) -> Any:
         from casual_llm import AssistantToolCall, AssistantToolCallFunction

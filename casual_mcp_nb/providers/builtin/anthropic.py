@@ -594,7 +594,7 @@ SPEC = ProviderSpec(
     about="Anthropic's messages",
     position=30,
     build=_build,
-    adapter=ProviderAdapter(offer, ask, stream, WIRE, offer_found),
+    adapter=ProviderAdapter(offer, ask=ask, stream=stream, name=WIRE, offer_found=offer_found),
     client=_client,
     sdk="anthropic",
     key_variable="ANTHROPIC_API_KEY",

@@ -877,7 +877,11 @@ SPEC = ProviderSpec(
     position=20,
     build=_build,
     adapter=ProviderAdapter(
-        plain_tools_param, ResponsesClient.ask, ResponsesClient.stream, WIRE, _offer_found
+        plain_tools_param,
+        ask=ResponsesClient.ask,
+        stream=ResponsesClient.stream,
+        name=WIRE,
+        offer_found=_offer_found,
     ),
     client=_client,
     sdk="openai",
