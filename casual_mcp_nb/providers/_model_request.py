@@ -1,6 +1,7 @@
 """A request to a model, which waits for limits and is retried.
 
 The form in which it is sent is in `_request_form`, the tools that it offers are in `_tool_offer`.
+`docs/ways.md` has a table of everything that repeats a request.
 """
 
 from __future__ import annotations
@@ -56,22 +57,6 @@ The engine limits text. This limits arguments and thinking, which the engine see
 """
 
 
-# Who repeats a request, innermost first. Each repetition waits for the client's limits.
-#
-# | who                | after                | how often           | what it costs           |
-# |--------------------|----------------------|---------------------|-------------------------|
-# | `RequestForm`, in  | a refused option or  | `MAX_CHANGES`; then | no attempt, no step     |
-# | `_in_some_form`    | form                 | the model's facts   |                         |
-# |                    |                      | know it             |                         |
-# | `ToolOffer`, in    | refused definitions  | the same            | the same, and perhaps   |
-# | `_in_some_form`    |                      |                     | probes, of few tokens   |
-# | tenacity, in       | limits, overload, a  | the client's        | an attempt and a pause, |
-# | `_with_retries`    | lost connection      | `Retries`           | no step                 |
-# | `Run._next_answer` | refused native       | once in a turn      | a request on the        |
-# |                    | deferral             |                     | record, perhaps an      |
-# |                    |                      |                     | unused answer, no step  |
-# | `Run._next_answer` | a refused length     | once in a step      | a request on the        |
-# |                    |                      |                     | record, no step         |
 class ModelRequest:
     """A request in progress. Call `answer` once.
 

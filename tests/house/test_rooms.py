@@ -130,7 +130,7 @@ MODES = {
 
 def test_the_page_says_where_each_mode_changes_a_turn(rooms: ModuleType) -> None:
     page = (ROOT / "docs" / "ways.md").read_text(encoding="utf-8")
-    _, table = page.split("## What changes the way of a turn")
+    table = page.partition("## What changes the way of a turn")[2].partition("\n## ")[0]
     rows = [
         [cell.strip() for cell in line.split("|")[1:5]]
         for line in table.splitlines()
@@ -148,6 +148,19 @@ def test_the_page_says_where_each_mode_changes_a_turn(rooms: ModuleType) -> None
     for _, chosen, _, _ in rows:
         for owner, member in re.findall(r"`(\w+)\.(\w+)`", chosen):
             assert _is_member(rooms, owner, member), f"{owner}.{member}"
+
+
+def test_the_page_names_what_exists_in_the_parts_behind_the_ways(rooms: ModuleType) -> None:
+    page = (ROOT / "docs" / "ways.md").read_text(encoding="utf-8")
+    parts = page.partition("## Calls outside a turn")[2]
+    assert "## Who repeats a request" in parts
+    package = ROOT / rooms.PACKAGE
+    files = re.findall(r"`([\w/]+\.py)`", parts)
+    assert [file for file in files if not (package / file).exists()] == []
+    members = re.findall(r"`([A-Z_]\w*)\.(\w+)`", parts)
+    assert len(members) >= 6
+    missing = [each for each in members if not _is_member(rooms, *each)]
+    assert missing == []
 
 
 NEW = {
