@@ -107,7 +107,7 @@ def test_awaiting_in_a_cell_works_and_shows_the_turn_once(kernel: Kernel) -> Non
         ("%mcp models", "planner"),
         ("%mcp model planner", "planner"),
         ("%mcp stats", "Model calls"),
-        ("%mcp help tools", "%mcp search WORDS"),
+        ("%mcp help tools", "%mcp search [--all] WORDS"),
         ("%mcp new", "0 turns"),
     ],
 )
