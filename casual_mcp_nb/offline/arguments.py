@@ -11,10 +11,8 @@ from typing import Any, NamedTuple
 
 from casual_mcp_nb.base.schema import SchemaReader, is_of_type
 from casual_mcp_nb.discovery.text import terms
-from casual_mcp_nb.offline.mentions import Mention, number
+from casual_mcp_nb.offline.mentions import Mention, number, overlap
 from casual_mcp_nb.offline.needs import ORDER, content_words
-
-Span = tuple[int, int]
 
 _MAX_TEXT = 2_000
 _NUMBERS = ("number", "integer")
@@ -142,7 +140,7 @@ class Parameter(NamedTuple):
         is_clear = len(alike) == 1 and (len(word) > 2 or word.istitle())
         return alike[0] if is_clear else None
 
-    def _number(self, value: Any) -> int | float | None:
+    def _number(self, value: Any) -> Any:
         from jsonschema import Draft202012Validator
 
         with suppress(ValueError, OverflowError, TypeError):
@@ -196,7 +194,7 @@ def _kind(words: set[str], schema: SchemaReader) -> str:
     return described
 
 
-Found = Iterator[tuple[Parameter, Any, Span]]
+Found = Iterator[tuple[Parameter, Any, Mention]]
 """Values that a parameter may take, and where they are."""
 
 
@@ -219,16 +217,16 @@ class Filling:
         known: Mapping[str, Any] | None = None,
         own_terms: Collection[str] = (),
     ) -> None:
-        self.chosen: list[Span] = []
+        self.chosen: list[Mention] = []
         self._arguments: dict[str, Any] = {}
         self._text = text
         self._mentions = mentions
-        self._spans: list[Span] = []
+        self._spans: list[Mention] = []
         self._parameters = parameters
         # What is said most clearly comes first.
         for find in (self._named, self._mentioned, self._listed, self._said):
-            for parameter, value, span in list(find()):
-                self._put(parameter, value, span)
+            for parameter, value, place in list(find()):
+                self._put(parameter, value, place)
         self.typed = len(self._arguments)
         self._arguments = {**(known or {}), **self._arguments}
         # Plain words come last, and only if a call is impossible without them, and possible with
@@ -245,25 +243,27 @@ class Filling:
             elif one.required:
                 self.missing.append(one.name)
 
-    def covers(self, start: int, end: int) -> bool:
-        """Check whether a part of this span was used as a value."""
-        return any(start < stop and begin < end for begin, stop in self._spans)
+    def covers(self, one: Mention) -> bool:
+        """Check whether a part of this was used as a value."""
+        return any(overlap(one, span) for span in self._spans)
 
     def _open(self) -> list[Parameter]:
         return [one for one in self._parameters if one.name not in self._arguments]
 
     def _free(self) -> list[Mention]:
-        return [one for one in self._mentions if not self.covers(one.start, one.end)]
+        return [one for one in self._mentions if not self.covers(one)]
 
-    def _put(self, parameter: Parameter, value: Any, span: Span) -> None:
-        """Use a span as an argument, if it is free and the parameter accepts the value."""
+    def _put(self, parameter: Parameter, value: Any, place: Mention) -> None:
+        """Use a part of the text as an argument, if it is free and the parameter accepts the
+        value.
+        """
         value = parameter.accepted(value)
-        if value is None or parameter.name in self._arguments or self.covers(*span):
+        if value is None or parameter.name in self._arguments or self.covers(place):
             return
         self._arguments[parameter.name] = value
-        self._spans.append(span)
+        self._spans.append(place)
         if parameter.schema.choices:
-            self.chosen.append(span)
+            self.chosen.append(place)
 
     def _named(self) -> Found:
         """Yield values given as `name=value`, or as `name: value` up to the next comma."""
@@ -273,7 +273,11 @@ class Filling:
             value = rf"=\s*(?:{quoted}|([^\s,;]*[^\s,;?!]))|:\s+(?:{quoted}|([^,;?!]*[^\s,;.?!]))"
             match = re.search(rf"(?<!\w){spoken}\s*(?:{value})", self._text)
             if match:
-                yield parameter, match[match.lastindex or 0], match.span()
+                yield (
+                    parameter,
+                    match[match.lastindex or 0],
+                    Mention("words", match[0], *match.span()),
+                )
 
     def _mentioned(self) -> Found:
         """Yield each parameter with the value that suits it, the best pairs first."""
@@ -288,14 +292,15 @@ class Filling:
             given = value.value
             if parameter.type == "string" and value.kind == "month":
                 given = self._text[value.start : value.end]
-            yield parameter, given, (value.start, value.end)
+            yield parameter, given, value
 
     def _plain(self, kind: str, pattern: re.Pattern[str]) -> Iterator[Mention]:
         """Yield the names or words that are no part of a longer value, such as a quotation."""
         closed = [one for one in self._mentions if one.kind in _CLOSED]
         for match in pattern.finditer(self._text):
-            if not any(one.start < match.end() and match.start() < one.end for one in closed):
-                yield Mention(kind, match[0], match.start(), match.end())
+            word = Mention(kind, match[0], *match.span())
+            if not any(overlap(word, one) for one in closed):
+                yield word
 
     def _suits(self, parameter: Parameter, value: Mention) -> int:
         """Compute how well a value suits a parameter, or 0 if it does not."""
@@ -331,10 +336,10 @@ class Filling:
         """
         if value.kind == "number":
             return parameter.name in _AMOUNTS and value.marker not in (*_FROM_WORDS, *_TO_WORDS)
-        takes_names = [
-            one for one in self._parameters if "name" in one.kinds and not one.schema.choices
-        ]
-        return value.kind == "name" and (len(takes_names) == 1 or parameter.kind == "filter")
+        takes_names = 0
+        for one in self._parameters:
+            takes_names += "name" in one.kinds and not one.schema.choices
+        return value.kind == "name" and (takes_names == 1 or parameter.kind == "filter")
 
     def _listed(self) -> Found:
         """Yield lists: one as JSON, or all values of the items' kind."""
@@ -348,11 +353,12 @@ class Filling:
             found: list[Mention] = []
             for one in self._free():
                 if one.kind == "json" and isinstance(one.value, list) and len(one.value) >= least:
-                    yield parameter, one.value, (one.start, one.end)
+                    yield parameter, one.value, one
                 elif one.kind in kinds:
                     found.append(one)
             if parameter.required and len(found) >= least:
-                yield parameter, [one.value for one in found], (found[0].start, found[-1].end)
+                place = Mention("list", "", found[0].start, found[-1].end)
+                yield parameter, [one.value for one in found], place
 
     def _said(self) -> Found:
         """Yield booleans whose name is said or denied, and for a filter, the word before a choice:
@@ -365,12 +371,12 @@ class Filling:
             if parameter.type == "boolean" and parts and words.keys() >= set(parts):
                 first, last = words[parts[0]], words[parts[-1]]
                 denied = _NO.search(self._text[: first.start]) is not None
-                yield parameter, not denied, (first.start, last.end)
+                yield parameter, not denied, Mention("words", "", first.start, last.end)
             elif parameter.kind == "filter":
-                for start, _ in self.chosen:
-                    word = _QUALIFIER.search(self._text[:start])
+                for chosen in self.chosen:
+                    word = _QUALIFIER.search(self._text[: chosen.start])
                     if word and content_words(word[1]):
-                        yield parameter, word[1], word.span(1)
+                        yield parameter, word[1], Mention("words", word[1], *word.span(1))
 
     def _take_words(self, parameter: Parameter, own_terms: Collection[str]) -> None:
         """Use plain words from the request for a free text, unless they only say what the tool
@@ -386,7 +392,8 @@ class Filling:
         following = self._text[begin:].rstrip(" ?.!")
         words = {term for word in content_words(following) for term in word.terms}
         if words and (self._free() or not words.issubset(own_terms)):
-            self._put(parameter, following.strip(), (begin, begin + len(following)))
+            place = Mention("words", following, begin, begin + len(following))
+            self._put(parameter, following.strip(), place)
 
 
 def _is_measured_in(parameter: Parameter, unit: str) -> bool:

@@ -12,7 +12,8 @@ from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.discovery.text import emphasis, readable, stem, synonyms, terms
 from casual_mcp_nb.offline.arguments import Filling, parameters_of
-from casual_mcp_nb.offline.needs import Need, Word
+from casual_mcp_nb.offline.mentions import Mention
+from casual_mcp_nb.offline.needs import Need
 
 FITS, SURE, CERTAIN = 0.55, 0.7, 0.9
 HALF = 0.52
@@ -131,14 +132,14 @@ def _worth(explanation: Explanation, filling: Filling) -> dict[str, float]:
     return worth
 
 
-def _left(need: Need, filling: Filling) -> list[Word]:
-    return [one for one in need.words if not filling.covers(one.start, one.end)]
+def _left(need: Need, filling: Filling) -> list[Mention]:
+    return [one for one in need.words if not filling.covers(one)]
 
 
 def _takes_all(need: Need, filling: Filling) -> bool:
     for one in need.mentions:
         # An amount's unit goes with its number; another is hardly ever a value.
-        if one.kind != "unit" and not filling.covers(one.start, one.end):
+        if one.kind != "unit" and not filling.covers(one):
             return False
     return True
 
@@ -164,21 +165,25 @@ def _is_asked_for(need: Need, tool: ToolSpec) -> bool:
     said = terms(readable(need.text))
     if "random" in terms(tool.name):
         return "random" in said
-    verbs = []
+    verbs: list[str] = []
     for text in (tool.name, tool.description):
-        if verb := _VERB.search(text):
-            verbs.append(stem(verb[0].casefold()))
+        for verb in _VERB.findall(text)[:1]:
+            verbs.append(stem(verb.casefold()))
     read_only = tool.annotations.read_only if tool.annotations else None
     writes = read_only is False or (read_only is None and not _CHANGES.isdisjoint(verbs[:1]))
     if read_only or (not writes and not _READS.isdisjoint(verbs)):
         return True
     if _QUESTION.match(need.text):
         return False
-    meant = {*verbs}
+    asked = set(need.implied)
+    for term in said:
+        if emphasis(term) == 1:
+            asked.add(term)
+            break
     for verb in verbs:
-        meant.update(synonyms().get(verb, ()))
-    ordered = [term for term in said if emphasis(term) == 1][:1]
-    return not meant.isdisjoint([*ordered, *need.implied])
+        if not asked.isdisjoint([verb, *synonyms().get(verb, ())]):
+            return True
+    return False
 
 
 def _coverage(need: Need, filling: Filling, worth: Mapping[str, float]) -> float:

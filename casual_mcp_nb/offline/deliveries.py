@@ -68,9 +68,11 @@ class Offered:
                     found |= functions_in(text)
                 elif bridge is not None:
                     found |= {each["name"]: each for each in definitions_in(text)}
-        marked = [replace(_tool(each), wire_name=name) for name, each in found.items()]
-        new = Catalog(tool for tool in marked if tool.wire_name not in defined)
-        self._add(found[tool.wire_name] for tool in discovered_in(messages, new))
+        new: list[ToolSpec] = []
+        for name, each in found.items():
+            if name not in defined:
+                new.append(replace(_tool(each), wire_name=name))
+        self._add(found[tool.wire_name] for tool in discovered_in(messages, Catalog(new)))
         self.tools = [*defined.values(), *self._described.values()]
 
     def _add(self, definitions: Any) -> None:

@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from casual_mcp_nb.base.time_zones import zones_by_name
+from casual_mcp_nb.discovery.text import terms
 
 MAX_MENTIONS = 200
 NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\d)|\d{1,200}(?:\.\d+)?(?:[eE][+-]?\d{1,2})?)"
@@ -85,8 +86,8 @@ Found = Iterator[tuple[int, int, Any]]
 
 
 class Mention(NamedTuple):
-    """A value in a request: its kind (a key in the table of finders below), its position, the word
-    before it (or the digit, for a unit), and a number's unit.
+    """A value or a word in a request: its kind, its position, the word before it (or the digit, for
+    a unit), and a number's unit.
     """
 
     kind: str
@@ -95,6 +96,16 @@ class Mention(NamedTuple):
     end: int
     marker: str = ""
     unit: str = ""
+
+    @property
+    def terms(self) -> list[str]:
+        """What it is called in a search."""
+        return terms(str(self.value))
+
+
+def overlap(one: Mention, other: Mention) -> bool:
+    """Check whether two places in a text have a part in common."""
+    return one.start < other.end and other.start < one.end
 
 
 def find_mentions(text: str) -> list[Mention]:

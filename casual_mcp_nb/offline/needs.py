@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from itertools import pairwise
-from typing import NamedTuple
 
-from casual_mcp_nb.discovery.text import readable, terms
-from casual_mcp_nb.offline.mentions import NUMBER, find_mentions
+from casual_mcp_nb.discovery.text import readable
+from casual_mcp_nb.offline.mentions import NUMBER, Mention, find_mentions, overlap
 from casual_mcp_nb.offline.phrases import reword
 
 MAX_NEEDS = 6
@@ -78,21 +77,12 @@ _HINTS = {
 """Words for a search that the kinds of the values suggest."""
 
 
-class Word(NamedTuple):
-    """A meaningful word in a request, with its terms and position."""
-
-    text: str
-    terms: tuple[str, ...]
-    start: int
-    end: int
-
-
-def content_words(text: str) -> list[Word]:
+def content_words(text: str) -> list[Mention]:
     """Extract a text's meaningful words, in order."""
-    words: list[Word] = []
+    words: list[Mention] = []
     for match in _WORD.finditer(text):
-        word = Word(match[0].casefold(), tuple(terms(match[0])), match.start(), match.end())
-        if word.terms and word.text not in _EMPTY:
+        word = Mention("word", match[0], *match.span())
+        if word.terms and word.value.casefold() not in _EMPTY:
             words.append(word)
     return words
 
@@ -114,14 +104,14 @@ class Need:
     def __init__(self, text: str) -> None:
         self.text = text
         self.mentions = find_mentions(text)
-        spans = [(one.start, one.end) for one in self.mentions]
-        self.words: list[Word] = []
+        self.words: list[Mention] = []
         for word in content_words(text):
-            if not any(a < word.end and word.start < b for a, b in spans):
+            if not any(overlap(word, one) for one in self.mentions):
                 self.words.append(word)
-        self.implied = [
-            word for word, pattern in _IMPLIED.items() if self.words and pattern.search(text)
-        ]
+        self.implied: list[str] = []
+        for implied, pattern in _IMPLIED.items():
+            if self.words and pattern.search(text):
+                self.implied.append(implied)
         self.is_talk = not self.words and not self.mentions
         self.is_chat = _REMARK.match(text) is not None or (
             _YOU.search(text) is not None and _POLITE.search(text) is None
@@ -129,7 +119,7 @@ class Need:
         self.asks = self.is_talk or self.is_chat or "?" in text or _ASKS.match(text) is not None
         self.follows = _FOLLOWS.match(text) is not None or not self.words
         words = [*_TOOL_NAME.findall(text), *self.implied, *self._hints()]
-        words += [word.text for word in self.words]
+        words += [word.value.casefold() for word in self.words]
         self.query = " ".join(dict.fromkeys(words)) or text.strip()[:200]
 
     def _hints(self) -> list[str]:

@@ -81,7 +81,10 @@ class _Planner:
             if message.role == "assistant":
                 self.last_reply = text_of(message.content) or self.last_reply
         self.earlier_calls, self.calls = calls_in(messages[:last]), calls_in(messages[last:])
-        own = {tool.wire_name: tool.description for tool in tools if not tool.server}
+        own: dict[str, str] = {}
+        for tool in tools:
+            if not tool.server:
+                own[tool.wire_name] = tool.description
         self.browses = LOAD_TOOLS in own
         self.deferred = categories_in(own.get(BROWSE_TOOLKIT, ""))
         self.search = ""
@@ -149,7 +152,7 @@ class _Planner:
                 parameters.append(one)
         for text in readings:
             filling = Filling(text, find_mentions(text), parameters)
-            said = [filling.covers(word.start, word.end) for word in content_words(text)]
+            said = [filling.covers(word) for word in content_words(text)]
             if filling.typed == len(parameters) and all(said):
                 return [Need(f"{question.need} {text}")]
         return []

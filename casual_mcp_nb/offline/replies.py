@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from casual_mcp_nb.base.tool import ToolName
@@ -61,12 +61,11 @@ def cannot(need: str, servers: Mapping[str, int], nearest: Candidate | None = No
     if need:
         parts = [f"None of the tools fits “{cut(need, 200)}”."]
     if nearest is not None:
-        request = name = for_people(nearest.tool.wire_name)
-        lacking = ""
-        if nearest.filling.missing:
-            lacking = f", which still needs {_names(nearest)}"
-            request += " " + "=… ".join([*nearest.filling.missing, ""]).rstrip()
-        parts.append(f"The nearest is `{name}`{lacking}. To call it, ask for “{request}”.")
+        name, filling = for_people(nearest.tool.wire_name), nearest.filling
+        lacking = f", which still needs {_names(nearest)}" if filling.missing else ""
+        given = "=… ".join([*filling.arguments, *filling.missing, ""])
+        call = f"{name} {given}".rstrip()
+        parts.append(f"The nearest is `{name}`{lacking}. To call it, ask for “{call}”.")
     parts.append(f"{_ITSELF}.")
     available, examples = [], []
     for server, count in sorted(servers.items()):
@@ -109,51 +108,51 @@ def report_result(name: str, text: str) -> str:
     return f"{shown}{gap}(from\u00a0`{for_people(name)}`)"
 
 
+def _shown(value: Any) -> str:
+    """Write a value as Markdown: rows as a table, fields and other items in a line each."""
+    rows = ""
+    if isinstance(value, dict):
+        lines = []
+        for name, item in value.items():
+            if _is_table(item) and not rows:
+                rows = f"\n\n{_shown(item)}"
+            else:
+                lines.append(f"- {name}: {_inline(item)}")
+        if isinstance(value.get("summary"), str):
+            lines = [_plain(value["summary"])]
+    elif _is_table(value):
+        return _table(value)
+    elif isinstance(value, list):
+        lines = [f"- {_inline(item)}" for item in value]
+        if len(value) <= _MAX_ROWS and not {dict, list}.intersection(map(type, value)):
+            return ", ".join(map(_inline, value)) or "none"
+    else:
+        return _plain(value)
+    return f"{_joined(lines)}{rows}"
+
+
 def _is_table(value: Any) -> bool:
+    """Check whether a value is a list of objects with the same fields."""
     if not isinstance(value, list) or not value or not isinstance(value[0], dict):
         return False
     return all(isinstance(row, dict) and list(row) == list(value[0]) for row in value)
 
 
-def _shown(value: Any) -> str:
-    """Write a value as Markdown: rows as a table, fields and other items in a line each."""
-    if isinstance(value, dict):
-        return _fields(value)
-    if not isinstance(value, list):
-        return _plain(value)
-    lines = [f"- {_inline(item)}" for item in value[:_MAX_ROWS]]
-    if _is_table(value):
-        lines = [_table_row(value[0]), _table_row(["---"] * len(value[0]))]
-        lines += [_table_row(row.values()) for row in value[:_MAX_ROWS]]
-    elif len(value) <= _MAX_ROWS and not any(isinstance(item, dict | list) for item in value):
-        return ", ".join(map(_plain, value)) or "none"
-    return _with_rest(lines, len(value))
-
-
-def _fields(fields: dict[str, Any]) -> str:
-    """Write an object: its `summary`, or all its fields, and the first rows in it."""
+def _table(rows: list[dict[str, Any]]) -> str:
     lines: list[str] = []
-    table = ""
-    for name, item in fields.items():
-        if table == "" and _is_table(item):
-            table = f"\n\n{_shown(item)}"
-        elif len(lines) < _MAX_ROWS:
-            lines.append(f"- {name}: {_inline(item)}")
-    if isinstance(fields.get("summary"), str):
-        return f"{_plain(fields['summary'])}{table}"
-    return f"{_with_rest(lines, len(fields) - bool(table)) or 'Nothing.'}{table}"
+    for row in rows:
+        cells = [_inline(cell).replace("|", r"\|") for cell in row.values()]
+        lines.append(f"| {' | '.join(cells)} |")
+    head = f"| {' | '.join(rows[0])} |\n|{' --- |' * len(rows[0])}\n"
+    return f"{head}{_joined(lines)}"
 
 
-def _with_rest(lines: list[str], count: int) -> str:
-    """Join lines, and say how many of all are left out."""
-    if count > _MAX_ROWS:
-        lines.append(f"\n… and {count - _MAX_ROWS:,} more")
-    return "\n".join(lines)
-
-
-def _table_row(cells: Iterable[Any]) -> str:
-    texts = [_inline(cell).replace("|", r"\|") for cell in cells]
-    return f"| {' | '.join(texts)} |"
+def _joined(lines: list[str]) -> str:
+    """Join the first lines, and say how many more there are."""
+    hidden = len(lines) - _MAX_ROWS
+    if hidden > 0:
+        lines = [*lines[:_MAX_ROWS], f"\n… and {hidden:,} more"]
+    return "\n".join(lines) or "Nothing."
 
 
 def _inline(value: Any) -> str:
