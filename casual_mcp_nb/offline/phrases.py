@@ -76,8 +76,8 @@ add duration time=today, \1 \2: what (?:date|day) (?:is it|(?:will it|it will) b
 add duration time=today, \1 \2: what (?:date|day) (?:is |will it be )?(?:it )?(\d+) <TIMES> from (?:now|today)
 day of week: weekday
 day of week: a (?:mon|tues|wednes|thurs|fri|satur|sun)day
-week number of a date, text=today: (?:which|what) week (?:number )?(?:of the year )?is (?:it|this)\b(?: today| now)?
-week number of a date, text=\1: (?:which|what) week (?:number )?(?:of the year )?is (\w[\w-]*)
+week number, text=today: (?:which|what) week (?:number )?(?:of the year )?is (?:it|this)\b(?: today| now)?
+week number, text=\1: (?:which|what) week (?:number )?(?:of the year )?is (\w[\w-]*)
 
 for : for the (?:word|words|phrase|text|string)\s+
 search files for \1: where (?:is|does|do) (?:the (?:word|text) )?(\w+) (?:appear|mentioned|occur|used)
