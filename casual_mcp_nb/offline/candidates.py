@@ -62,30 +62,37 @@ class Candidate(NamedTuple):
 
 
 def candidates_for(
-    need: Need, index: ToolSearchIndex, used: Mapping[ToolSpec, Mapping[str, Any]]
+    need: Need, index: ToolSearchIndex, repeated: Candidate | None = None
 ) -> list[Candidate]:
-    """Rank the loaded tools for a need, best first.
-
-    For a follow-up, `used` is the last used tool with its arguments: it is implied, even if no word
-    names it, where it can use all new values.
-    """
-    candidates: dict[ToolSpec, Candidate] = {}
+    """Rank the loaded tools for a need, best first, and the call that it may repeat."""
+    candidates = [repeated] if repeated else []
     hits = index.search(need.query, _MAX_CANDIDATES)
     for hit in hits:
         share = hit.score / hits[0].score
-        candidates[hit.tool] = candidate_for(need, hit.tool, hit.explain(), share)
-    for tool, arguments in used.items() if need.follows else ():
-        filling = Filling(need.text, need.mentions, parameters_of(tool.input_schema), arguments)
-        missing = set(index.explain(need.query, tool).missing)
-        strange = any(missing.issuperset(word.terms) for word in _left(need, filling))
-        is_used = filling.typed and need.mentions and _takes_all(need, filling)
-        if is_used and not strange and _is_asked_for(need, tool):
-            candidates[tool] = Candidate(tool, filling, 0.95, 2.0)
+        candidates.append(candidate_for(need, hit.tool, hit.explain(), share))
+    return sorted(candidates, key=_order)
 
-    def order(one: Candidate) -> tuple[float, int, str]:
-        return -one.rank, len(one.filling.missing), one.tool.wire_name
 
-    return sorted(candidates.values(), key=order)
+def _order(one: Candidate) -> tuple[float, int, str]:
+    return -one.rank, len(one.filling.missing), one.tool.wire_name
+
+
+def repeated_call(
+    need: Need, index: ToolSearchIndex, tool: ToolSpec, arguments: Mapping[str, Any]
+) -> Candidate | None:
+    """Repeat a call with a follow-up's new values, if the tool takes them all and knows its
+    words.
+    """
+    if not need.mentions or not need.follows or not _is_asked_for(need, tool):
+        return None
+    filling = Filling(need.text, need.mentions, parameters_of(tool.input_schema), arguments)
+    strange = set(index.explain(need.query, tool).missing)
+    for word in _left(need, filling):
+        if strange.issuperset(word.terms):
+            return None
+    if filling.typed and _takes_all(need, filling):
+        return Candidate(tool, filling, 0.95, 2.0)
+    return None
 
 
 def candidate_for(

@@ -92,6 +92,7 @@ class Need:
     identify a tool.
 
     Attributes:
+        said: The person's own words, if it is all that they said.
         implied: Words that the question implies: `how many` means count, `which files` means list.
         is_talk: Whether it requests nothing: a greeting, thanks.
         is_chat: Whether it is a remark, or a question about the one who answers: `I had a long
@@ -102,7 +103,7 @@ class Need:
     """
 
     def __init__(self, text: str) -> None:
-        self.text = text
+        self.text = self.said = text
         self.mentions = find_mentions(text)
         self.words: list[Mention] = []
         for word in content_words(text):
@@ -159,7 +160,7 @@ def needs_of(text: str) -> list[Need]:
     not inside a value. A sentence that requests nothing belongs to the need before it, or at the
     beginning, after it.
     """
-    text = reword(text)
+    said, text = text, reword(text)
     mentions = find_mentions(text)
     cuts = [0]
     for match in _CUT.finditer(text):
@@ -172,4 +173,7 @@ def needs_of(text: str) -> list[Need]:
             pieces[-1] += piece
         elif piece.strip():
             pieces.append(piece)
-    return [Need(_TRAILING.sub("", piece.strip())) for piece in pieces[:MAX_NEEDS]]
+    needs = [Need(_TRAILING.sub("", piece.strip())) for piece in pieces[:MAX_NEEDS]]
+    if len(needs) == 1:
+        needs[0].said = said
+    return needs

@@ -33,6 +33,7 @@ from casual_mcp_nb.offline.candidates import (
     candidate_for,
     candidates_for,
     nearest_to,
+    repeated_call,
 )
 from casual_mcp_nb.offline.deliveries import NextCall, Offered, PastCall, calls_in
 from casual_mcp_nb.offline.mentions import find_mentions
@@ -158,15 +159,16 @@ class _Planner:
         return []
 
     def _candidates(self, need: Need) -> list[Candidate]:
-        used: dict[ToolSpec, Mapping[str, Any]] = {}
+        repeated: Candidate | None = None
         for past in self.earlier_calls:
-            if past.call.name in self.loaded and not past.failed:
-                used = {self.loaded[past.call.name]: past.call.arguments}
-        candidates = candidates_for(need, self.index, used)
+            tool = self.loaded.get(past.call.name)
+            if tool is not None and not past.failed:
+                repeated = repeated_call(need, self.index, tool, past.call.arguments)
+        candidates = candidates_for(need, self.index, repeated)
         operation = spelled(need)
         if operation is None or any(one.confidence >= FITS for one in candidates):
             return candidates
-        return candidates_for(operation, self.index, {})
+        return candidates_for(operation, self.index)
 
     def _pursue(self, need: Need) -> Steps:
         if need.is_talk:
@@ -199,7 +201,7 @@ class _Planner:
         if fitting:
             return ask_for(need.text, fitting[0])
         nearest = None if need.is_chat else nearest_to(need, candidates, self.index)
-        return self._cannot(need.text, nearest)
+        return self._cannot(need.said, nearest)
 
     def _find(
         self, need: Need
@@ -251,8 +253,9 @@ def _fitting_skill(need: Need, skills: Sequence[Skill], least: float) -> Skill |
     that fits best covers.
     """
     fitting: Skill | None = None
-    index = ToolSearchIndex(map(skill_spec, skills))
-    for skill, spec in zip(skills, index.tools, strict=False):
+    specs = list(map(skill_spec, skills))
+    index = ToolSearchIndex(specs)
+    for skill, spec in zip(skills, specs, strict=True):
         likeness = candidate_for(need, spec, index.explain(need.query, spec)).likeness
         if likeness >= FITS and likeness > least:
             fitting, least = skill, likeness

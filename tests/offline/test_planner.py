@@ -117,6 +117,49 @@ async def test_only_a_value_of_the_right_type_answers_the_question_for_an_argume
     assert (await room.ask(reply)).calls == calls
 
 
+async def test_a_request_that_nothing_fits_is_named_in_the_persons_own_words(
+    room_of: Callable[..., Any],
+) -> None:
+    said = await room_of([WEATHER]).ask("What is twelve times the square root of 9?")
+    assert said.calls == []
+    assert "“What is twelve times the square root of 9?”" in said.text
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Show me our customers",
+        "Which customer ordered the most?",
+        "What is the cheapest thing in the list?",
+    ],
+)
+async def test_a_listing_is_no_answer_to_a_word_that_its_tool_does_not_know(
+    room_of: Callable[..., Any], question: str
+) -> None:
+    listing = tool("list_processes", "List the running processes.", [], limit={"type": "integer"})
+    assert (await room_of([listing]).ask(question)).calls == []
+    assert (await room_of([listing]).ask("Show me the running processes")).calls
+
+
+@pytest.mark.parametrize(
+    ("limits", "calls"), [({"exclusiveMinimum": 3}, 0), ({"minimum": 3}, 1), ({"multipleOf": 2}, 0)]
+)
+async def test_a_number_outside_a_parameters_limits_is_no_value_of_it(
+    room_of: Callable[..., Any], limits: dict[str, int], calls: int
+) -> None:
+    note = tool("get_note", "Get a note by its number.", number={"type": "integer", **limits})
+    assert len((await room_of([note]).ask("Get note number 3")).calls) == calls
+
+
+async def test_a_word_inside_a_program_is_no_value_of_another_tool(
+    room_of: Callable[..., Any],
+) -> None:
+    choice = {"type": "string", "enum": ["name", "size"]}
+    listing = tool("list_tables", "List tables to run or query.", [], sort_by=choice, title=TEXT)
+    said = await room_of([listing]).ask("Run SELECT name FROM tables LIMIT 3")
+    assert said.calls == []
+
+
 async def test_an_error_is_reported_as_one_and_the_call_is_not_made_again(
     room_of: Callable[..., Any],
 ) -> None:
