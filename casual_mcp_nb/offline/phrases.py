@@ -85,6 +85,7 @@ search text of files for: (?:do|does|which|what) (?:any )?files? (?:mention|cont
 which files are in the \1: what(?:['\u2019]s| is) in (?:this|the|my) (folder|directory)
 what is the size of: how (?:big|large) is
 count the characters in: how long is (?:the|this) (?:text|word|sentence)
+query: (?:run|execute)(?= select\s)
 describe the columns of: (?:which|what) columns (?:do|does|has|are in)
 
 cpu: processors?
