@@ -40,6 +40,7 @@ _COMPARES = re.compile(r"\b(?:most|least)\W*$", re.I)
 _VERB = re.compile(r"[Aa]dd up|[A-Z]?[a-z]+|[A-Z]+")
 _READS = {"add up", *map(stem, _READING.split())}
 _CHANGES = set(map(stem, _CHANGING.split()))
+_POLITE = re.compile(r"\W*(?:(?:please|can|could|would|will|you|now|then|also|and)\b\W*)*", re.I)
 _QUESTION = re.compile(
     r"\W*(?:what|which|who|whose|when|where|why|how|any|is|are|was|were|do|does|did|has|have|had"
     r"|should|(?:can|could|may|must) (?!you\b))\b",
@@ -199,7 +200,7 @@ def _coverage(need: Need, filling: Filling, worth: Mapping[str, float]) -> float
     """
     matched = total = float(len(filling.chosen))
     for word in _left(need, filling):
-        begins = word.start == 0 and not need.implied
+        begins = _POLITE.fullmatch(need.text[: word.start]) is not None and not need.implied
         for term in word.terms:
             # A verb that asks for anything says as little as a filler word.
             weight = _FILLER if term in _ASKING else emphasis(term)

@@ -131,6 +131,7 @@ async def test_a_request_that_nothing_fits_is_named_in_the_persons_own_words(
         "Show me our customers",
         "Which customer ordered the most?",
         "What is the cheapest thing in the list?",
+        "Please delete all running processes",
     ],
 )
 async def test_a_listing_is_no_answer_to_a_word_that_its_tool_does_not_know(
