@@ -194,6 +194,11 @@ def _kind(words: set[str], schema: SchemaReader) -> str:
     return described
 
 
+_DENIED = re.compile(
+    r"(?:\b(?:not|except|excluding|without|other than|besides)|n't)\W+(?:\w+\W+){0,2}$", re.I
+)
+"""What turns the value after it into its opposite."""
+
 Found = Iterator[tuple[Parameter, Any, Mention]]
 """Values that a parameter may take, and where they are."""
 
@@ -246,6 +251,22 @@ class Filling:
     def covers(self, one: Mention) -> bool:
         """Check whether a part of this was used as a value."""
         return any(overlap(one, span) for span in self._spans)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether the call would answer only a part of the request, or its opposite: `not in the
+        office`, `in the kitchen or the garden`.
+        """
+        if any(_DENIED.search(self._text[: span.start]) for span in self._spans):
+            return True
+        chosen = [
+            one for one in self._parameters if one.schema.choices and one.name in self.arguments
+        ]
+        for word in content_words(self._text):
+            written = self._text[word.start : word.end]
+            if not self.covers(word) and any(one.accepted(written) is not None for one in chosen):
+                return True
+        return False
 
     def _open(self) -> list[Parameter]:
         return [one for one in self._parameters if one.name not in self._arguments]

@@ -115,7 +115,7 @@ def candidate_for(
         confidence = likeness = 0.0
     elif likeness < HALF or not _is_asked_for(need, tool):
         confidence = 0.0
-    elif not _takes_all(need, filling) or _leaves_out(need, filling, worth):
+    elif not _takes_all(need, filling) or _leaves_out(need, filling, worth) or filling.is_partial:
         # It would answer another question.
         confidence = min(confidence, FITS - 0.05)
     rank = confidence + 0.3 * share + 0.02 * min(filling.typed, 5)

@@ -277,3 +277,27 @@ def test_the_room_is_imported_without_casual_llm_and_without_any_sdk() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
     )
     assert result.stdout.strip() == "set()"
+
+
+PLANTS = tool(
+    "list_plants",
+    "List the plants, optionally only those in one place.",
+    required=[],
+    place={"type": "string", "enum": ["kitchen", "office", "balcony"]},
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "calls"),
+    [
+        ("Which plants are in the office?", [("desk__list_plants", {"place": "office"})]),
+        ("Which plants are not in the office?", []),
+        ("Which plants are in the kitchen or on the balcony?", []),
+        ("Which plants are in the bathroom?", []),
+        ("Which plants are dead?", []),
+    ],
+)
+async def test_a_call_that_would_answer_a_part_or_the_opposite_is_declined(
+    room_of: Callable[..., Any], question: str, calls: list[Any]
+) -> None:
+    assert (await room_of([PLANTS]).ask(question)).calls == calls
