@@ -1,5 +1,5 @@
-"""Run the tool calls in a model's answer concurrently, within limits, with the calls nested in
-them.
+"""Run the tool calls in a model's answer, with the calls nested in them: at the same time, within
+limits, and as far as `CallOrder` allows.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class RunningCall:
         """Emit how it ended.
 
         Args:
-            outcome: How it ended for whoever called.
+            outcome: How it ended for the caller.
             read: The part that the model reads at once.
             text: What the model reads of it.
         """
@@ -280,7 +280,8 @@ class Calls:
         # Each in a task: observers may set variables when a call starts, such as its span, which
         # are for this call only.
         tasks: dict[str, asyncio.Task[FinishedCall]] = {}
-        order, known = CallOrder(), list[asyncio.Task[FinishedCall]]()
+        order = CallOrder()
+        known: list[asyncio.Task[FinishedCall]] = []
         for call in calls:
             late = call.id in unknown
             running = self._call(step, call, taped, late)
@@ -400,7 +401,7 @@ class Calls:
 
         Args:
             call: The call.
-            outcome: How it ended for whoever called.
+            outcome: How it ended for the caller.
             body: The part of the outcome's text that the model reads at once.
         """
         if call.named is None:

@@ -132,7 +132,7 @@ class Decision:
 
     Args:
         verdict: See `ApprovalAnswer`.
-        scope: What a True is for.
+        scope: To which calls a True applies.
         answered: Whether it is an answer at all, or False where nobody gave one.
     """
 

@@ -1,4 +1,4 @@
-"""What a conversation remembers between its turns."""
+"""The state of a conversation that is kept between its turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers of a model that were cut off: what the person reads, and which call does not run."""
+"""Answers that were cut off: tell the person, and do not run the call that was cut."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A call that no turn makes: a person's, a program's or an app's. Its permission, its clock and its
-record are the same for all of them.
+"""A call that no turn makes: a person's, a program's or an app's. All of them have permission, time
+and record in the same way.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who listens to a turn: observers of its events, and one observation of a single turn."""
+"""Listeners to turns: observers of all events, and one observation of a single turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A turn followed event by event, on the loop of whoever follows it."""
+"""Follow a turn event by event, on another event loop than the one on which it runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Follower:
         """Wake the iterator. Called for each event, on whatever thread adds it."""
         # One wake-up is enough for whatever came since the last one.
         if not self._wake.is_set():
-            # A turn can outlive the loop of whoever follows it.
+            # A turn can outlive the follower's loop.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._wake.set)
 

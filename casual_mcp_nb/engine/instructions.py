@@ -1,4 +1,4 @@
-"""What servers say about the use of their tools, as the model reads it.
+"""The instructions of servers for the use of their tools, as text for the model.
 
 See `instructions` in
 https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle#initialization.

@@ -73,8 +73,8 @@ class Reduced(NamedTuple):
     def may_run(self, tool: ToolSpec, permission: Permission) -> bool:
         """Check whether the call may run, although the model meant to say more.
 
-        Whoever approved it has read what is sent. Without that, it must be harmless, or only words
-        of the schema are missing.
+        A person who approved it has read what is sent. Without that, it must be harmless, or only
+        words of the schema are missing.
         """
         if permission.by == "person" or tool.risk is Risk.HARMLESS:
             return True

@@ -1,4 +1,4 @@
-"""The tool that a model would have found, had it searched."""
+"""Find the tool that fits a message, if the model answered without a search for it."""
 
 from __future__ import annotations
 

@@ -128,7 +128,8 @@ class Nesting:
 async def end_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancel tasks, and wait until all of them have ended.
 
-    A cancellation meanwhile is raised only then: nothing runs on after whoever waits for it here.
+    If this is cancelled meanwhile, the cancellation is raised only when all have ended, so that
+    none runs on after its caller.
     """
     cancelled: asyncio.CancelledError | None = None
     running = set(tasks)

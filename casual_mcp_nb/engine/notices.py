@@ -1,4 +1,4 @@
-"""What a turn is told about: changed tools and servers, and log messages, each once and bounded."""
+"""Notices and log messages of a turn: each is given once, and their number is limited."""
 
 from __future__ import annotations
 

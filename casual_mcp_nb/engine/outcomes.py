@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class CallOutcome(NamedTuple):
-    """How a call ended, for whoever called.
+    """How a call ended, for the caller: the turn, a function, a program or a host.
 
     Args:
         status: How it ended.
@@ -73,10 +73,10 @@ class ModelText(NamedTuple):
 
 
 class FinishedCall(NamedTuple):
-    """A call that has ended: for whoever called, and for the model.
+    """A call that has ended: for the caller, and for the model.
 
     Args:
-        outcome: How it ended for whoever called, with the whole text and result.
+        outcome: How it ended for the caller, with the whole text and result.
         text: What the model reads of it.
         result: The result, cut as the text is.
     """

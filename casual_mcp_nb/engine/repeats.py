@@ -1,4 +1,4 @@
-"""The calls that a model repeats: it is warned, and in the end the turn ends."""
+"""Repeated calls: the model is warned of them, and a turn that goes on with them is ended."""
 
 from __future__ import annotations
 

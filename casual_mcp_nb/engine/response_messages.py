@@ -1,5 +1,5 @@
-"""What of a model's response joins the conversation: calls that it wrote as text become calls, and
-calls that nothing will run are left out.
+"""Turn a model's response into the conversation's next message: calls that it wrote as text become
+calls, and calls that nothing will run are left out.
 """
 
 from __future__ import annotations

@@ -8,8 +8,9 @@
    not read yet.
 3. `_complete` calls the model. `ResponseMessages` makes of its response the conversation's next
    message. Without tool calls, the turn is over.
-4. `Calls.run_calls` runs the calls concurrently, each through `Dispatcher.dispatch`. `_add_results`
-   adds the results to the conversation, and loads the tools that a search found.
+4. `Calls.run_calls` runs the calls, each through `Dispatcher.dispatch`: at the same time, as far as
+   `CallOrder` allows. `_add_results` adds the results to the conversation, and loads the tools
+   that a search found.
 5. Before the next step, `TurnTools.refresh` applies any changes that servers have made.
 
 Every step emits events. Their trace is the turn's record.
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -89,6 +90,8 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.base.tokens import TokenUsage
     from casual_mcp_nb.conversation.step import ModelResponse
+    from casual_mcp_nb.engine.small_models import SmallModelAid
+    from casual_mcp_nb.engine.tool_view import ToolView
     from casual_mcp_nb.providers.chat_model import ChatModel
     from casual_mcp_nb.providers.limits import RetryScheduled
 
@@ -111,6 +114,10 @@ class Run:
         window: Trims the conversation to the model's context window.
         prefix: The previous request, to compare with the next one.
         seen_notices: What the person was told in this conversation.
+
+    Attributes:
+        logs: Records what servers log while the turn runs.
+        repair_calls: Whether calls that the model writes as text are run.
     """
 
     setup: TurnSetup
@@ -127,20 +134,40 @@ class Run:
     large_results: LargeResults
     seen_notices: SeenNotices
 
+    # Derived from the fields above, once.
+    repair_calls: bool = field(init=False)
+    logs: ServerLogs = field(init=False)
+    _calls: Calls = field(init=False)
+    _responses: ResponseMessages = field(init=False)
+    _native_check: NativeCheck = field(init=False)
+    _max_steps: int = field(init=False)
+    _stream: bool = field(init=False)
+    _first_step: int = field(init=False)
+    _first_view: ToolView = field(init=False)
+
+    # These change while the turn runs.
+    _next_step: int = field(init=False)
+    _system_tokens: int = field(init=False)
+    _has_called: bool = field(init=False)
+    _cut_answers: CutAnswers = field(init=False, default_factory=CutAnswers)
+    _answered: bool = field(init=False, default=False)
+    _last_sent: Request | None = field(init=False, default=None)
+    _overflows: int = field(init=False, default=0)
+    _questions: int = field(init=False, default=0)
+
     def __post_init__(self) -> None:
-        setup, given = self.setup, self.setup.options.given
-        steps: Sequence[StepStarted] = ()
-        if setup.recorded is not None:
-            steps = setup.recorded.trace.of(StepStarted)
-        self._max_steps: int = given.get("max_steps") or self.limits.max_steps
+        given, recorded = self.setup.options.given, self.setup.recorded
+        self._max_steps = given.get("max_steps") or self.limits.max_steps
         self._stream = given.get("stream") is not False
         repair = given.get("repair_calls")
         self.repair_calls = self.model.repair_calls if repair is None else bool(repair)
-        self._first_step = steps[-1].step + 1 if steps else 0
+        self._first_step = 0
+        if recorded is not None and (steps := recorded.trace.of(StepStarted)):
+            self._first_step = steps[-1].step + 1
         self._next_step = self._first_step
+        self._has_called = self._first_step > 0
         self._first_view = self.offered.view
         self._system_tokens = _prompt_tokens(self.system)
-        self._cut_answers = CutAnswers()
         self.logs = ServerLogs(self.emit, self.now)
         self._calls = Calls(
             self.dispatcher,
@@ -148,17 +175,16 @@ class Run:
             self.emit,
             self.now,
             large_results=self.large_results,
-            tasks=setup.tasks,
+            tasks=self.setup.tasks,
         )
-        self._aid = self.dispatcher.aid
         self._responses = ResponseMessages(
             self.model, self.offered, self._aid, self.messages, self.repair_calls
         )
         self._native_check = NativeCheck(self.model, self.offered)
-        self._answered, self._has_called = False, self._first_step > 0
-        self._last_sent: Request | None = None
-        self._overflows = 0
-        self._questions = 0
+
+    @property
+    def _aid(self) -> SmallModelAid:
+        return self.dispatcher.aid
 
     def waiting_for_person(
         self, kind: QuestionKind, server: str | None = None
@@ -226,8 +252,8 @@ class Run:
         """Call the model until it answers, with a request in another form after a refusal that
         calls for one. Return the answer with its step's number.
 
-        Each request has a separate number in the record. None but the answered one counts as a
-        step: this ends, since a turn gives up native deferral once, and shortens a request
+        Each request has its own number in the record, but only the one that is answered counts as
+        a step. The loop ends: a turn gives up native deferral once, and shortens a request at most
         `_MAX_OVERFLOWS` times before an answer.
         """
         while True:
@@ -439,7 +465,7 @@ class Run:
         if characters > limit:
             raise too_long(limit)
         if pieces is None:
-            # It was not streamed: whoever reads the turn's events gets its text all the same.
+            # It was not streamed. Those who read the turn's events get its text all the same.
             for start in range(0, len(text), MAX_PIECE):
                 emit(TextDelta(step, text[start : start + MAX_PIECE], now()))
         return response

@@ -1,5 +1,5 @@
-"""What a chat, and each of its turns, is set up with: two values that are made once and handed on
-whole.
+"""The settings of a chat, and those of each of its turns: two values that are made once and handed
+on whole.
 """
 
 from __future__ import annotations

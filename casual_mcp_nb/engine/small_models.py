@@ -1,4 +1,4 @@
-"""What small models get, and no others: it would harm a large model."""
+"""Extra help for small models. Large models do not get it, because it would make them worse."""
 
 from __future__ import annotations
 

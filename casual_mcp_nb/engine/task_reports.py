@@ -1,4 +1,4 @@
-"""Telling a model how tasks of its calls have ended."""
+"""Tell a model how the tasks of its calls have ended."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class TaskDesk(Protocol):
 def due_reports(desk: TaskDesk, tape: Tape, after: int) -> Sequence[TaskReport]:
     """List the tasks of which the model has to be told now.
 
-    A cassette has them by the number of messages before. Whoever tells the model records them.
+    A cassette has them by the number of messages before. The caller that tells the model records
+    them.
     """
     recorded = tape.task_reports(after)
     if recorded is not None:

@@ -1,5 +1,5 @@
-"""What a turn offers the model: its tools, as searches, servers and the person change them while
-it runs.
+"""The tools that a turn offers the model. Searches, servers and the person change them while the
+turn runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a model is told when it calls a tool that is not available."""
+"""Explain to a model why a tool that it called is not available."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ Definition = Mapping[str, Any]
 
 @dataclass
 class RefusedTools:
-    """What a model's provider was seen to refuse in tools, kept as long as its client is.
+    """The tools, and parts of them, that a provider has refused. Kept as long as its client is.
 
     Args:
         reasons: Why a tool is left out, by its name and its definition's digest: a changed
@@ -60,7 +60,7 @@ def digest_of(definition: Definition) -> str:
 
 @dataclass(frozen=True)
 class Offered:
-    """What a request offers.
+    """The tools that a request offers.
 
     Args:
         definitions: The definitions to send.
