@@ -43,7 +43,7 @@ def erased() -> list[str]:
 
 @pytest.fixture
 def server(erased: list[str]) -> FastMCP[Any]:
-    server = app_server()
+    server: FastMCP[Any] = app_server()
 
     @server.tool(annotations=ToolAnnotations(destructive_hint=True), output_schema=None)
     def wipe(size: int = 1) -> str:
