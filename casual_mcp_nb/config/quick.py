@@ -7,7 +7,8 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from itertools import count
 from pathlib import PurePath
@@ -176,9 +177,14 @@ def check_command(text: str) -> None:
         and "$" not in script
         and not os.path.isfile(os.path.expanduser(script))
     ):
+        folder = os.path.dirname(os.path.abspath(os.path.expanduser(script)))
+        close: Sequence[str] = ()
+        with suppress(OSError):
+            close = closest(os.path.basename(script), os.listdir(folder), 1)
+        hint = f"Did you mean {shown(close[0])}? " if close else ""
         raise UsageError(
-            f"The file {shown(script)} was not found in {shown(os.getcwd())}.",
-            hint="Nothing was started or closed.",
+            f"There is no file {shown(os.path.basename(script))} in {shown(folder)}.",
+            hint=f"{hint}Nothing was started or closed.",
         )
     # Where to look is known only when variables are filled in.
     if (

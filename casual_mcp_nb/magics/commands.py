@@ -244,7 +244,8 @@ COMMANDS["demo"] = Command(
 
 COMMANDS["connect"] = Command(
     _SERVERS,
-    "start the servers and models of a config file, or one server, with a model",
+    "open a session with a config file's servers and models, or with one server and a model. %mcp add"
+    " adds a server to it",
     usage="FILE [--trust] | COMMAND | ADDRESS | DOMAIN [SERVER] [--model PROVIDER:MODEL]",
     example="npx -y @modelcontextprotocol/server-memory --model openai:gpt-4.1",
     ends_in_text=True,

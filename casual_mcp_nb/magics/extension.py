@@ -397,10 +397,8 @@ class McpMagics(Magics):
             make = _opener_of_server(target, model)
         previous = self.session()
         note = ""
-        if previous is not None and previous.turns and not previous.status.closed:
-            note = (
-                "The previous session and its conversation were closed. To keep them, use %mcp add."
-            )
+        if previous is not None and previous.servers and not previous.status.closed:
+            note = "The session before, with its servers and its conversation, was closed. %mcp add adds a server to the one that is open."
         return self._start(f"Starting {what} …", make, lambda: note)
 
     def _conversations(self, line: str) -> Any:

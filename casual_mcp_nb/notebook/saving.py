@@ -308,10 +308,15 @@ class ConversationSaver:
             return f"Conversations cannot be saved: {self.store.problem}"
         if self.current is None:
             return "This conversation is private: it is not saved."
-        if not first:
+        # Once for each kernel and file.
+        if not first or _told_by.setdefault(self.store.path, id(self)) != id(self):
             return ""
         place = f"Conversations are saved in {_short(self.store.path)}."
         return f"{place} To save nothing, set MCP_STORE=off, or store=None in Session(…)."
+
+
+_told_by: dict[Path, int] = {}
+"""Which saver has told the person where conversations are saved, by file."""
 
 
 def save(saved: SavedTurns | None, turns: Sequence[Turn]) -> None:

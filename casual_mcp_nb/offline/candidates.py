@@ -220,11 +220,13 @@ def nearest_to(need: Need, candidates: list[Candidate], index: ToolSearchIndex) 
     """Find the tool to name if none fits: its words cover most of the need, or its name has one
     of them.
     """
-    likest = max(candidates, key=attrgetter("likeness"), default=None)
+    asked_for = [each for each in candidates if _is_asked_for(need, each.tool)]
+    likest = max(asked_for, key=attrgetter("likeness"), default=None)
     if likest is not None and likest.likeness >= LIKE:
         return likest
     wanted = set(terms(need.text)) - _ASKING
     for hit in index.search(need.text, 3):
-        if wanted.intersection(terms(f"{hit.tool.name} {hit.tool.description}")):
+        known = terms(f"{hit.tool.name} {hit.tool.description}")
+        if wanted.intersection(known) and _is_asked_for(need, hit.tool):
             return candidate_for(need, hit.tool, hit.explain())
     return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
@@ -326,6 +327,12 @@ def advice_of_stderr(stderr: str, command: str | None) -> str:
         return (
             f'{problem}: put "--with", "mcp<2" behind "run" in its args, as in: uv run --with'
             ' "mcp<2" NAME'
+        )
+    if command == sys.executable:
+        # This package needs the later one, in the same environment.
+        return (
+            f"{problem}. Its import is now: from fastmcp import FastMCP. Or start it in an environment"
+            " of its own, with mcp<2"
         )
     return f"{problem}. In its environment, run: pip install 'mcp<2'"
 

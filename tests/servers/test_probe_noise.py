@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,7 @@ async def test_a_server_that_dies_of_a_later_version_of_mcp_is_told_how_to_get_t
         ("/home/ada/.local/bin/uvx", 'uvx --with "mcp<2"'),
         ("C:\\tools\\uv.exe", 'uv run --with "mcp<2"'),
         ("python", "pip install 'mcp<2'"),
+        (sys.executable, "from fastmcp import FastMCP"),
         (None, "pip install 'mcp<2'"),
     ],
 )
