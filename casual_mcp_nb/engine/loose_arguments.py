@@ -5,6 +5,7 @@ not fit.
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
@@ -49,6 +50,7 @@ _OPEN = (
 )
 """With these, a schema can have arguments that its properties do not name."""
 _MAX_NAMED = 5
+_MAX_PARAMETERS = 12
 _MAX_EXAMPLE = 500
 _MAX_LEAVES = 50
 _NOTHING: Mapping[str, Any] = {}
@@ -56,9 +58,12 @@ _PLAIN: Mapping[str, Any] = {"string": "text", "integer": 1, "number": 1.5, "boo
 
 
 class Reduced(NamedTuple):
-    """A call's arguments without those that its tool does not have, and the names of these.
+    """Arguments that a call has in place of those that the model gave.
 
-    `moved` if instead the values were put under other names.
+    Args:
+        arguments: What is sent.
+        left_out: The names that were left out, since the tool does not have them.
+        moved: Whether, instead, values were put under other names.
     """
 
     arguments: dict[str, Any]
@@ -73,8 +78,8 @@ class Reduced(NamedTuple):
     def may_run(self, tool: ToolSpec, permission: Permission) -> bool:
         """Check whether the call may run, although the model meant to say more.
 
-        A person who approved it has read what is sent. Without that, it must be harmless, or only
-        words of the schema are missing.
+        A person who approved it has read what is sent. Without that, the tool must be harmless, or
+        only words of the schema are left out and the tool is not destructive.
         """
         if permission.by == "person" or tool.risk is Risk.HARMLESS:
             return True
@@ -112,11 +117,14 @@ class Reduced(NamedTuple):
 
 
 def without_unknown(tool: ToolSpec, arguments: Mapping[str, Any], *, small: bool) -> Reduced | None:
-    """Leave out arguments that a tool does not have, or return None if it may have them all or
-    needs others.
+    """Leave out arguments that a tool does not have.
 
-    A schema that says nothing about other arguments permits them. Many servers refuse them
-    nevertheless, so words of the schema are left out then, and for a `small` model all others.
+    A schema that says nothing about further arguments permits them. Many servers refuse them
+    nevertheless. So words of the schema are left out then, and for a `small` model all others too.
+
+    Returns:
+        The rest, or None if there is nothing to leave out, or if the rest lacks what the tool
+        requires.
     """
     schema = tool.input_schema
     properties = schema.get("properties")
@@ -135,8 +143,10 @@ def without_unknown(tool: ToolSpec, arguments: Mapping[str, Any], *, small: bool
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    return " or ".join(map(shown, names[:_MAX_NAMED])) + more
+    listed = " or ".join(shown(name) for name in names[:_MAX_NAMED])
+    if len(names) > _MAX_NAMED:
+        listed += f" and {len(names) - _MAX_NAMED} more"
+    return listed
 
 
 def taken(tool: ToolSpec, given: Mapping[str, Any] = _NOTHING, *, example: bool = True) -> str:
@@ -147,16 +157,19 @@ def taken(tool: ToolSpec, given: Mapping[str, Any] = _NOTHING, *, example: bool 
     properties = SchemaReader(tool.input_schema).properties
     if not properties:
         return "It takes no arguments: call it with {}."
-    names = ", ".join(shown(name) for name in list(properties)[:12])
+    names = ", ".join(shown(name) for name in list(properties)[:_MAX_PARAMETERS])
+    text = f"It takes {names}."
     written = example_of(tool, given) if example else ""
-    return f"It takes {names}." + (f" For example: {written}" if written else "")
+    if written:
+        text += f" For example: {written}"
+    return text
 
 
 def example_of(tool: ToolSpec, given: Mapping[str, Any] = _NOTHING) -> str:
-    """Write arguments that a tool takes as JSON: those of a call that did not fit, examples in the
-    schema, or any of its types.
+    """Write arguments that a tool takes as JSON, with the values of a call that did not fit. Others
+    are examples in the schema, or any value of the right type.
 
-    A small model copies an example as it is, so one with the values that it gave is the call that
+    A small model copies an example as it is: one with the values that it gave becomes the call that
     it meant.
 
     Args:
@@ -177,18 +190,23 @@ def example_of(tool: ToolSpec, given: Mapping[str, Any] = _NOTHING) -> str:
             values[name] = _example(part)
         if values[name] is None:
             return ""
+    if not required:
+        return ""
     ordered = {name: values[name] for name in required}
-    text = json.dumps(ordered, ensure_ascii=False, default=str) if ordered else ""
+    text = json.dumps(ordered, ensure_ascii=False, default=str)
     return text if len(text) <= _MAX_EXAMPLE else ""
 
 
 def rearranged(tool: ToolSpec, arguments: Mapping[str, Any]) -> Reduced | None:
-    """Put the values of a call that does not fit where they fit: under the required names, in
-    order, and out of objects.
+    """Move the values of a call that does not fit to where they fit: out of objects, and under the
+    required names in order.
 
-    Small models invent names, and make the same call again however it is explained. Every value is
-    the model's, and each is used, or the result is None. Only for tools that are harmless: an order
-    of values can be wrong.
+    Small models invent names, and make the same call again whatever the error explains. Only for
+    tools that are harmless, since the order can be wrong.
+
+    Returns:
+        The arguments, with all values that the model gave and no others, or None if there are none
+        like that.
     """
     required, optional = _required(tool), _optional(tool)
     if not required or tool.risk is not Risk.HARMLESS:
@@ -201,7 +219,7 @@ def rearranged(tool: ToolSpec, arguments: Mapping[str, Any]) -> Reduced | None:
 
 
 def _required(tool: ToolSpec) -> dict[str, SchemaReader] | None:
-    """Read the required parameters, or return None if the schema does not describe one."""
+    """Read the required parameters, or return None if the schema does not describe all of them."""
     schema = SchemaReader(tool.input_schema)
     if any(name not in schema.properties for name in schema.required):
         return None
@@ -219,20 +237,24 @@ def _placed(
     """Find values for the required parameters among those given.
 
     Returns:
-        The values by parameter, and the plain values that have no place.
+        The values by parameter, and the values that have no place.
     """
-    values = {
-        name: given[name]
-        for name, part in required.items()
-        if name in given and _may_be(given[name], part)
-    }
-    loose = _leaves(
-        value for name, value in given.items() if name not in values and name not in optional
-    )
+    values: dict[str, Any] = {}
+    misplaced: list[Any] = []
+    for name, value in given.items():
+        if name in required and _may_be(value, required[name]):
+            values[name] = value
+        elif name not in optional:
+            misplaced.append(value)
+    loose, rest = _leaves(misplaced)
     for name, part in required.items():
-        if name not in values and (found := _taken_from(loose, part)) is not None:
+        if name in values:
+            continue
+        found = _taken_from(loose, part)
+        if found is not None:
             values[name] = found
-    return {name: values[name] for name in required if name in values}, loose
+    in_order = {name: values[name] for name in required if name in values}
+    return in_order, [*loose, *rest]
 
 
 def _may_be(value: Any, part: SchemaReader) -> bool:
@@ -247,21 +269,25 @@ def _may_be(value: Any, part: SchemaReader) -> bool:
     return any(is_of_type(value, kind) for kind in part.types)
 
 
-def _leaves(values: Iterable[Any]) -> list[Any]:
-    """List the plain values in objects and lists, in order, up to a number."""
+def _leaves(values: Iterable[Any]) -> tuple[list[Any], Iterable[Any]]:
+    """List the plain values in objects and lists, in order, up to a limit.
+
+    Returns:
+        The plain values, and what is beyond the limit.
+    """
     found: list[Any] = []
-    waiting = list(values)
+    waiting = deque(values)
     for _ in range(_MAX_LEAVES):
         if not waiting:
             break
-        value = waiting.pop(0)
+        value = waiting.popleft()
         if isinstance(value, Mapping):
-            waiting[:0] = list(value.values())[:_MAX_LEAVES]
+            waiting.extendleft(reversed(list(value.values())))
         elif isinstance(value, list):
-            waiting[:0] = value[:_MAX_LEAVES]
+            waiting.extendleft(reversed(value))
         else:
             found.append(value)
-    return found
+    return found, waiting
 
 
 def _taken_from(loose: list[Any], part: SchemaReader) -> Any:
@@ -269,21 +295,31 @@ def _taken_from(loose: list[Any], part: SchemaReader) -> Any:
 
     None if there is none.
     """
-    items = (
-        part.items.without_null() if part.types == ("array",) and part.items is not None else None
-    )
-    wanted = part if items is None else items
-    fitting = [value for value in loose if value is not None and _may_be(value, wanted)]
-    if not fitting or (items is not None and len(fitting) < (part.number("minItems") or 1)):
-        return None
-    if items is None:
-        del fitting[1:]
-    for value in fitting:
-        loose.remove(value)
-    return fitting if items is not None else fitting[0]
+    if part.types == ("array",) and part.items is not None:
+        items = part.items.without_null()
+        places = _fitting_places(loose, items)
+        if not places or len(places) < (part.number("minItems") or 1):
+            return None
+        fitting = [loose[place] for place in places]
+        # By place: True is equal to 1, and may be another value.
+        loose[:] = [value for place, value in enumerate(loose) if place not in places]
+        return fitting
+    places = _fitting_places(loose, part)
+    return loose.pop(places[0]) if places else None
+
+
+def _fitting_places(values: Sequence[Any], part: SchemaReader) -> list[int]:
+    """List the indexes of the values that a parameter may have."""
+    return [
+        index for index, value in enumerate(values) if value is not None and _may_be(value, part)
+    ]
 
 
 def _example(part: SchemaReader) -> Any:
+    """Find a value for a parameter: an example, a default, a choice, or any of its type.
+
+    None if there is none.
+    """
     examples = part.schema.get("examples")
     if isinstance(examples, list) and examples:
         return examples[0]
@@ -292,10 +328,15 @@ def _example(part: SchemaReader) -> Any:
             return part.schema[word]
     if part.choices:
         return part.choices[0]
-    (kind,) = part.types if len(part.types) == 1 else ("",)
+    if len(part.types) != 1:
+        return None
+    (kind,) = part.types
     if kind == "array" and part.items is not None:
         item = _example(part.items.without_null())
-        return None if item is None else [item] * max(1, min(2, int(part.number("minItems") or 1)))
+        if item is None:
+            return None
+        least = int(part.number("minItems") or 1)
+        return [item] * max(1, min(2, least))
     return _PLAIN.get(kind)
 
 

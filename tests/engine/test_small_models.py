@@ -17,11 +17,11 @@ from pydantic import Field
 
 from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.selection import Selection
-from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.base.tool import ToolAnnotations, ToolSpec
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.consent import ApprovalRequest
-from casual_mcp_nb.engine.loose_arguments import SCHEMA_WORDS, example_of
+from casual_mcp_nb.engine.loose_arguments import SCHEMA_WORDS, example_of, rearranged
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.setup import ChatSetup
 from casual_mcp_nb.engine.small_models import ANSWER_NOW, REPEATED
@@ -590,6 +590,11 @@ GIVEN: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         {"to": "mi", "x": "ft"},
         {"unit": "mi"},
     ),
+    "a boolean and the number that is equal to it": (
+        {"flag": {"type": "boolean"}, "count": {"type": "number"}},
+        {"x": 1, "y": True},
+        {"flag": True, "count": 1},
+    ),
     "null and a boolean": (TWO, {"x": None, "y": True, "z": 2}, {"a": 2, "b": 1.5}),
     "nothing": ({"numbers": NUMBERS}, {}, {"numbers": [12, 18]}),
 }
@@ -607,3 +612,23 @@ def test_an_example_has_the_values_that_the_model_gave(
         {"type": "object", "properties": properties, "required": list(properties)},
     )
     assert json.loads(example_of(tool, given)) == wanted
+
+
+@pytest.mark.parametrize("count", [2, 49, 60, 5_000])
+def test_values_are_moved_only_if_none_of_them_is_lost(count: int) -> None:
+    tool = ToolSpec(
+        "desk",
+        "look_up",
+        "",
+        {
+            "type": "object",
+            "properties": {"names": {"type": "array", "items": {"type": "string"}}},
+            "required": ["names"],
+        },
+        annotations=ToolAnnotations(read_only=True),
+    )
+    names = [f"name {number}" for number in range(count)]
+    for given in ({"words": names}, {"words": dict(enumerate(names))}):
+        moved = rearranged(tool, given)
+        assert (moved.arguments["names"] if moved is not None else names) == names
+        assert (moved is not None) == (count < 50)
