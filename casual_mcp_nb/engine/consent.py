@@ -58,6 +58,8 @@ from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
 from casual_mcp_nb.providers.factory import ModelFactory
 
 if TYPE_CHECKING:
+    from casual_llm.messages import ChatMessage
+
     from casual_mcp_nb.providers.chat_model import ChatModel
 
 
@@ -154,14 +156,17 @@ def checked_overrides(
             f"approval is {shown(str(approval))}, not a mapping from servers to policies.",
             hint='Name the servers: approval={"files": "never"}.',
         )
+    checked: dict[str, Policies] = {}
     for server, policy in (approval or {}).items():
         if server not in servers:
             raise UnknownNameError("server", server, servers)
         try:
-            checked_approval(policy)
+            policies = checked_approval(policy)
         except ValueError as error:
             raise ConfigError(f"approval of server {server}: {error}", key="approval") from None
-    return {server: policy for server, policy in (approval or {}).items() if policy is not None}
+        if policies is not None:
+            checked[server] = policies
+    return checked
 
 
 def policy_of(
@@ -172,8 +177,7 @@ def policy_of(
     strict: bool = False,
 ) -> Policy:
     """Resolve a tool's policy. With `strict` it is `always` unless somebody set it to `never`."""
-    bundled = _bundled(config)
-    if bundled is not None and tool.name in bundled.asks_each_time:
+    if is_outgoing(tool, config):
         return "always"
     policies = override
     if policies is None and config is not None:
@@ -184,6 +188,7 @@ def policy_of(
         return "never" if policies == "never" else "always"
     if policies is not None:
         return policies
+    bundled = _bundled(config)
     return bundled.approval if bundled else "default"
 
 
@@ -195,19 +200,20 @@ def _bundled(config: ServerConfig | None) -> BundledServer | None:
 
 
 def is_outgoing(tool: ToolSpec, config: ServerConfig | None) -> bool:
-    """Check whether a tool sends something in the user's name, so that no policy or earlier answer
-    lets it run.
+    """Check whether a tool sends something in the user's name, so that each call needs an answer,
+    whatever the policy and earlier answers are.
     """
     bundled = _bundled(config)
     return bundled is not None and tool.name in bundled.asks_each_time
 
 
 def as_sent(arguments: dict[str, Any], config: ServerConfig | None) -> dict[str, Any]:
-    """Fill in an outgoing call's arguments as it will send them, so that the person approves
+    """Complete an outgoing call's arguments to what it will send, so that the person approves
     exactly that.
 
     Raises:
-        ValueError: It cannot send anything with them. The message has the reason, for the model.
+        ValueError: The call cannot send anything with them. The message has the reason, for the
+            model.
     """
     bundled = _bundled(config)
     if bundled is None or bundled.finished is None:
@@ -216,8 +222,8 @@ def as_sent(arguments: dict[str, Any], config: ServerConfig | None) -> dict[str,
 
 
 def reason_to_ask(tool: ToolSpec, policy: Policy, third_party: bool) -> Reason | None:
-    """Find the reason to ask a person before a call to a tool with its current definition, or None
-    if there is none.
+    """Find the reason to ask a person before a call to a tool with this definition, or None if
+    there is none.
     """
     if policy == "always":
         return "always"
@@ -225,19 +231,19 @@ def reason_to_ask(tool: ToolSpec, policy: Policy, third_party: bool) -> Reason |
         return None
     if tool.risk is Risk.DESTRUCTIVE:
         return "destructive"
-    if tool.risk is Risk.UNKNOWN and policy == "destructive":
-        # By MCP's default, a tool without a hint is destructive.
-        return "destructive"
-    return "unannotated" if tool.risk is Risk.UNKNOWN and third_party else None
+    if tool.risk is Risk.UNKNOWN:
+        if policy == "destructive":
+            # By MCP's default, a tool without a hint is destructive.
+            return "destructive"
+        if third_party:
+            return "unannotated"
+    return None
 
 
 logger = logging.getLogger(__name__)
 
-_RANK: dict[Reason | None, int] = {
-    **{None: 0, "unannotated": 1, "changed": 2, "destructive": 2, "always": 2},
-    **dict.fromkeys(ONE_BY_ONE, 2),
-}
-"""How much approval a reason needs."""
+_RANK: Mapping[Reason | None, int] = {None: 0, "unannotated": 1, "destructive": 2, "always": 2}
+"""How much approval a reason needs, for those that `reason_to_ask` finds."""
 
 NO_ONE = "No one is available to approve it."
 
@@ -254,12 +260,12 @@ def allowed_in_python(tool: ToolSpec) -> str:
 
 
 def always() -> bool:
-    """Say that somebody can be asked."""
+    """Return that somebody can be asked."""
     return True
 
 
 def never(tool: ToolSpec) -> bool:
-    """Say that none of a tool's calls is replayed: all of them run something."""
+    """Return that a tool's calls run something: no cassette replays them."""
     return False
 
 
@@ -287,11 +293,11 @@ class Consent:
 
     Args:
         approver: Asks the person; None: no one is available.
-        can_ask: Returns whether somebody could answer now. Where nobody can, calls that ask run
-            only if their policy is the default and the tool does not declare whether it is
+        can_ask: Returns whether somebody could answer now. If nobody can, a call that asks runs
+            only if its policy is the default and the tool does not declare whether it is
             destructive.
-        how_to_allow: Returns, for a call denied because no one is available to approve it, how the
-            person allows it there, or None for Python's way.
+        how_to_allow: Returns a sentence on how to allow a call that was denied because no one was
+            available to approve it.
         runs_nothing: Returns whether a tool's calls run nothing, because a cassette replays them:
             then they need no approval.
     """
@@ -422,9 +428,13 @@ class Consent:
             return self._unasked(request, answers, on_notice)
         on_asked(False)
         self._remember(request, decision, answers)
-        reason = decision.verdict if isinstance(decision.verdict, str) else ""
-        scope = decision.scope if by == "person" else ""
-        return _decided(request, by, decision.verdict is True, scope, reason[:MAX_REASON])
+        return _decided(
+            request,
+            by,
+            allowed=decision.verdict is True,
+            scope=decision.scope if by == "person" else "",
+            reason=_reason_of_denial(decision),
+        )
 
     async def sampling(
         self,
@@ -447,33 +457,32 @@ class Consent:
                 by, decision = await self._answer(self.approver, request)
         except NobodyToAsk:
             return Permission("nobody", False, reason=NO_ONE)
-        why = decision.verdict if isinstance(decision.verdict, str) else ""
         return Permission(
             by,
             allowed=decision.verdict is True,
             policy="always",
             scope="call",
-            reason=why[:MAX_REASON],
+            reason=_reason_of_denial(decision),
         )
 
     def denial(self, tool: ToolSpec) -> Denial | None:
         """Find the reason for denying a tool's calls where no one is available to approve them, or
         None if they run.
         """
-        policy, strict = self.policy(tool), self.strict
-        if policy == "always" and is_outgoing(tool, self.config_of(tool.server)):
+        if is_outgoing(tool, self.config_of(tool.server)):
             return Denial(
                 tool.tool_name, "It sends something to other people in the user's name.", ""
             )
         answers = _Answers()
         request = self._request(tool, {}, answers)
-        if (
-            isinstance(request, Permission)
-            or self._unasked(request, answers, lambda _: None).allowed
-        ):
+        if isinstance(request, Permission):
             return None
-        if policy == "always":
-            reason = "Every call asks under strict." if strict else 'Its policy is "always".'
+        if self._unasked(request, answers, on_notice=ignore).allowed:
+            return None
+        if request.policy == "always":
+            reason = 'Its policy is "always".'
+            if self.strict:
+                reason = "Every call asks under strict."
         elif tool.risk is Risk.UNKNOWN:
             reason = (
                 'It does not declare whether it is destructive, and its policy is "destructive".'
@@ -499,8 +508,10 @@ class Consent:
                 answers.notified.add(tool.server)
                 on_notice(_runs_unasked(tool))
             return _decided(request, "nobody")
-        how = "" if request.reason in ONE_BY_ONE else f" {self.how_to_allow(tool)}"
-        return _decided(request, "nobody", False, reason=f"{NO_ONE}{how}")
+        why = NO_ONE
+        if request.reason not in ONE_BY_ONE:
+            why += f" {self.how_to_allow(tool)}"
+        return _decided(request, "nobody", allowed=False, reason=why)
 
     def _request(
         self, tool: ToolSpec, arguments: dict[str, Any], answers: _Answers
@@ -510,34 +521,29 @@ class Consent:
         """
         name, config = tool.tool_name, self.config_of(tool.server)
         policy = policy_of(tool, config, self.overrides.get(tool.server), strict=self.strict)
-        third_party = config is not None and not config.bundled
         riskiest = self.tool_changes.riskiest(tool)
-        reason = reason_to_ask(tool, policy, third_party)
-        # A server cannot avoid a question by claiming less risk than before.
-        if (
-            riskiest is not tool
-            and _RANK[reason] < _RANK[reason_to_ask(riskiest, policy, third_party)]
-        ):
-            reason = "changed"
-        if policy == "always" and is_outgoing(tool, config):
+        allowed = Permission("policy", policy=policy, definition=tool.digest)
+        reason: Reason | None
+        if is_outgoing(tool, config):
             reason = "outgoing"
             try:
                 arguments = as_sent(arguments, config)
             except ValueError as error:
-                return Permission(
-                    "policy", False, policy, reason=str(error)[:MAX_REASON], definition=tool.digest
-                )
+                return replace(allowed, allowed=False, reason=str(error)[:MAX_REASON])
+        else:
+            third_party = config is not None and not config.bundled
+            reason = _reason_with_history(tool, riskiest, policy, third_party)
         if reason is None:
-            return Permission("policy", policy=policy, definition=tool.digest)
+            return allowed
         if reason not in ONE_BY_ONE and _same(answers.tools.get(name), tool):
-            return Permission("remembered", True, policy, "tool", definition=tool.digest)
+            return replace(allowed, by="remembered", scope="tool")
         before = answers.seen.get(name, riskiest)
         if before.risk < riskiest.risk:
             before = riskiest
         if reason == "unannotated" and tool.server in answers.servers:
             before = answers.servers[tool.server].get(name, riskiest)
             if _same(before, tool):
-                return Permission("remembered", True, policy, "server", definition=tool.digest)
+                return replace(allowed, by="remembered", scope="server")
             reason = "changed"
         change = None if _same(before, tool) else ToolChange(before, tool)
         return ApprovalRequest(
@@ -547,8 +553,15 @@ class Consent:
     async def _answer(
         self, approver: Approver, request: ApprovalRequest
     ) -> tuple[Authority, Decision]:
+        """Ask the approver, and wait for the answer within the limits.
+
+        Raises:
+            NobodyToAsk: The approver found nobody.
+        """
         try:
             answering = asyncio.ensure_future(approver(request))
+        except NobodyToAsk:
+            raise
         except Exception as error:
             return "nobody", _failed(error)
         try:
@@ -580,7 +593,26 @@ class Consent:
             }
 
 
+def _reason_with_history(
+    tool: ToolSpec, riskiest: ToolSpec, policy: Policy, third_party: bool
+) -> Reason | None:
+    """Find the reason to ask as `reason_to_ask` does. `changed` if an earlier definition needed
+    more approval: a server cannot avoid a question by claiming less risk than before.
+    """
+    reason = reason_to_ask(tool, policy, third_party)
+    if riskiest is tool:
+        return reason
+    before = reason_to_ask(riskiest, policy, third_party)
+    return "changed" if _RANK[reason] < _RANK[before] else reason
+
+
+def _reason_of_denial(decision: Decision) -> str:
+    """Return the reason in a denial's words, or an empty text if there is none."""
+    return decision.verdict[:MAX_REASON] if isinstance(decision.verdict, str) else ""
+
+
 def _same(one: ToolSpec | None, other: ToolSpec) -> bool:
+    """Check whether an earlier definition is the same as this one."""
     return one is not None and (one is other or one.as_listed == other.as_listed)
 
 
@@ -603,8 +635,8 @@ def _failed(error: Exception) -> Decision:
 
 
 def _runs_unasked(tool: ToolSpec) -> Notice:
-    """Build the one notice for a server whose tools have no annotations, and so run where no one
-    can approve them.
+    """Build the notice for a server whose tools have no annotations, and run because no one can be
+    asked.
     """
     text = (
         f"No one can be asked here, and tools of server {shown(tool.server)} do not declare whether"
@@ -666,24 +698,17 @@ class Sampling:
             details = f"{type(error).__name__}: {redacted(str(error), self.secrets())}"
             # What went wrong at a provider is none of the server's business.
             raise SamplingRefused("the model could not answer", details) from None
-        usage, counts = response.usage, []
-        if usage is not None and usage.prompt_tokens is not None:
-            counts.append(f"{usage.prompt_tokens:,} tokens in")
-        if usage is not None and usage.completion_tokens is not None:
-            counts.append(f"{usage.completion_tokens:,} tokens out")
-        note = f"Model {shown(model.name)} answered messages of this server"
-        if counts:
-            note += f": {' + '.join(counts)}"
-        if model.price and (cost := model.price.of(usage)):
-            note += f", {cost}"
-        note += "."
         return SamplingAnswer(
-            text_of(response.message.content), model.model, response.truncated, note
+            text_of(response.message.content),
+            model.model,
+            response.truncated,
+            _note_on_usage(model, response),
         )
 
     async def _complete(
         self, model: ChatModel, request: SamplingRequest, record: AuditRecord
     ) -> ModelResponse:
+        """Have the model answer, and add the record, however it ends."""
         start, size = time.perf_counter(), 0
         status: CallStatus = "error"
         try:
@@ -694,18 +719,34 @@ class Sampling:
             status = "stopped"
             raise
         finally:
-            self.add(
-                replace(
-                    record, status=status, seconds=time.perf_counter() - start, result_size=size
-                )
-            )
+            seconds = time.perf_counter() - start
+            self.add(replace(record, status=status, seconds=seconds, result_size=size))
+
+
+def _note_on_usage(model: ChatModel, response: ModelResponse) -> str:
+    """Write the notice for the person: that the model answered, and what that took."""
+    note = f"Model {shown(model.name)} answered messages of this server"
+    usage, counts = response.usage, []
+    if usage is not None and usage.prompt_tokens is not None:
+        counts.append(f"{usage.prompt_tokens:,} tokens in")
+    if usage is not None and usage.completion_tokens is not None:
+        counts.append(f"{usage.completion_tokens:,} tokens out")
+    if counts:
+        note += f": {' + '.join(counts)}"
+    if model.price and (cost := model.price.of(usage)):
+        note += f", {cost}"
+    return f"{note}."
 
 
 async def _answer(model: ChatModel, request: SamplingRequest) -> ModelResponse:
     from casual_llm import AssistantMessage, SystemMessage, UserMessage
 
     kinds = {"user": UserMessage, "assistant": AssistantMessage}
-    messages = [SystemMessage(content=request.system)] if request.system else []
+    messages: list[ChatMessage] = []
+    if request.system:
+        messages.append(SystemMessage(content=request.system))
+    for role, text in request.messages:
+        messages.append(kinds[role](content=text))
     # The person allowed an answer to these messages, and nothing that the provider's own tools
     # would do with them.
     limited = (
@@ -713,6 +754,4 @@ async def _answer(model: ChatModel, request: SamplingRequest) -> ModelResponse:
         .without_hosted_tools()
         .with_options(RequestOptions(max_tokens=request.max_tokens))
     )
-    return await limited.complete(
-        [*messages, *(kinds[role](content=text) for role, text in request.messages)], stream=False
-    )
+    return await limited.complete(messages, stream=False)

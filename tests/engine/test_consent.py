@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -191,8 +192,15 @@ async def test_an_approver_that_finds_nobody_counts_as_none(approval: Any, statu
     async def nobody(request: ApprovalRequest) -> bool:
         raise NobodyToAsk
 
+    def nobody_at_once(request: ApprovalRequest) -> Awaitable[bool]:
+        raise NobodyToAsk
+
     async with McpToolChat.from_config(stdio(approval=approval), approver=nobody) as chat:
-        assert statuses(await ask(chat, call("box__wipe"), "done")) == [status]
+        first = await ask(chat, call("box__wipe"), "done")
+        chat.consent.approver = nobody_at_once
+        second = await ask(chat, call("box__wipe"), "done")
+    assert statuses(first) == statuses(second) == [status]
+    assert first.tool_calls[0].result == second.tool_calls[0].result
 
 
 @pytest.mark.defect("A4")
@@ -224,6 +232,14 @@ def test_a_policy_for_a_server_that_does_not_exist_is_an_error() -> None:
         McpToolChat.from_config(
             {"servers": {"math": {"bundled": "math"}}}, approval={"maths": "always"}
         )
+
+
+def test_a_tools_new_policy_leaves_those_that_came_in_any_kind_of_mapping() -> None:
+    given: Any = MappingProxyType({"add": "always"})
+    config = {"servers": {"math": {"bundled": "math"}}}
+    chat = McpToolChat.from_config(config, approval={"math": given})
+    chat.consent.set_policy("math", "never", "subtract")
+    assert chat.consent.policies == {"math": {"add": "always", "subtract": "never"}}
 
 
 def test_a_policy_without_a_server_is_an_error_that_shows_the_form() -> None:
