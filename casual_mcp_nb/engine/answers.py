@@ -20,15 +20,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CALL_CHARACTERS = 100
-"""Characters to count for a call besides its arguments: for its id, its name, and its stay in the
-conversation.
+"""How many characters a call counts besides its arguments: for its id, its name, and its place in
+the conversation.
 """
 PIECE_SECONDS = 0.04
+"""Seconds from one piece to the next."""
 PIECES_AT_FULL_RATE = 250
 """After this many pieces, the interval doubles: the first ten seconds appear as the model writes
 them.
 """
 MAX_PIECE = 4_000
+"""A piece with this many characters does not wait for the interval."""
 
 
 class TextPieces:
@@ -65,7 +67,9 @@ class TextPieces:
 
 
 def _piece_interval(pieces: int) -> float:
-    return PIECE_SECONDS * (1 if pieces <= PIECES_AT_FULL_RATE else 2)
+    if pieces <= PIECES_AT_FULL_RATE:
+        return PIECE_SECONDS
+    return 2 * PIECE_SECONDS
 
 
 async def within(limits: TurnLimits, response: Awaitable[T]) -> T:

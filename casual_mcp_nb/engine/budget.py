@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -30,36 +31,19 @@ _CARDS: Mapping[DeliverySetting, int] = {"native": 10, "bridge": 20, "code": 10}
 With `bridge` and `code` the definition is in the result itself.
 """
 TURNS = 10
+"""How many turns the longer estimates are for."""
 
 
 def turn_budget(view: ToolView, system_tokens: int = 0) -> Budget:
     """Estimate the cost of turns with a view, and the cost if every tool in it were loaded."""
     undeferred = _costs(system_tokens, view.undeferred_tokens)
-    if not view.deferred:
-        return Budget(
-            _costs(system_tokens, view.first_call_tokens) if view.coded else undeferred, undeferred
-        )
-    count = len(view.deferred)
-    each = view.deferred_tokens / count
-    selection = view.selection
-    most = count
-    if selection.strategy == "browse":
-        most = min(
-            count,
-            selection.max_active_tools,
-            max(1, int(selection.max_active_tokens / max(each, 1))),
-        )
-    # Only browsing unloads tools; what was searched stays loaded.
-    per_search = min(selection.max_search_results, most)
-    if selection.strategy == "search":
-        per_search = min(per_search, max(1, int(selection.max_search_tokens / max(each, 1))))
-    if selection.delivery == "code":
-        # In place of its definition, a tool has a function in the search's result.
-        each = sum(estimate_tokens(function_card(tool)) for tool in view.deferred) / count
-    search = _SearchCost(
-        each, per_search, most, _CARDS.get(selection.delivery, CARD), selection.delivery in _CARDS
-    )
-    return Budget(_costs(system_tokens, view.first_call_tokens, search), undeferred)
+    if view.deferred:
+        now = _costs(system_tokens, view.first_call_tokens, _search_cost(view))
+    elif view.coded:
+        now = _costs(system_tokens, view.first_call_tokens)
+    else:
+        now = undeferred
+    return Budget(now=now, undeferred=undeferred)
 
 
 @dataclass(frozen=True)
@@ -67,6 +51,10 @@ class _SearchCost:
     """A search's cost.
 
     Args:
+        definition: An average tool's tokens, once a search has found it.
+        per_search: How many tools a search finds.
+        most: How many found tools can be loaded at the same time.
+        card: Tokens for one tool in the search's result.
         at_the_end: Whether definitions come after the conversation, so that everything before them
             stays in a cache.
     """
@@ -78,21 +66,51 @@ class _SearchCost:
     at_the_end: bool
 
 
+def _search_cost(view: ToolView) -> _SearchCost:
+    """Estimate a search's cost with a view that has deferred tools."""
+    selection, count = view.selection, len(view.deferred)
+    definition = view.deferred_tokens / count
+    # Only browsing unloads tools; what was searched stays loaded.
+    most = count
+    if selection.strategy == "browse":
+        fitting = max(1, int(selection.max_active_tokens / max(definition, 1)))
+        most = min(count, selection.max_active_tools, fitting)
+    per_search = min(selection.max_search_results, most)
+    if selection.strategy == "search":
+        fitting = max(1, int(selection.max_search_tokens / max(definition, 1)))
+        per_search = min(per_search, fitting)
+    if selection.delivery == "code":
+        # In place of its definition, a tool has a function in the search's result.
+        definition = sum(estimate_tokens(function_card(tool)) for tool in view.deferred) / count
+    return _SearchCost(
+        definition=definition,
+        per_search=per_search,
+        most=most,
+        card=_CARDS.get(selection.delivery, CARD),
+        at_the_end=selection.delivery in _CARDS,
+    )
+
+
 def _costs(system: int, definitions: int, search: _SearchCost | None = None) -> TurnCosts:
     turn, _ = _requests(system, definitions, search, 1, range(1))
-    typical, new = _requests(
-        system, definitions, search, TURNS, range(0, TURNS, -(-TURNS // SEARCHING_TURNS))
-    )
+    some_turns = range(0, TURNS, math.ceil(TURNS / SEARCHING_TURNS))
+    typical, new = _requests(system, definitions, search, TURNS, some_turns)
     worst, _ = _requests(system, definitions, search, TURNS, range(TURNS))
-    return TurnCosts(definitions, system + definitions, *map(round, (turn, typical, new, worst)))
+    return TurnCosts(
+        definitions=definitions,
+        first_request=system + definitions,
+        turn=round(turn),
+        ten_turns=round(typical),
+        ten_turns_new=round(new),
+        ten_turns_worst=round(worst),
+    )
 
 
 def _requests(
     system: int, definitions: int, search: _SearchCost | None, turns: int, searching: range
 ) -> tuple[float, float]:
-    """Add up the requests in turns with one call each.
-
-    A search comes before it in the `searching` ones.
+    """Add up the requests in turns with one call each. In the turns `searching`, a search comes
+    before the call.
 
     Each request sends everything again: the first one's content, the definitions that searches have
     added, and the conversation. Only input counts, not the model's output.
@@ -105,18 +123,21 @@ def _requests(
     active = 0
     for turn in range(turns):
         history += QUESTION
-        for request in range(3 if search and turn in searching else 2):
+        searches = search is not None and turn in searching
+        last = 2 if searches else 1
+        for request in range(last + 1):
             size = tools + system + history
             sent += size
             new += size - reused
             reused = size
-            if search and turn in searching and request == 0:
+            if search is not None and searches and request == 0:
                 added = min(search.per_search, search.most - active)
                 active += added
-                reused = size if search.at_the_end or not added else tools
+                if added and not search.at_the_end:
+                    reused = tools
                 tools += added * search.definition
                 history += CALL + search.per_search * search.card
-            elif request == (2 if search and turn in searching else 1):
+            elif request == last:
                 history += ANSWER
             else:
                 history += CALL + RESULT

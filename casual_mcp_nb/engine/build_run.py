@@ -78,10 +78,9 @@ class Chat(Protocol):
 
 
 async def build_run(chat: Chat, setup: TurnSetup, emit: Callable[[Event], None]) -> Run:
-    """Prepare a turn's run, see `McpToolChat.run`.
+    """Prepare a turn's run, and begin the turn, see `McpToolChat.run`.
 
-    Whatever can fail comes first, and changes nothing. Then the turn has begun: a cassette records
-    that, and its start is emitted, with the notices for the person.
+    Everything that can fail comes before the turn begins, and changes nothing.
     """
     now = setup.clock()
 
@@ -95,7 +94,7 @@ async def build_run(chat: Chat, setup: TurnSetup, emit: Callable[[Event], None])
         setup=setup,
         emit=emit,
         now=now,
-        # Where the calls are only planned, the provider does not run anything either.
+        # Where calls are only planned, the provider must not run its own tools.
         model=ready.model.without_hosted_tools() if setup.plan_only else ready.model,
         offered=ready.offered,
         dispatcher=ready.dispatcher,
@@ -107,8 +106,18 @@ async def build_run(chat: Chat, setup: TurnSetup, emit: Callable[[Event], None])
         large_results=chat.state.large_results,
         seen_notices=chat.state.seen_notices,
     )
-    started = _turn_started(conversation.messages, run)
+    _begin(chat, conversation, ready, prompt, run)
+    return run
 
+
+def _begin(
+    chat: Chat, conversation: _Conversation, ready: _Ready, prompt: _Prompt, run: Run
+) -> None:
+    """Begin the turn: have a cassette record that, and emit its start, the notices for the person,
+    and the recorded steps.
+    """
+    setup, emit = run.setup, run.emit
+    started = _turn_started(conversation.messages, run)
     chat.state.last_selection = ready.offered.view.selection_key
     if setup.in_history:
         servers = chat.server_manager.names
@@ -117,7 +126,7 @@ async def build_run(chat: Chat, setup: TurnSetup, emit: Callable[[Event], None])
     chat.tape.record_task_reports(len(setup.history), conversation.reports)
     emit(started)
     for report in conversation.reports:
-        emit(TaskReported(0, report.number, report.text, at=now()))
+        emit(TaskReported(step=0, number=report.number, text=report.text, at=run.now()))
     notices = _new_notices(chat, conversation, ready, prompt)
     for notice in notices:
         emit(notice)
@@ -126,7 +135,6 @@ async def build_run(chat: Chat, setup: TurnSetup, emit: Callable[[Event], None])
     if setup.recorded is not None:
         for event in setup.recorded.trace.since(1):
             emit(event)
-    return run
 
 
 class _Conversation(NamedTuple):
@@ -138,7 +146,7 @@ class _Conversation(NamedTuple):
         so_far: All of them, with those of recorded steps.
         has_steps: Whether there are recorded steps.
         repairs: What was repaired, for the person.
-        reports: The tasks of which the first request tells.
+        reports: Reports on tasks that have ended, for the first request.
     """
 
     earlier: int
@@ -155,7 +163,7 @@ def _conversation(chat: Chat, setup: TurnSetup) -> _Conversation:
     check_parts(messages)
     reports: Sequence[TaskReport] = ()
     if setup.tasks is not None and recorded is None:
-        # Recorded steps have theirs, and those that came later are told with the next result.
+        # Recorded steps have their reports. Later ones follow the next result.
         reports = due_reports(setup.tasks, chat.tape, len(setup.history))
     if reports:
         from casual_llm.messages import UserMessage
@@ -182,7 +190,7 @@ class _Ready(NamedTuple):
     """A model that is ready, and the tools that it is offered.
 
     Args:
-        notices: What is to be said of servers and tools.
+        notices: Those on servers and tools.
     """
 
     model: ChatModel
@@ -228,14 +236,14 @@ async def _ready(
 
 
 class _Prompt(NamedTuple):
-    """What the first request has besides messages and tools.
+    """The system prompt of the first request, and what the request is compared with.
 
     Args:
-        own_system: The system prompt without what servers say.
-        system: The whole of it.
+        own_system: The system prompt without the servers' instructions.
+        system: The whole system prompt.
         window: The context window.
         prefix: The request before, if the conversation goes on after one.
-        notices: What is to be said of the prompt and the model's options.
+        notices: The texts of those on the prompt and the model's options.
     """
 
     own_system: str
@@ -271,8 +279,8 @@ def _new_notices(
 ) -> list[Notice]:
     """Collect what the person was not told in an earlier turn of the conversation."""
     first, told = not conversation.earlier, chat.state.seen_notices
-    notices = list(map(Notice, conversation.repairs))
-    notices += map(Notice, told.new(prompt.notices, first=first))
+    notices = [Notice(text) for text in conversation.repairs]
+    notices += [Notice(text) for text in told.new(prompt.notices, first=first)]
     notices += told.changed(ready.notices, first=first)
     notices += chat.tools.changes.notices()
     notices += ready.offered.view.notices
@@ -367,4 +375,6 @@ def _settings(run: Run, system: str, earlier: int, servers: Iterable[str]) -> Tu
     if run.repair_calls:
         sent["repair_calls"] = True
     selection = run.offered.view.selection.model_dump(mode="json")
-    return TurnSettings(system, earlier, selection, sent, servers)
+    return TurnSettings(
+        system=system, after=earlier, selection=selection, options=sent, servers=servers
+    )

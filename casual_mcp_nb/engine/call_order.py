@@ -13,7 +13,7 @@ class CallOrder:
 
     A call of a tool that is declared to write waits for all calls to its server before it, and all
     calls to this server after it wait for it. Other calls run at the same time: those that read,
-    those of tools of which the server does not say what they do, and those to different servers.
+    those whose server does not declare whether they write, and those to different servers.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class CallOrder:
         self._since: dict[str, list[asyncio.Task[Any]]] = {}
 
     def before(self, tool: ToolSpec) -> list[asyncio.Task[Any]]:
-        """List the calls that the next one, of this tool, waits for."""
+        """List the calls that a call of this tool waits for, if it comes next."""
         last_write = self._last_write.get(tool.server)
         earlier = [last_write] if last_write is not None else []
         if tool.declared_to_write:
@@ -29,7 +29,7 @@ class CallOrder:
         return earlier
 
     def add(self, tool: ToolSpec, task: asyncio.Task[Any]) -> None:
-        """Add a call after those before."""
+        """Add a call of this tool as the last one."""
         if tool.declared_to_write:
             self._last_write[tool.server] = task
             self._since[tool.server] = []

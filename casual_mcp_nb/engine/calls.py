@@ -1,5 +1,5 @@
-"""Run the tool calls in a model's answer, with the calls nested in them: at the same time, within
-limits, and as far as `CallOrder` allows.
+"""Run the tool calls in a model's answer, and the calls nested in them, within limits. Those that
+`CallOrder` does not hold back run at the same time.
 """
 
 from __future__ import annotations
@@ -36,13 +36,15 @@ from casual_mcp_nb.engine.options import TurnLimits
 from casual_mcp_nb.engine.outcomes import CallOutcome, FinishedCall, ModelText
 from casual_mcp_nb.engine.repeats import Repeats
 from casual_mcp_nb.engine.task_reports import TaskDesk
-from casual_mcp_nb.engine.throttles import ProgressThrottle
+from casual_mcp_nb.engine.throttles import ProgressThrottle, Report
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
 from casual_mcp_nb.servers.tasks import FollowedTask
 
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantToolCall
+
+    from casual_mcp_nb.base.mcp import SkillContents
 
 
 UNFINISHED = "Error: this call has no result: something else failed while it ran."
@@ -52,14 +54,14 @@ _NOTHING: Mapping[str, str] = {}
 
 @dataclass(eq=False, repr=False)
 class RunningCall:
-    """A call while it runs, with what it has reported. A context manager around all of it.
+    """A call while it runs: it listens to the call, and emits its events.
 
-    It listens to the call, and emits the call's events. Entering emits the first. However the body
-    ends, the call has ended too: without a result, unless the body has called `finish`.
+    It is a context manager around the whole call. Entering emits the call's start. Leaving ends the
+    call without a result, unless `finish` was called.
 
     Args:
         started: The event of its start.
-        dispatch: Has the dispatcher run it.
+        dispatch: Has the dispatcher run it, and report to the listener.
         tasks: Keeps the task that the call becomes, or None if it waits for the task's end.
         named: What the model wrote, or None for a call that a function makes.
         taped: The result's text in the cassette that is replayed, or None.
@@ -79,10 +81,7 @@ class RunningCall:
     _ended: bool = False
 
     def __post_init__(self) -> None:
-        call_id, emit, now = self.id, self.emit, self.now
-        self._progress = ProgressThrottle(
-            lambda report: emit(ToolProgress(call_id, *report, now()))
-        )
+        self._progress = ProgressThrottle(self._on_progress)
 
     def __enter__(self) -> Self:
         try:
@@ -116,15 +115,21 @@ class RunningCall:
     def listener(self) -> CallListener:
         """What the dispatcher reports to."""
         return CallListener(
-            self._progress.add,
-            self._on_approval,
-            self._on_permission,
-            self._on_task if self.tasks is not None else None,
+            on_progress=self._progress.add,
+            on_approval=self._on_approval,
+            on_permission=self._on_permission,
+            on_task=self._on_task if self.tasks is not None else None,
         )
 
+    def _on_progress(self, report: Report) -> None:
+        progress, total, text = report
+        self.emit(ToolProgress(self.id, progress=progress, total=total, text=text, at=self.now()))
+
     def _on_approval(self, waiting: bool) -> None:
-        kind = ApprovalAsked if waiting else ApprovalAnswered
-        self.emit(kind(self.id, self.now()))
+        if waiting:
+            self.emit(ApprovalAsked(self.id, at=self.now()))
+        else:
+            self.emit(ApprovalAnswered(self.id, at=self.now()))
 
     def _on_permission(self, decided: Permission) -> None:
         self._permission = decided
@@ -135,14 +140,16 @@ class RunningCall:
         return self._task
 
     def _end_without_result(self, error: BaseException | None) -> None:
-        """Emit that it failed, or that it was stopped. Its task goes on, if it has become one."""
+        """Emit that it failed or was stopped. If it has become a task, that goes on."""
         self._ended = True
         self._progress.close()
         status: CallStatus = "stopped"
-        text = stopped_with_task(self._task) if self._task else UNANSWERED
+        text = UNANSWERED
         if isinstance(error, Exception):
             # The turn fails with it, and says why.
             status, text = "error", UNFINISHED
+        elif self._task:
+            text = stopped_with_task(self._task)
         self.emit(
             ToolFinished(
                 self.step,
@@ -160,8 +167,8 @@ class RunningCall:
 
         Args:
             outcome: How it ended for the caller.
-            read: The part that the model reads at once.
-            text: What the model reads of it.
+            read: The part of its result that the model reads at once.
+            text: The whole text that the model reads.
         """
         self._ended = True
         self._progress.close()
@@ -178,31 +185,32 @@ class RunningCall:
                 large=read.large,
             )
         )
-        if (file := outcome.skill) is not None:
-            self.emit(
-                SkillRead(
-                    self.step,
-                    self.id,
-                    skill=ToolName(file.server, file.name),
-                    path=file.path,
-                    tokens=file.tokens,
-                    digest=file.digest,
-                    checked=file.checked,
-                    at=self.now(),
-                )
-            )
+        if outcome.skill is not None:
+            self._tell_skill(outcome.skill)
         if self._progress.left_out:
-            counts = (
-                f"{self._progress.received:,} times, and {self._progress.left_out:,} of them are"
-                " left out"
+            self._tell_left_out()
+
+    def _tell_skill(self, file: SkillContents) -> None:
+        self.emit(
+            SkillRead(
+                self.step,
+                self.id,
+                skill=ToolName(file.server, file.name),
+                path=file.path,
+                tokens=file.tokens,
+                digest=file.digest,
+                checked=file.checked,
+                at=self.now(),
             )
-            self.emit(
-                Notice(
-                    f"Tool {shown(self.tool.tool)} reported progress {counts}.",
-                    self.tool.server,
-                    self.now(),
-                )
-            )
+        )
+
+    def _tell_left_out(self) -> None:
+        """Emit a notice on the reports of progress that were left out."""
+        text = (
+            f"Tool {shown(self.tool.tool)} reported progress {self._progress.received:,} times, and"
+            f" {self._progress.left_out:,} of them are left out."
+        )
+        self.emit(Notice(text, server=self.tool.server, at=self.now()))
 
 
 @dataclass(eq=False, repr=False)
@@ -243,7 +251,7 @@ class Calls:
         """
         if len(calls) == 1 and not refused:
             # Most steps make one call, which needs no separate task.
-            with self._call(step, calls[0], taped) as running:
+            with self._by_model(step, calls[0], taped) as running:
                 return [await self._run(running)]
         limit = self.limits.max_calls_per_step
         over_limit = (
@@ -261,7 +269,7 @@ class Calls:
         in_order = []
         for call in calls:
             if call.id in refused:
-                with self._call(step, call, taped) as running:
+                with self._by_model(step, call, taped) as running:
                     in_order.append(_refused(running, refused[call.id]))
             else:
                 in_order.append(finished[call.id])
@@ -270,8 +278,9 @@ class Calls:
     async def _run_all(
         self, step: int, calls: Sequence[AssistantToolCall], taped: Mapping[str, str]
     ) -> dict[str, FinishedCall]:
-        """Run calls concurrently, as far as `CallOrder` allows, and those to unknown tools after the
-        others, which may add the tools.
+        """Run calls concurrently, as far as `CallOrder` allows.
+
+        Calls to unknown tools run after all others, which may add the tools.
         """
         unknown = await self.dispatcher.unknown(calls)
         if len(unknown) == len(calls):
@@ -284,7 +293,7 @@ class Calls:
         known: list[asyncio.Task[FinishedCall]] = []
         for call in calls:
             late = call.id in unknown
-            running = self._call(step, call, taped, late)
+            running = self._by_model(step, call, taped, late)
             spec = self.dispatcher.offered.view.catalog.get(running.tool)
             earlier: Collection[asyncio.Task[FinishedCall]] = ()
             if late:
@@ -316,14 +325,14 @@ class Calls:
                 await asyncio.wait(earlier)
             return await self._run(call)
 
-    def _call(
+    def _by_model(
         self,
         step: int,
         call: AssistantToolCall,
         taped: Mapping[str, str],
         late: bool = False,
     ) -> RunningCall:
-        """Read a call by the model."""
+        """Read a call that the model wrote, and prepare to run it."""
         named = self.dispatcher.read(call)
         name, arguments, bridged = named
         tool, wire_name = self.dispatcher.offered.identify(name)
@@ -350,9 +359,10 @@ class Calls:
 
     async def _nested(self, step: int, nested: NestedCall) -> ToolCall:
         """Run a call that a function makes."""
-        tool, at = self.dispatcher.offered.view.catalog.resolve(nested.name), self.now()
+        tool = self.dispatcher.offered.view.catalog.resolve(nested.name)
+        at = self.now()
         name, arguments = tool.wire_name, nested.arguments
-        # The function needs the result, so no task goes on.
+        # Without a desk for tasks, it waits for its end: the function needs the result.
         call = RunningCall(
             ToolStarted(
                 step,
@@ -383,8 +393,12 @@ class Calls:
         nesting: AbstractAsyncContextManager[Any] = nullcontext()
         if server == NOTEBOOK or is_program(call.tool):
             # Functions and programs can make calls.
-            run_nested = partial(self._nested, call.step)
-            nesting = Nesting(call.id, self.dispatcher.context, run_nested, call.depth)
+            nesting = Nesting(
+                call.id,
+                values=self.dispatcher.context,
+                run=partial(self._nested, call.step),
+                depth=call.depth,
+            )
         self.servers.append(server)
         try:
             async with nesting, slot:
@@ -397,7 +411,7 @@ class Calls:
         return FinishedCall(outcome, text, read.result)
 
     def _text_for_model(self, call: RunningCall, outcome: CallOutcome, body: str) -> ModelText:
-        """Word what the model reads of a call.
+        """Compose the text that the model reads as a call's result.
 
         Args:
             call: The call.
@@ -408,7 +422,7 @@ class Calls:
             # The function has the whole text. This one is for the person.
             return ModelText(body)
         name, arguments, _ = call.named
-        heading, taped = "", call.taped
+        heading = ""
         if outcome.synthetic is None:
             heading = format_result("", self.limits.result_format, name, arguments)
         repeated = (call.step, str(call.tool), arguments, heading + body)
@@ -417,9 +431,8 @@ class Calls:
         else:
             warning, notice = self.repeats.record_success(*repeated, self.dispatcher.aid)
             if notice:
-                self.emit(Notice(notice, call.tool.server, self.now()))
-        if _runs_in_replays(call.tool, outcome):
-            taped = None
+                self.emit(Notice(notice, server=call.tool.server, at=self.now()))
+        taped = None if _runs_in_replays(call.tool, outcome) else call.taped
         return ModelText(body, heading=heading, note=outcome.note, warning=warning, taped=taped)
 
     async def _within_limit(self, call: RunningCall, outcome: CallOutcome) -> Readable:
@@ -439,14 +452,15 @@ class Calls:
 
 def _refused(call: RunningCall, text: str) -> FinishedCall:
     """End a call that is not run, with a text that says why."""
-    outcome, read = CallOutcome("error", text), ModelText(text, taped=call.taped)
-    call.finish(outcome, Readable(text), read)
-    return FinishedCall(outcome, read)
+    outcome = CallOutcome("error", text)
+    for_model = ModelText(text, taped=call.taped)
+    call.finish(outcome, Readable(text), for_model)
+    return FinishedCall(outcome, for_model)
 
 
 def _runs_in_replays(tool: ToolName, outcome: CallOutcome) -> bool:
-    """Check whether a replay runs a call as well: those of functions, programs, stubs and a
-    person's own synthetic tools.
+    """Check whether a replay runs a call again: it runs functions, programs, stubs and a person's
+    own synthetic tools.
     """
     if tool.server == SYNTHETIC:
         return is_program(tool) or tool.tool not in PACKAGE_TOOLS

@@ -99,11 +99,21 @@ _STOPPED = "Stopped. Completed steps are kept."
 
 
 def _tell_end(emit: Callable[[Event], None], end: TurnFinished) -> None:
-    """Emit a turn's end. The turn has it before an observer can fail, which changes nothing then."""
+    """Emit a turn's end. It is recorded before an observer can fail, so a failure is only logged."""
     try:
         emit(end)
     except Exception:
         logger.exception("An observer failed at the end of a turn.")
+
+
+def _select_added(selection: Selection, name: str, config: ServerConfig | None) -> None:
+    """Select an added server's tools as its config says. Without one, it is in this process."""
+    if config is None:
+        selection.servers[name] = "loaded"
+        return
+    selection.servers[name] = mode_of(config)
+    if names := always_loaded(name, config):
+        selection.always_loaded = (*selection.always_loaded, *names)
 
 
 class McpToolChat:
@@ -332,12 +342,10 @@ class McpToolChat:
         return self.tools.changes.changes
 
     def accept_change(self, name: str | ToolName) -> None:
-        """Accept a tool's present definition.
+        """Accept a tool's present definition, or a skill (`server:skill`) that its server changed.
 
-        With `pin_tools`, the model gets it again from the next turn on.
-
-        The same for your own texts for it, which were left out, and for a skill (`server:skill`)
-        that a server changed.
+        With `pin_tools`, the model gets the tool again from the next turn on. Your own texts for
+        the tool, which were left out since the change, apply again too.
 
         Raises:
             UnknownNameError: There is no such tool or skill, or it has not changed.
@@ -355,8 +363,8 @@ class McpToolChat:
 
         Args:
             name: Its name.
-            config: Its config, or None for one in this process.
-            server: The server itself, where it lives in this process.
+            config: Its config, or None for a server in this process.
+            server: The server itself, if it is in this process.
 
         Raises:
             UsageError: There is already a server with that name.
@@ -364,9 +372,7 @@ class McpToolChat:
         if config is not None:
             self._secrets = config.secrets().union(self._secrets)
         self.server_manager.add(name, config, server)
-        self.selection.servers[name] = mode_of(config) if config is not None else "loaded"
-        if config is not None and (always := always_loaded(name, config)):
-            self.selection.always_loaded = (*self.selection.always_loaded, *always)
+        _select_added(self.selection, name, config)
         await self.server_manager.connect([name])
         await self.tools.update()
 
@@ -423,8 +429,8 @@ class McpToolChat:
     def add_synthetic_tool(self, tool: SyntheticTool) -> None:
         """Offer your own synthetic tool. It replaces one with the same name.
 
-        It runs on this chat's event loop. If it raises, only its call fails. With
-        `newly_loaded_tools` it loads deferred tools, but none that the toolset leaves out.
+        It runs on this chat's event loop. If it raises, only its call fails. The deferred tools in
+        its result's `newly_loaded_tools` are loaded, except those that the toolset leaves out.
 
         Args:
             tool: The tool: `name`, `definition` and `execute`.
@@ -446,15 +452,15 @@ class McpToolChat:
     async def remove_server(self, name: str) -> None:
         """End a server and forget it, its tools, its entries in the selection and its approvals.
 
-        Its record in turns stays.
-
-        In a turn that runs, a call that waits for it fails, and the model reads why.
+        What turns have recorded of it stays. In a running turn, a call that waits for it fails, and
+        the model reads why.
 
         Raises:
             UnknownNameError: There is no such server.
         """
         self.names.check_server(name)
-        # Refused only where another name in it no longer exists either; displays show such names.
+        # This fails only if another name in the selection does not exist any more either, which
+        # displays show.
         with suppress(UsageError):
             self.selection.assign(
                 selection_without(self.selection, name, self.tool_sets, self.catalog)
@@ -481,10 +487,10 @@ class McpToolChat:
         return other
 
     async def with_servers(self, servers: Mapping[str, ServerConfig | FastMCP[Any] | None]) -> Self:
-        """Create a chat that has other servers, besides this one's or in their place, and connect
+        """Create a chat with further servers, besides this one's or in their place, and connect
         them.
 
-        They are under the same rules for approval as servers that are added. End them with
+        Approval follows the same rules as for servers that are added. End them with
         `server_manager.close_added`.
 
         Args:
@@ -504,25 +510,22 @@ class McpToolChat:
             consent.forget_server(name)
         other.state.consent = consent
         other.names = ChatNames(manager, self.tool_sets, lambda: other.catalog)
-        other.instructions, other.checks, other.deliveries = (
-            Instructions(),
-            PreflightChecks(),
-            Deliveries(),
-        )
-        configs = [each for each in servers.values() if isinstance(each, ServerConfig)]
-        other._secrets = frozenset(self._secrets).union(*(each.secrets() for each in configs))
+        other.instructions = Instructions()
+        other.checks = PreflightChecks()
+        other.deliveries = Deliveries()
+        secrets = set(self._secrets)
+        for server in servers.values():
+            if isinstance(server, ServerConfig):
+                secrets |= server.secrets()
+        other._secrets = frozenset(secrets)
         for name, server in servers.items():
             if server is None:
                 other.selection.servers.pop(name, None)
         other.selection.bind(other.names)
         for name, server in servers.items():
-            if server is None:
-                continue
-            other.selection.servers[name] = (
-                mode_of(server) if isinstance(server, ServerConfig) else "loaded"
-            )
-            if isinstance(server, ServerConfig) and (always := always_loaded(name, server)):
-                other.selection.always_loaded = (*other.selection.always_loaded, *always)
+            if server is not None:
+                config = server if isinstance(server, ServerConfig) else None
+                _select_added(other.selection, name, config)
         try:
             await manager.connect(manager.added)
             await tools.update()
@@ -673,7 +676,7 @@ class McpToolChat:
         try:
             await run.run_steps()
         except asyncio.CancelledError:
-            _tell_end(emit, TurnFinished("stopped", _STOPPED, run.now()))
+            _tell_end(emit, TurnFinished("stopped", error=_STOPPED, at=run.now()))
             raise
         except Exception as error:
             return self._failed(turn, error, run.now())
@@ -684,16 +687,17 @@ class McpToolChat:
         if isinstance(error, CasualMcpError):
             error = masked_error(error, self._secrets)
         text = f"{type(error).__name__}: {error}"
-        shown = redacted(text, self._secrets)
-        turn.exception = error if shown == text else CasualMcpError(shown)
-        return TurnFinished("failed", shown, at, failure_of(turn.exception))
+        masked = redacted(text, self._secrets)
+        turn.exception = error if masked == text else CasualMcpError(masked)
+        return TurnFinished("failed", error=masked, at=at, failure=failure_of(turn.exception))
 
     def _end_unbuilt(self, turn: Turn, error: BaseException, emit: Callable[[Event], None]) -> None:
+        """End a turn that has begun, but has no run."""
         at = turn.trace.last_at
         if isinstance(error, Exception):
             end = self._failed(turn, error, at)
         else:
-            end = TurnFinished("stopped", _STOPPED, at)
+            end = TurnFinished("stopped", error=_STOPPED, at=at)
         _tell_end(emit, end)
 
     @spelled_out(TurnFields)
@@ -787,7 +791,7 @@ class McpToolChat:
         return self.state.last_turn.stats if self.state.last_turn else None
 
     def _handle(self, handlers: Handlers, elicitation: AskQuestion | None) -> None:
-        """Answer the servers of these handlers, and hear what they tell."""
+        """Receive what the servers report and ask through these handlers."""
         handlers.log = self._log
         handlers.notice = self._notify
         handlers.listed_late = self.tools.update
@@ -800,13 +804,13 @@ class McpToolChat:
         client.
         """
         if question.of_task:
-            # No running call waits for it, whoever makes one at that server.
+            # It belongs to none of the running calls at that server.
             return await ask(question)
         try:
             asker = self.server_manager.running_calls.asker(question.server)
         except SeveralClients:
-            # Over stdio, servers of the older versions do not say during which call they ask:
-            # nobody answers for somebody else.
+            # Over stdio, servers of older versions do not say during which call they ask, and no
+            # client may answer for another one.
             self._notify(
                 question.server,
                 "The server asked a question while it ran calls for several clients, so the"
@@ -820,8 +824,8 @@ class McpToolChat:
 
     @contextmanager
     def _asking(self, kind: QuestionKind, server: str) -> Iterator[None]:
-        """Record a question to the person, while the body runs, in each turn that is calling the
-        server.
+        """Record a question to the person in each turn that is calling the server, for as long as
+        the body runs.
         """
         answered = [run.waiting_for_person(kind, server) for run in self._calling(server)]
         try:
@@ -842,7 +846,7 @@ class McpToolChat:
 
     def _notify(self, server: str, text: str) -> None:
         self.tape.log(server, {"notice": text})
-        # It is about what a server requests during calls, but few say during which one. Where
-        # nobody is calling, a task has asked, or the call has just ended: any turn can be meant.
+        # Few servers say for which call they requested something. Without a running call, a task
+        # may have asked, or the call has just ended: any turn can be meant.
         for run in self._calling(server) or tuple(self.state.running):
-            run.emit(Notice(text, server, run.now()))
+            run.emit(Notice(text, server=server, at=run.now()))

@@ -16,7 +16,7 @@ from casual_mcp_nb.engine.window import ContextWindows
 
 
 class RunningTurn(Protocol):
-    """A turn that runs, for what its servers say and ask meanwhile. See `Run`."""
+    """A running turn, as those see it who record what servers say and ask meanwhile. See `Run`."""
 
     logs: ServerLogs
 
@@ -39,7 +39,7 @@ class RunningTurn(Protocol):
 
 @dataclass(eq=False)
 class ConversationState:
-    """One conversation's state. The conversations with its servers share everything else.
+    """One conversation's state. Conversations with the same servers share everything else.
 
     Args:
         last_selection: The key of the last turn's selection, or empty before it.
@@ -56,7 +56,7 @@ class ConversationState:
     _shared: tuple[str, Selection] | None = None
 
     def apart(self, consent: Consent | None = None, *, private: bool = False) -> ConversationState:
-        """Create another conversation's, see `McpToolChat.apart`."""
+        """Create another conversation's state, see `McpToolChat.apart`."""
         selection = self._shared_snapshot() if private else self.selection.snapshot()
         other = ConversationState(selection, consent or self.consent.apart(), self.large_results)
         if private:
@@ -66,8 +66,9 @@ class ConversationState:
         return other
 
     def _shared_snapshot(self) -> Selection:
-        """Copy the selection once for all clients of a service: each turn has its own where its
-        options differ.
+        """Copy the selection once for all clients of a service, as long as it stays the same.
+
+        A turn whose options differ copies it again.
         """
         key = self.selection.key()
         if self._shared is None or self._shared[0] is not key:

@@ -1,4 +1,4 @@
-"""Answers that were cut off: tell the person, and do not run the call that was cut."""
+"""Answers that were cut off: tell the person, and refuse the call that was cut."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class CutAnswers:
     def refusals(
         self, calls: Sequence[AssistantToolCall], whole: Container[str]
     ) -> Mapping[str, str]:
-        """Refuse the last call in a response that was cut off: errors in place of calls, by their
-        ids.
+        """Refuse the last call in the response if that was cut off. Returns errors in place of
+        calls, by their ids.
 
-        Its arguments can be incomplete even where they are valid JSON: some providers add the
+        The call's arguments can be incomplete even where they are valid JSON: some providers add the
         closing brackets.
 
         Args:

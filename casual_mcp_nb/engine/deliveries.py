@@ -12,9 +12,8 @@ if TYPE_CHECKING:
 
 
 class Deliveries:
-    """Chooses each turn's delivery, and remembers which models refused the native one.
-
-    It outlives turns.
+    """Chooses each turn's delivery, and remembers between turns which models refused the native
+    one.
     """
 
     def __init__(self) -> None:
@@ -27,11 +26,13 @@ class Deliveries:
             return "code"
         if not view.deferred or setting == "code":
             return "definitions"
-        if setting == "auto":
-            setting = "native" if model.defers_natively or model.tries_natively else "definitions"
-        return (
-            "definitions" if setting == "native" and self._key(model) in self._refused else setting
-        )
+        if setting == "bridge" or setting == "definitions":
+            return setting
+        if self._key(model) in self._refused:
+            return "definitions"
+        if setting == "native" or model.defers_natively or model.tries_natively:
+            return "native"
+        return "definitions"
 
     def refuse(self, model: ChatModel) -> None:
         """Record that a model refused the native delivery."""

@@ -1,5 +1,5 @@
-"""A call that no turn makes: a person's, a program's or an app's. All of them have permission, time
-and record in the same way.
+"""A call that no turn makes: a person's, a program's or an app's. All of them are permitted, timed
+and recorded in the same way.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class CallOutsideATurn:
         self._began = time.monotonic()
 
     async def allow(self, deciding: Awaitable[Permission]) -> None:
-        """Wait for the decision. Its clock starts again then, since a person's time is not the tool's.
+        """Wait for the decision. The call's time counts from then on: a person's is not the tool's.
 
         Raises:
             ToolCallError: It was refused.

@@ -59,8 +59,7 @@ class CallListener(NamedTuple):
 
     Args:
         on_progress: Called with progress, total and message.
-        on_approval: Called with True when the person gets a question, and with False when they have
-            answered.
+        on_approval: Called with True when the person is asked, and with False when that has ended.
         on_permission: Called with the decision whether the call may run.
         on_task: Called with the task that the call became, if that may continue after the call, see
             `OnTask`.
@@ -97,8 +96,10 @@ class Dispatcher:
     _told: set[str] = field(default_factory=set)
 
     def read(self, call: AssistantToolCall) -> NamedCall:
-        """Parse the call that a model meant, including one through `call_tool`, even if only
-        earlier steps offered it.
+        """Parse the call that a model meant.
+
+        A call through `call_tool` counts as one to the tool named in it, even if only earlier steps
+        offered `call_tool`.
         """
         written = call.function.name
         if (
@@ -106,12 +107,13 @@ class Dispatcher:
             and not self.offered.bridges
             and self.offered.find(CALL_TOOL) is not None
         ):
+            # A server's tool has this name.
             return NamedCall(written, parse_arguments(call.function.arguments))
         name, arguments, bridged = read_call(written, call.function.arguments)
         name = clean_name(name, self.offered.wire_name)
         is_search = name in self.offered.synthetic and name in (SEARCH_TOOLS, BROWSE_TOOLKIT)
         if is_search and isinstance(arguments, str) and arguments.lstrip()[:1] not in ("{", "["):
-            # Some models write what they look for, without its name.
+            # Some models write only what they look for, without the parameter's name.
             arguments = {"query": bare_text(arguments)}
         return NamedCall(name, arguments, bridged)
 
@@ -138,10 +140,10 @@ class Dispatcher:
         bridged: bool = False,
         late: bool = False,
     ) -> CallOutcome:
-        """Run one call of a model or a host. Every failure becomes an outcome with a text for the model.
+        """Run one call of a model or a host. A failure becomes an outcome with a text for the model.
 
-        Only a cancellation raises, and what ends the turn too: a cassette in which the call is
-        missing.
+        Only two things raise: a cancellation, and a cassette in which the call is missing, since
+        that ends the turn.
 
         Args:
             name: The tool's name as it was written.
@@ -184,7 +186,7 @@ class Dispatcher:
     async def _call_offered(
         self, tool: ToolSpec, arguments: dict[str, Any], listener: CallListener, bridged: bool
     ) -> CallOutcome:
-        """Call a tool that the model has. See `dispatch` for the arguments."""
+        """Call a tool that the model has. The parameters are those of `dispatch`."""
         reduced = await self._reduced(tool, arguments)
         if reduced is not None:
             return await self._call(tool, reduced.arguments, listener, reduced)
@@ -198,11 +200,12 @@ class Dispatcher:
     async def _call_deferred(
         self, tool: ToolSpec, arguments: dict[str, Any], listener: CallListener
     ) -> CallOutcome:
-        """Load a deferred tool that was called, and call it if the arguments fit its schema, which
-        the model has not seen.
+        """Load a deferred tool that was called, and call it if the arguments fit.
+
+        The model has not seen its schema.
         """
-        reduced = await self._reduced(tool, arguments)
         wrong: Sequence[str] | None = ()
+        reduced = await self._reduced(tool, arguments)
         if reduced is not None:
             arguments = reduced.arguments
         else:
@@ -250,9 +253,8 @@ class Dispatcher:
         if self.mocks is not None and (stub := self.mocks.stub_for(tool)):
             # Nothing is run, so nobody is asked.
             listener.on_permission(Permission("mock", definition=tool.digest))
-            return await _outcome(
-                await mocked_result(self.mocks, stub[0], tool, arguments, self.tape)
-            )
+            mocked = await mocked_result(self.mocks, stub[0], tool, arguments, self.tape)
+            return await _outcome(mocked)
         permission = await self.consent.permission(
             tool, arguments, listener.on_approval, self.on_notice
         )
@@ -304,8 +306,9 @@ class Dispatcher:
         return right
 
     async def _reduced(self, tool: ToolSpec, arguments: dict[str, Any]) -> Reduced | None:
-        """Leave out arguments that a tool does not have, or put values where they fit the schema,
-        if what is left fits.
+        """Leave out arguments that a tool does not have, or move values to where they fit.
+
+        None if that is not necessary, or if the result does not fit the schema either.
         """
         reduced = self.aid.reduced(tool, arguments)
         if reduced is None or self.worker is None:
@@ -313,11 +316,13 @@ class Dispatcher:
         if tool.server == NOTEBOOK and not reduced.says_nothing:
             # It may be an injected parameter. The toolbox explains that it is not the model's.
             return None
-        wrong = await asyncio.to_thread(problems, tool.input_schema, reduced.arguments, self.worker)
-        return reduced if wrong is not None and not wrong else None
+        wrong = await self._problems(tool, reduced.arguments)
+        if wrong is None or wrong:
+            return None
+        return reduced
 
     async def _problems(self, tool: ToolSpec, arguments: dict[str, Any]) -> Sequence[str] | None:
-        """List the problems with arguments, or None if checking failed."""
+        """List the problems with arguments. None if the check failed, empty if nothing can check."""
         if self.worker is None:
             return ()
         return await asyncio.to_thread(problems, tool.input_schema, arguments, self.worker)
@@ -340,9 +345,9 @@ class Dispatcher:
             await self._prepare(query)
             # Servers may have changed their tools meanwhile.
             tool = self.offered.synthetic[name]
-        if isinstance(tool, GuardedTool) and self.worker is not None:
+        if isinstance(tool, GuardedTool):
             spec = tool.custom.spec
-            wrong = await asyncio.to_thread(problems, spec.input_schema, arguments, self.worker)
+            wrong = await self._problems(spec, arguments)
             if wrong:
                 return CallOutcome("error", mismatch(spec, arguments, wrong))
         answer = await tool.execute(arguments)
@@ -351,10 +356,7 @@ class Dispatcher:
         return CallOutcome(status, content, synthetic=answer)
 
     def _first_instructions(self, tools: Sequence[ToolSpec]) -> str:
-        """Format the instructions of the servers whose first tools are loaded now.
-
-        Each server's come once.
-        """
+        """Format the instructions of the servers whose first tools are loaded now, each once."""
         if not tools:
             return ""
         told = self._told.union(
@@ -364,9 +366,7 @@ class Dispatcher:
         return first_instructions(tools, told, self.offered.view, self.caller)
 
     def _direct(self, name: str) -> ToolSpec | None:
-        """Find the deferred tool that a name means, if it may be called before a search has found
-        it.
-        """
+        """Find the deferred tool that a name means, if tools may be called before a search."""
         return self.offered.find_deferred(name) if self._calls_directly else None
 
     @property
@@ -374,7 +374,7 @@ class Dispatcher:
         return self.aid.calls_directly or self.offered.view.selection.direct_calls
 
     async def _read_skill(self, reader: ReadSkillTool, arguments: dict[str, Any]) -> CallOutcome:
-        """Read a file of a skill, whose digest the server's connection checks."""
+        """Read a file of a skill. The server's connection checks its digest."""
         try:
             skill, path = reader.find(arguments)
             resources = self.caller.resources_of(skill.server)
@@ -383,9 +383,8 @@ class Dispatcher:
         except (ServerError, UsageError) as error:
             return CallOutcome("error", f"Error: {error}")
         config = self.consent.config_of(skill.server)
-        blocked = contents.changed and (
-            self.consent.strict or (config is not None and config.pin_tools)
-        )
+        pinned = self.consent.strict or (config is not None and config.pin_tools)
+        blocked = contents.changed and pinned
         if contents.changed and not known:
             self.on_notice(changed_skill_notice(skill.server, skill.name, blocked=blocked))
         if blocked:
@@ -396,11 +395,11 @@ class Dispatcher:
 
     async def _run_program(self, arguments: dict[str, Any]) -> CallOutcome:
         """Run a program of the model. Its calls are nested in this one."""
-        scope = SCOPE.get()
         try:
             code = program_in(arguments)
         except ValueError as error:
             return CallOutcome("error", f"Error: {error}")
+        scope = SCOPE.get()
         assert scope is not None
         start = ProgramStart()
         recorded = self.tape.program_start(code)
@@ -409,10 +408,7 @@ class Dispatcher:
         self.tape.record_program_start(code, start.plain())
 
         async def check(tool: ToolSpec, values: dict[str, Any]) -> Sequence[str]:
-            if self.worker is None:
-                return ()
-            wrong = await asyncio.to_thread(problems, tool.input_schema, values, self.worker)
-            return wrong or ()
+            return await self._problems(tool, values) or ()
 
         def call(tool: ToolSpec, values: dict[str, Any]) -> Awaitable[Any]:
             return scope.make_call(tool.wire_name, values)
@@ -432,9 +428,9 @@ class Dispatcher:
             index.recall(query, recorded)
             return
         index = await self.offered.view.searchable(query=query)
-        if self.offered.view.meaning is not None and (
-            problem := self.offered.view.meaning.new_problem()
-        ):
+        meaning = self.offered.view.meaning
+        problem = meaning.new_problem() if meaning is not None else ""
+        if problem:
             self.on_notice(Notice(problem))
         self.tape.record_nearest(query, index.nearest_in_meaning(query))
 

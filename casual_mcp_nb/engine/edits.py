@@ -58,7 +58,7 @@ Returns the edits, or None to send it as it is.
 
 
 def editable(messages: Sequence[ChatMessage]) -> dict[str | None, int]:
-    """Find this turn's texts that the model has not answered yet, so that a person may edit them.
+    """Find the texts that the model has not answered yet, which a person may edit.
 
     Leaves out synthetic tools' results, since they list the loaded tools, and messages that are not
     only text.
@@ -69,16 +69,14 @@ def editable(messages: Sequence[ChatMessage]) -> dict[str | None, int]:
     indexes: dict[str | None, int] = {}
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
-        if (
-            message.role == "tool"
-            and message.name not in FINDING
-            and isinstance(message.content, str)
-        ):
-            indexes[message.tool_call_id] = index
-        elif message.role == "user" and isinstance(message.content, str):
+        is_text = isinstance(message.content, str)
+        if message.role == "tool":
+            if is_text and message.name not in FINDING:
+                indexes[message.tool_call_id] = index
+        elif message.role == "user" and is_text:
             # Everything before it is of an earlier turn, which may have ended without an answer.
             return {None: index}
-        elif message.role != "tool":
+        else:
             break
     return dict(reversed(indexes.items()))
 
@@ -87,9 +85,9 @@ def index_of(edit: MessageEdit, messages: Sequence[ChatMessage]) -> int:
     """Find the index in `messages` where an edit applies."""
     indexes = editable(messages)
     if edit.call_id not in indexes:
-        target = (
-            "the message" if edit.call_id is None else f"the result of call {shown(edit.call_id)}"
-        )
+        target = "the message"
+        if edit.call_id is not None:
+            target = f"the result of call {shown(edit.call_id)}"
         raise UsageError(
             f"This cannot be edited: {target}.",
             hint="Only text that the model has not read yet can be edited.",
@@ -111,9 +109,6 @@ def edited_view(
     loaded = {tool.tool_name for tool in edited.loaded}
     for name in edit.loaded:
         if name not in loaded:
-            raise UnknownNameError(
-                "tool",
-                str(name),
-                [str(tool.tool_name) for tool in (*edited.loaded, *edited.deferred)],
-            )
+            known = [str(tool.tool_name) for tool in (*edited.loaded, *edited.deferred)]
+            raise UnknownNameError("tool", str(name), known)
     return edited

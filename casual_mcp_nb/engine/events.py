@@ -1,4 +1,4 @@
-"""Listeners to turns: observers of all events, and one observation of a single turn."""
+"""The listeners to a session's events, and a subscription that can be closed."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ class Observers:
 
 
 class Observation:
-    """A subscription to a session's events. Closing it calls its ends in order.
+    """A subscription to a session's events.
 
-    They must tolerate a second call.
+    Args:
+        ends: Called in order when it is closed. Each must tolerate a second call.
     """
 
     def __init__(self, *ends: Callable[[], object]) -> None:

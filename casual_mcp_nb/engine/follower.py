@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 
 class Follower:
-    """Iterates over a trace's events as they arrive.
-
-    Unread events wait in the trace, which stores them anyway.
+    """Iterates over a trace's events as they arrive. Unread ones wait in the trace.
 
     It belongs to the event loop that created it.
     """

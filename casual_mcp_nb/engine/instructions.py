@@ -10,15 +10,18 @@ import textwrap
 from collections.abc import Container, Iterable, Iterator, Set
 from typing import TYPE_CHECKING
 
+from casual_mcp_nb.engine.quoting import bounded, quoted
+
 if TYPE_CHECKING:
     from casual_mcp_nb.base.tool import ToolSpec
     from casual_mcp_nb.engine.tool_view import ToolView
     from casual_mcp_nb.servers.server_manager import ServerManager
-from casual_mcp_nb.engine.quoting import bounded, quoted
 
 TOKENS_EACH = 500
+"""How many tokens of one server's instructions the model reads."""
 
 TOKENS_IN_ALL = 2_000
+"""The same for all servers together."""
 
 _TAG = "server_instructions"
 
@@ -61,29 +64,34 @@ def with_instructions(system: str, view: ToolView, server_manager: ServerManager
 def first_instructions(
     tools: Iterable[ToolSpec], told: Set[str], view: ToolView, server_manager: ServerManager
 ) -> str:
-    """Format the instructions of servers of which a model has just got the first tools, to follow
-    the result with these.
+    """Format the instructions of servers whose first tools a model has just got, as a text to
+    follow the result that lists these tools.
 
     Args:
-        tools: The tools that it has got.
-        told: The servers whose instructions it has already.
+        tools: The tools that the model has just got.
+        told: The servers whose instructions it already has.
         view: The view that has the selection.
         server_manager: Knows what the servers say.
     """
     servers = {tool.server for tool in tools} - told
-    text = _in_one_text(_instructions_of(servers, view, server_manager)) if servers else ""
+    if not servers:
+        return ""
+    text = _in_one_text(_instructions_of(servers, view, server_manager))
+    if not text:
+        return ""
     # Indented, so that no line can look like the marker of a tool.
-    return f"\n\n{textwrap.indent(text, '  ')}" if text else ""
+    return f"\n\n{textwrap.indent(text, '  ')}"
 
 
 def _instructions_of(
     servers: Container[str], view: ToolView, server_manager: ServerManager
 ) -> Iterator[tuple[str, str]]:
-    """Yield the instructions of servers that a model may read, by server."""
-    if view.selection.instructions:
-        for name, text in server_manager.instructions.items():
-            if name in servers and text.strip() and are_enabled(name, server_manager):
-                yield name, text
+    """Yield those of these servers that have instructions which a model may read, with the text."""
+    if not view.selection.instructions:
+        return
+    for name, text in server_manager.instructions.items():
+        if name in servers and text.strip() and are_enabled(name, server_manager):
+            yield name, text
 
 
 def are_enabled(server: str, server_manager: ServerManager) -> bool:
@@ -93,12 +101,14 @@ def are_enabled(server: str, server_manager: ServerManager) -> bool:
 
 
 def _in_one_text(texts: Iterable[tuple[str, str]]) -> str:
-    """Join the servers' instructions to one text with at most about 2,000 tokens, or empty if there
-    are none.
+    """Join the servers' instructions to one text with at most about `TOKENS_IN_ALL` tokens.
+
+    Empty if there are none.
     """
-    blocks, left = [], TOKENS_IN_ALL
+    blocks = [_HEAD]
+    left = TOKENS_IN_ALL
     for server, instructions in texts:
         text, tokens = bounded(instructions, min(TOKENS_EACH, max(left, 0)))
         left -= tokens
         blocks.append(quoted(_TAG, {"server": server}, text))
-    return "\n".join([_HEAD, *blocks]) if blocks else ""
+    return "\n".join(blocks) if len(blocks) > 1 else ""

@@ -40,6 +40,7 @@ SECONDS = 10.0
 """Time limit for a question about a result, in seconds."""
 
 _STATEMENT_SECONDS = 5.0
+"""The same for one SQL statement."""
 
 _HEAD_SHARE = 4
 """A result's head has at most the result limit divided by this."""
@@ -48,6 +49,7 @@ _PART_SHARE = 2
 """Reading on returns at most the limit divided by this."""
 
 _USUAL_LIMIT = 4_000
+"""The limit on which an answer's size depends if results have none."""
 
 _MAX_OFFSET_DIGITS = 12
 
@@ -71,7 +73,8 @@ _SPEC = synthetic_spec(
     "handle",
 )
 
-DEFINITION, TOKENS = _SPEC.definition, _SPEC.tokens
+DEFINITION = _SPEC.definition
+TOKENS = _SPEC.tokens
 """The definition's estimated tokens."""
 
 _MEANINGS = [
@@ -129,12 +132,10 @@ class LargeResults:
 
     def limit_for(self, server: str, default: int) -> int | None:
         """Look up how many tokens the model reads from a server's result, or None for no limit."""
+        limit = default
         config = self.config_of(server)
-        limit = (
-            default
-            if config is None or config.max_result_tokens is None
-            else config.max_result_tokens
-        )
+        if config is not None and config.max_result_tokens is not None:
+            limit = config.max_result_tokens
         return limit or None
 
     async def within(
@@ -146,8 +147,8 @@ class LargeResults:
         *,
         for_app: bool = False,
     ) -> Readable:
-        """Keep a result with more tokens than the limit, or a table of which the text has only the
-        first rows.
+        """Keep a result if it has more tokens than the limit, or if it is a table and its text has
+        only the first rows.
 
         Args:
             limit: From `limit_for`.
@@ -170,8 +171,9 @@ class LargeResults:
     async def ask(
         self, handle: str, question: Mapping[str, Any], tokens: int
     ) -> dict[str, Any] | None:
-        """Answer a question about a result, see `isolation._query`, or None if the chat has dropped
-        it.
+        """Answer a question about a result, see `isolation._query`.
+
+        None if the chat does not keep the result any more.
         """
         if handle not in self._results:
             return None
@@ -203,7 +205,7 @@ class LargeResults:
         )
 
     async def _keep_rows(self, call_id: str, rows: TableRows, text: str) -> tuple[str, LargeResult]:
-        """Keep a whole table if the model reads only its first rows, and add a note on the
+        """Keep a whole table of which the model reads only the first rows, and add a note on the
         others.
         """
         handle, size = await asyncio.to_thread(_handle_and_size, call_id, rows.json)
@@ -217,39 +219,41 @@ class LargeResults:
         )
 
     def _added(self, handle: str, source: KeptText) -> KeptText:
-        """Keep a text as the newest one, and return it, or the equal one already here.
+        """Keep a text as the newest one, and drop the oldest ones beyond the limit.
 
-        Drop the oldest ones.
+        Returns:
+            The text that is kept: an equal one, if it was already here.
         """
         source, _ = self._results.pop(handle, (source, 0))
         self._results[handle] = (source, sys.getsizeof(source.text))
-        while (
-            len(self._results) > 1
-            and sum(size for _, size in self._results.values()) > self.max_bytes
-        ):
-            _, (oldest, _) = self._results.popitem(last=False)
+        kept_bytes = sum(size for _, size in self._results.values())
+        while len(self._results) > 1 and kept_bytes > self.max_bytes:
+            _, (oldest, size) = self._results.popitem(last=False)
             oldest.drop()
+            kept_bytes -= size
         return source
 
     async def _described(self, handle: str, whole: str, tokens: int) -> tuple[dict[str, Any], bool]:
-        """Describe a result's head, and whether it is readable only as plain text."""
+        """Describe a result's head, and tell whether it is readable only as plain text."""
         for plain in (False, True):
             try:
                 return await self._query(handle, whole, {"plain": plain}, tokens), plain
             except GaveUp:
                 continue
-        line = whole[: characters_within(whole, tokens)]
-        return {
+        # Without the process's help, its beginning is one line.
+        description = {
             "what": f"text of {len(whole):,} characters",
-            "lines": [line],
+            "lines": [whole[: characters_within(whole, tokens)]],
             "unit": "lines",
             "total": 1,
             "header": "",
-        }, True
+        }
+        return description, True
 
     async def _query(
         self, handle: str, text: str, question: Mapping[str, Any], tokens: int
     ) -> dict[str, Any]:
+        """Put a question to the process. It gets the text only if it does not have it yet."""
         argument = {
             "key": handle,
             "text": None,
@@ -264,21 +268,24 @@ class LargeResults:
 
 
 def _handle_and_size(call_id: str, text: str) -> tuple[str, int]:
-    # The same id with another text, in another conversation, is another handle.
+    """Make a result's handle, and count its bytes."""
+    # Another conversation may have the same id with another text: that is another handle.
     data = text.encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(data, key=hashlib.blake2b(call_id.encode()).digest(), digest_size=5)
     return f"r_{digest.hexdigest()}", len(data)
 
 
 def _head(handle: str, answer: Mapping[str, Any], size: int, tokens: int) -> str:
+    """Write what the model reads of a result: how it reads on, its first lines, and the first rows
+    of a table in it if they take only half of the tokens.
+    """
     lines, next_line = _lines_with_columns(answer, tokens)
-    if (table := answer.get("table")) and (
-        left := tokens - estimate_tokens("\n".join(lines))
-    ) > tokens // 2:
-        lines += [
-            f"The first rows of {encodable(table['key'])}:",
-            *_lines_with_columns(table, left)[0],
-        ]
+    table = answer.get("table")
+    if table:
+        left = tokens - estimate_tokens("\n".join(lines))
+        if left > tokens // 2:
+            rows, _ = _lines_with_columns(table, left)
+            lines += [f"The first rows of {encodable(table['key'])}:", *rows]
     heading = (
         f"[Result {handle}: {encodable(answer['what'])}, {size_in_words(size)}. You read its head."
     )
@@ -287,7 +294,7 @@ def _head(handle: str, answer: Mapping[str, Any], size: int, tokens: int) -> str
 
 
 def _lines_with_columns(answer: Mapping[str, Any], tokens: int) -> tuple[list[str], int]:
-    """Split an answer below its columns into lines, and count the whole ones."""
+    """List an answer's columns and as many of its lines as fit. Count the whole lines."""
     names = ", ".join(f"{encodable(name)} {kind}" for name, kind in answer.get("columns", ()))
     columns = f"Columns: {names}" if names else ""
     left = tokens - estimate_tokens(columns)
@@ -298,6 +305,7 @@ def _lines_with_columns(answer: Mapping[str, Any], tokens: int) -> tuple[list[st
 
 
 def _means(answer: Mapping[str, Any]) -> str:
+    """Name what `read_result` can do with a result."""
     match answer["unit"]:
         case "rows":
             return "searches it, or queries it with sql"
@@ -360,10 +368,8 @@ class ReadResultTool:
         if not offset.isdecimal() or len(offset) > _MAX_OFFSET_DIGITS:
             return "Error: offset must be a whole number, 0 or more."
         question = {name: args[name] for name in ("path", "search", "sql") if args.get(name)}
-        if (
-            any(not isinstance(value, str) for value in question.values())
-            or {"search", "sql"} <= question.keys()
-        ):
+        are_texts = all(isinstance(value, str) for value in question.values())
+        if not are_texts or ("search" in question and "sql" in question):
             return "Error: path, search and sql are texts; give search or sql, not both."
         question = {**question, "regex": args.get("regex") is True, "offset": int(offset)}
         try:
@@ -383,10 +389,8 @@ class ReadResultTool:
 def _part(answer: Mapping[str, Any], start: int, tokens: int) -> str:
     lines, _ = _fitting(answer, tokens)
     end, total = start + len(lines), answer["total"]
-    where = (
-        f"[{answer['unit']} {start:,} to {end - 1:,} of {total:,}]"
-        if lines
-        else f"[0 {answer['unit']}]"
-    )
+    where = f"[0 {answer['unit']}]"
+    if lines:
+        where = f"[{answer['unit']} {start:,} to {end - 1:,} of {total:,}]"
     note = f"[offset={end} goes on]" if end < total else "[This is the end.]"
     return "\n".join(filter(None, (where, encodable(answer["header"]), *lines, note)))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _LEAST_WORDS = 2
 _LEAST_SHARE = 0.5
+"""How many of a message's meaningful words a tool must have to fit it, and which share of them."""
 
 
 def last_prompt(messages: Sequence[ChatMessage]) -> str:
@@ -31,11 +32,13 @@ def last_prompt(messages: Sequence[ChatMessage]) -> str:
 async def missed_tool(
     view: ToolView, messages: Sequence[ChatMessage], loaded: Container[str]
 ) -> ToolSpec | None:
-    """Find the deferred tool that clearly fits the person's last message, or None if none does, or
-    if there are too many tools to check now.
+    """Find the deferred tool that clearly fits the person's last message.
 
-    A tool fits if it has at least two meaningful words, and half of them all. That overlooks tools
-    with other words for the same thing, but ignores small talk.
+    A tool fits if it has at least two of the message's meaningful words, and at least half of them.
+    That overlooks tools with other words for the same thing, but ignores small talk.
+
+    Returns:
+        The tool, or None if none fits, or if there are too many to check in time.
     """
     if not 0 < len(view.deferred) <= MAX_TOOLS_ON_LOOP:
         return None
@@ -50,8 +53,12 @@ def _fitting(index: ToolSearchIndex, prompt: str, loaded: Container[str]) -> Too
     hit = next(iter(index.search(prompt, 1)), None)
     if hit is None or hit.tool.wire_name in loaded:
         return None
-    words = {
-        term for term in terms(readable(prompt)) if emphasis(term) == 1.0 and not term.isdigit()
-    }
+    words = {term for term in terms(readable(prompt)) if _is_meaningful(term)}
     matched = words.intersection(share.query_term or share.term for share in hit.explain().shares)
-    return hit.tool if len(matched) >= max(_LEAST_WORDS, _LEAST_SHARE * len(words)) else None
+    if len(matched) < max(_LEAST_WORDS, _LEAST_SHARE * len(words)):
+        return None
+    return hit.tool
+
+
+def _is_meaningful(term: str) -> bool:
+    return emphasis(term) == 1.0 and not term.isdigit()

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from casual_mcp_nb.providers.chat_model import ChatModel
 
 _LEAST_GROWTH = 100
-"""Found tools with at least this many estimated tokens are missing from a request that did not grow
-by half of them.
+"""How many estimated tokens new found tools must have, for their absence to show in the tokens that
+are reported for a request.
 """
 
 
@@ -48,17 +48,16 @@ class NativeCheck:
         if self._last is None or response.usage is None:
             return
         before, usage = self._last
-        new = [tool for tool in request.found if tool not in before.found]
-        size = self._offered.tokens_of(new)
-        if (
-            size < _LEAST_GROWTH
-            or before.delivery != "native"
-            or before.left_out != request.left_out
-            or usage.prompt_tokens is None
-            or response.usage.prompt_tokens is None
-        ):
+        if before.delivery != "native" or before.left_out != request.left_out:
+            # The requests differ by more than the found tools.
             return
-        if response.usage.prompt_tokens - usage.prompt_tokens < size / 2:
+        if usage.prompt_tokens is None or response.usage.prompt_tokens is None:
+            return
+        growth = response.usage.prompt_tokens - usage.prompt_tokens
+        expected = self._offered.tokens_of(
+            [tool for tool in request.found if tool not in before.found]
+        )
+        if expected >= _LEAST_GROWTH and growth < expected / 2:
             raise NativeDeferralError(
                 f"Model {shown(self._model.name)} was not shown the tools that were found: its"
                 " gateway drops them.",

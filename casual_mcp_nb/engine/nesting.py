@@ -36,7 +36,7 @@ class NestedCall:
 def ended_call(
     nested: NestedCall, tool: ToolSpec, outcome: CallOutcome, seconds: float, at: float = 0.0
 ) -> ToolCall:
-    """Build the value for a nested call that has ended."""
+    """Build what the function gets for a nested call that has ended."""
     return ToolCall(
         id=nested.id,
         name=tool.wire_name,
@@ -52,9 +52,13 @@ def ended_call(
 
 @dataclass(eq=False)
 class Nesting:
-    """The calls nested in one call. An async context manager around it, which ends them with it.
+    """The calls nested in one call. An async context manager around that call: leaving it ends the
+    nested ones too.
 
     Args:
+        call_id: The id of the call around them.
+        values: The conversation's context, for the functions' parameters.
+        run: Runs one nested call to its end.
         depth: How many calls are around this one.
     """
 
@@ -69,7 +73,7 @@ class Nesting:
         self._ended = False
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolCall:
-        """Run a nested call in a separate task.
+        """Run a nested call, in the task that makes it.
 
         Raises:
             ToolCallError: It failed or nobody approved it, it is nested too deep, or the call
@@ -84,7 +88,7 @@ class Nesting:
         return call
 
     async def make_call(self, name: str, arguments: Mapping[str, Any]) -> ToolCall:
-        """Run a nested call in a separate task, in whatever status it ends.
+        """Run a nested call, and return it whatever its status is.
 
         Raises:
             ToolCallError: It is nested too deep, or the call around it has ended.
@@ -105,8 +109,8 @@ class Nesting:
         self._tasks.add(task)
         try:
             nested = NestedCall(
-                f"{self.call_id}/{next(self._numbers)}",
-                self.call_id,
+                id=f"{self.call_id}/{next(self._numbers)}",
+                parent=self.call_id,
                 name=name,
                 arguments=jsonable,
                 depth=self.depth + 1,
