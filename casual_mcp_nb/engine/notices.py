@@ -60,15 +60,12 @@ class ServerLogs:
         self._count += 1
         self._characters += len(text)
         if self._count <= MAX_LOGS and self._characters <= MAX_LOG_CHARACTERS:
-            self._emit(ServerLog(server, level, text, self._now()))
+            self._emit(ServerLog(server, level, text, at=self._now()))
         elif not self._full:
             self._full = True
             limit = f"{MAX_LOGS:,} log messages, or {MAX_LOG_CHARACTERS:,} characters of them"
-            self._emit(
-                Notice(
-                    f"There were more than {limit}. The others are left out.", server, self._now()
-                )
-            )
+            notice = f"There were more than {limit}. The others are left out."
+            self._emit(Notice(notice, server=server, at=self._now()))
 
 
 def view_changes(before: ToolView, after: ToolView) -> list[Notice]:

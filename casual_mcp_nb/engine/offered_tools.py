@@ -49,10 +49,10 @@ class OfferedTools:
         return cls(view, discovered, view.synthetic_tools(found_names, used=used), used)
 
     async def refresh(self) -> None:
-        """Take over what servers have changed since. These tools stay as they are."""
+        """Do nothing: unlike those of a turn, these tools stay when servers change theirs."""
 
     def load_directly(self, tool: ToolSpec) -> None:
-        """Load a deferred tool that was called before a search found it. These tools stay."""
+        """Do nothing: unlike in a turn, a tool that was called before it was found stays deferred."""
 
     @property
     def bridges(self) -> bool:
@@ -137,7 +137,7 @@ class OfferedTools:
     def schema_of(self, name: str) -> Mapping[str, Any] | None:
         """Find the schema of the arguments that a tool takes, by the name that a model wrote.
 
-        None for no tool.
+        None if there is no such tool.
         """
         tool = self.find(name) or self.view.catalog.get(bare(name))
         return tool.input_schema if tool else None

@@ -92,50 +92,12 @@ class TurnOptions:
         self.gate = gate
         self.given = options
         requested = _OF_REQUESTS.intersection(options)
-        self.request = (
-            RequestOptions.of({name: options.get(name) for name in requested})
-            if requested
-            else NO_OPTIONS
-        )
-        for name, more in _CHOICES.items():
-            value: object = options.get(name)
-            if value is not None and not isinstance(value, bool) and value not in more:
-                hint = ", ".join(("True", "False", *map(repr, more)))
-                raise UsageError(
-                    f"{name} cannot be {brief(value)}.", hint=f"It must be {hint} or None."
-                )
-        delivery: object = options.get("delivery")
-        if delivery is not None and delivery not in DELIVERY_SETTINGS:
-            raise UnknownNameError("delivery", str(delivery), DELIVERY_SETTINGS)
-        check_code(delivery)
-        strategy: object = options.get("strategy")
-        if strategy is not None and strategy not in get_args(Strategy):
-            raise UnknownNameError("strategy", str(strategy), get_args(Strategy))
-        context: object = options.get("context")
-        if context is not None and not (
-            isinstance(context, Mapping) and all(isinstance(key, str) for key in context)
-        ):
-            raise UsageError(
-                "context must be a mapping with names as keys.",
-                hint='For example: context={"user_id": 7}.',
-            )
-        stubs: object = options.get("mock")
-        if stubs is not None and not (
-            isinstance(stubs, Mapping) and all(isinstance(name, str) for name in stubs)
-        ):
-            raise UsageError(
-                "mock must be a mapping with names of tools as keys.",
-                hint='For example: mock={"mail:send": "Sent."}.',
-            )
-        for name, least in LEAST.items():
-            number: object = options.get(name)
-            if number is not None and (
-                isinstance(number, bool) or not isinstance(number, int) or number < least
-            ):
-                raise UsageError(
-                    f"{name} cannot be {brief(number)}.",
-                    hint=f"It must be {least} or more, or None for the usual limit.",
-                )
+        self.request = NO_OPTIONS
+        if requested:
+            self.request = RequestOptions.of({name: options.get(name) for name in requested})
+        _check_choices(options)
+        _check_mappings(options)
+        _check_numbers(options)
 
     def __repr__(self) -> str:
         # Headers, the context and stubs may hold secrets.
@@ -162,23 +124,70 @@ class TurnOptions:
         return changed
 
 
+def _check_choices(options: NamedTurnFields) -> None:
+    for name, more in _CHOICES.items():
+        value: object = options.get(name)
+        if value is not None and not isinstance(value, bool) and value not in more:
+            hint = ", ".join(("True", "False", *map(repr, more)))
+            raise UsageError(
+                f"{name} cannot be {brief(value)}.", hint=f"It must be {hint} or None."
+            )
+    delivery: object = options.get("delivery")
+    if delivery is not None and delivery not in DELIVERY_SETTINGS:
+        raise UnknownNameError("delivery", str(delivery), DELIVERY_SETTINGS)
+    check_code(delivery)
+    strategy: object = options.get("strategy")
+    if strategy is not None and strategy not in get_args(Strategy):
+        raise UnknownNameError("strategy", str(strategy), get_args(Strategy))
+
+
+def _check_mappings(options: NamedTurnFields) -> None:
+    context: object = options.get("context")
+    if context is not None and not _has_names_as_keys(context):
+        raise UsageError(
+            "context must be a mapping with names as keys.",
+            hint='For example: context={"user_id": 7}.',
+        )
+    stubs: object = options.get("mock")
+    if stubs is not None and not _has_names_as_keys(stubs):
+        raise UsageError(
+            "mock must be a mapping with names of tools as keys.",
+            hint='For example: mock={"mail:send": "Sent."}.',
+        )
+
+
+def _has_names_as_keys(value: object) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
+
+
+def _check_numbers(options: NamedTurnFields) -> None:
+    for name, least in LEAST.items():
+        number: object = options.get(name)
+        if number is None:
+            continue
+        if isinstance(number, bool) or not isinstance(number, int) or number < least:
+            raise UsageError(
+                f"{name} cannot be {brief(number)}.",
+                hint=f"It must be {least} or more, or None for the usual limit.",
+            )
+
+
 def initial_selection(config: Config, in_process: Mapping[str, object]) -> Selection:
     """Build a config's selection.
 
     Servers in this process are loaded unless the config decides otherwise.
     """
     modes: dict[str, Mode] = dict.fromkeys([*in_process, *config.unusable], "loaded")
-    modes |= {name: mode_of(server) for name, server in config.servers.items()}
+    loaded: list[str] = []
+    for name, server in config.servers.items():
+        modes[name] = mode_of(server)
+        loaded.extend(always_loaded(name, server))
     discovery = config.tool_discovery
     return Selection.model_validate(
         {
             "servers": modes,
             "discovery": discovery.enabled,
-            "always_loaded": tuple(
-                entry
-                for name, server in config.servers.items()
-                for entry in always_loaded(name, server)
-            ),
+            "always_loaded": tuple(loaded),
             **discovery.discovery_options(),
         }
     )

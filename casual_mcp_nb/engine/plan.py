@@ -86,8 +86,6 @@ async def run_planned(
     Raises:
         UsageError: A tool's definition is not the one that the model read. No call ran.
     """
-    from casual_llm.messages import AssistantToolCall, AssistantToolCallFunction
-
     with chat.toolbox.injecting(options.given.get("context") or ()):
         view = await chat.tools.connected_view(options.applied_to(chat.state.selection))
         tools = {tool.tool_name: tool for tool in view.catalog}
@@ -100,6 +98,7 @@ async def run_planned(
                 # A search while planning has loaded it.
                 name = call.tool.wire_name
                 discovered[name] = view.deferred_by_name[name]
+        offered = OfferedTools.of(view, discovered)
         trace, start = Trace(), time.monotonic()
 
         def now() -> float:
@@ -112,7 +111,6 @@ async def run_planned(
         def on_notice(notice: Notice) -> None:
             emit(replace(notice, at=now()))
 
-        offered = OfferedTools.of(view, discovered)
         dispatcher = build_dispatcher(chat, offered, options, on_notice=on_notice)
         runner = Calls(
             dispatcher,
@@ -121,30 +119,41 @@ async def run_planned(
             now=now,
             large_results=chat.state.large_results,
         )
-        to_run = []
-        for call in calls:
-            arguments = call.arguments
-            if not isinstance(arguments, str):
-                arguments = json.dumps(arguments)
-            function = AssistantToolCallFunction(
-                name=call.tool.wire_name if call.tool else call.name, arguments=arguments
-            )
-            to_run.append(AssistantToolCall(id=call.id, function=function))
         try:
-            await runner.run_calls(step, to_run, {})
+            await runner.run_calls(step, _as_model_calls(calls), {})
         finally:
             # Also when it is interrupted: what was run is not to be run again.
             trace.append(TurnFinished("done", at=now()))
-            run = {each.id: replace(each, planned=True) for each in Turn(trace).tool_calls}
-            allowed = set()
-            for end in trace.of(ToolFinished):
-                if end.permission is not None and end.permission.allowed:
-                    allowed.add(end.call_id)
-            for call in calls:
-                call.call = run.get(call.id, call.call)
-                call.ran = call.id in allowed and not run[call.id].mocked
-                call.events = tuple(_of_call(trace, call.id))
+            run = _record_runs(trace, calls)
         return [run[call.id] for call in calls]
+
+
+def _as_model_calls(calls: Sequence[PlannedCall]) -> list[AssistantToolCall]:
+    from casual_llm.messages import AssistantToolCall, AssistantToolCallFunction
+
+    model_calls = []
+    for call in calls:
+        name = call.tool.wire_name if call.tool else call.name
+        arguments = call.arguments
+        if not isinstance(arguments, str):
+            arguments = json.dumps(arguments)
+        function = AssistantToolCallFunction(name=name, arguments=arguments)
+        model_calls.append(AssistantToolCall(id=call.id, function=function))
+    return model_calls
+
+
+def _record_runs(trace: Trace, calls: Sequence[PlannedCall]) -> dict[str, ToolCall]:
+    """Record in each planned call how it ran, and return all calls of the trace by their ids."""
+    run = {each.id: replace(each, planned=True) for each in Turn(trace).tool_calls}
+    allowed = set()
+    for end in trace.of(ToolFinished):
+        if end.permission is not None and end.permission.allowed:
+            allowed.add(end.call_id)
+    for call in calls:
+        call.call = run.get(call.id, call.call)
+        call.ran = call.id in allowed and not run[call.id].mocked
+        call.events = tuple(_of_call(trace, call.id))
+    return run
 
 
 def resumed(turn: Turn, calls: Sequence[PlannedCall]) -> Turn:
@@ -178,6 +187,15 @@ def resumed(turn: Turn, calls: Sequence[PlannedCall]) -> Turn:
 def _leave_out(
     trace: Trace, step: int, model_call: AssistantToolCall, call: PlannedCall | None, at: float
 ) -> None:
+    """Record that a call did not run, as denied by the person.
+
+    Args:
+        trace: Gets the events.
+        step: The step of the model's answer.
+        model_call: The call as the model made it.
+        call: The planned call, or None for one of this package's own tools.
+        at: The time in the turn.
+    """
     name, arguments, _ = read_call(model_call.function.name, model_call.function.arguments)
     wire_name = ""
     if call is None:
@@ -245,8 +263,10 @@ def _of_call(trace: Trace, call_id: str) -> Iterator[Event]:
 
 def _check_unchanged(calls: Sequence[PlannedCall], tools: Mapping[ToolName, ToolSpec]) -> None:
     for call in calls:
-        now = tools.get(call.tool.tool_name) if call.tool is not None else None
-        if call.tool is None or now is None or now.as_listed == call.tool.as_listed:
+        if call.tool is None:
+            continue
+        now = tools.get(call.tool.tool_name)
+        if now is None or now.as_listed == call.tool.as_listed:
             # A tool that is gone cannot be run; its call says so.
             continue
         lines = ToolChange(call.tool, now).diff.splitlines()

@@ -40,6 +40,8 @@ class PromptPrefix:
     Args:
         before: The previous request, or None for a conversation's first one.
         response_id: The provider's id for its response, if it gave one.
+        other_model: Whether the previous request went to another model.
+        new_selection: Whether the person has changed the selection since.
         options: The options that the provider reads before the messages.
     """
 
@@ -70,7 +72,13 @@ class PromptPrefix:
         if continued is None or (first is not continued and first != continued):
             return cls(options=options)
         response_id = turn.last_response_id if turn.started.provider == model.provider else None
-        return cls(before, response_id, turn.started.model != model.name, new_selection, options)
+        return cls(
+            before,
+            response_id,
+            other_model=turn.started.model != model.name,
+            new_selection=new_selection,
+            options=options,
+        )
 
     def compared(
         self,
@@ -86,34 +94,20 @@ class PromptPrefix:
         if not self.other_model and _only_longer(before, request):
             # As in nearly every step.
             self._broken = False
-            tokens = request.tokens.definitions + message_tokens(messages)
-            fields = (
-                request.messages,
-                request.tools,
-                request.tokens,
-                request.left_out,
-                request.options,
-                request.delivery,
-            )
             # `replace` takes several times as long.
-            return Request(*fields, request.found, tokens, len(before.tools), messages)
-        # With native delivery, a request has what makes the provider load deferred tools, before
-        # any was found.
-        another = self.other_model or (
-            before.delivery != request.delivery and "native" in (before.delivery, request.delivery)
-        )
-        tools = 0 if another else _shared(before.tools, request.tools)
-        whole = tools == len(before.tools) == len(request.tools) and not another
-        messages = _shared(before.messages, request.messages) if whole else 0
-        if changed := _changed_found(before, request):
-            for number, message in enumerate(request.messages[:messages]):
-                # The provider adds a found tool behind the search that found it.
-                if changed & _loaded(message):
-                    messages = number
-                    break
-        if self._other_options(before, request):
-            has_system = bool(request.messages) and request.messages[0].role == "system"
-            messages = min(messages, int(has_system))
+            return Request(
+                messages=request.messages,
+                tools=request.tools,
+                tokens=request.tokens,
+                left_out=request.left_out,
+                options=request.options,
+                delivery=request.delivery,
+                found=request.found,
+                reused=request.tokens.definitions + message_tokens(messages),
+                reused_tools=len(before.tools),
+                reused_messages=messages,
+            )
+        tools, messages = self._shared_parts(before, request)
         self._broken = messages < len(before.messages)
         if tools == len(request.tools):
             # All definitions are counted already, those that the provider adds to the conversation
@@ -127,7 +121,31 @@ class PromptPrefix:
         tokens += message_tokens(messages)
         return replace(request, reused=tokens, reused_tools=tools, reused_messages=messages)
 
+    def _shared_parts(self, before: Request, request: Request) -> tuple[int, int]:
+        """Count how many tools and how many messages at the beginning are the same."""
+        if self.other_model:
+            return 0, 0
+        if before.delivery != request.delivery and "native" in (before.delivery, request.delivery):
+            # With native delivery, a request has what makes the provider load deferred tools,
+            # before any was found.
+            return 0, 0
+        tools = _shared(before.tools, request.tools)
+        if not tools == len(before.tools) == len(request.tools):
+            return tools, 0
+        messages = _shared(before.messages, request.messages)
+        if changed := _changed_found(before, request):
+            for number, message in enumerate(request.messages[:messages]):
+                # The provider adds a found tool behind the search that found it.
+                if changed & _loaded(message):
+                    messages = number
+                    break
+        if self._other_options(before, request):
+            has_system = bool(request.messages) and request.messages[0].role == "system"
+            messages = min(messages, int(has_system))
+        return tools, messages
+
     def _other_options(self, before: Request, request: Request) -> bool:
+        """Check whether the options differ that the provider reads before the messages."""
         if before.options == request.options:
             return False
         old, new = {**_DEFAULTS, **before.options}, {**_DEFAULTS, **request.options}
@@ -159,6 +177,7 @@ class PromptPrefix:
     def _change(
         self, before: Request, request: Request, view: ToolView, step: int, at: float
     ) -> PrefixChanged:
+        """Build the event for a request that repeats only a part of the previous one."""
         reused = request.reused or 0
         lost = max(before.tokens.total - reused, 0)
         names: list[str] = []
@@ -170,7 +189,7 @@ class PromptPrefix:
         elif changed := _changed_found(before, request):
             cause, names = "definition", sorted(changed)
         elif not request.reused_messages:
-            cause, names = self._tools(before, request, view, step)
+            cause, names = self._changed_tools(before, request, view)
         elif request.reused_messages < len(request.messages) and self._other_options(
             before, request
         ):
@@ -181,9 +200,10 @@ class PromptPrefix:
             step, cause, kept=reused, lost=lost, names=tuple(names[:_MAX_NAMES]), at=at
         )
 
-    def _tools(
-        self, before: Request, request: Request, view: ToolView, step: int
+    def _changed_tools(
+        self, before: Request, request: Request, view: ToolView
     ) -> tuple[PrefixCause, list[str]]:
+        """Find out why the tools differ, or else the system prompt, and list the tools that do."""
         old = {str(tool["name"]): tool for tool in before.tools}
         new = {str(tool["name"]): tool for tool in request.tools}
         removed = [name for name in old if name not in new]

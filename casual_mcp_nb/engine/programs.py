@@ -13,7 +13,7 @@ import asyncio
 import json
 import random
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -113,7 +113,7 @@ def program_spec(loaded: Sequence[ToolSpec]) -> ToolSpec:
 def functions_of(tools: Sequence[ToolSpec]) -> dict[str, ToolSpec]:
     """Map the names of functions to tools.
 
-    Of two tools with the same one, the tool that is spelled so has it.
+    If two tools would have the same one, it means the tool whose wire name it is.
     """
     functions = {identifier(tool.wire_name): tool for tool in reversed(tools)}
     return functions | {tool.wire_name: tool for tool in tools if tool.wire_name in functions}
@@ -240,10 +240,10 @@ class Program:
         while not isinstance(snapshot, monty.MontyComplete):
             if isinstance(snapshot, monty.AsyncNameLookupSnapshot):
                 name = snapshot.variable_name
-                is_function = snapshot.object_id is None and name in self.functions()
-                snapshot = await (
-                    snapshot.resume(value=_named(name)) if is_function else snapshot.resume()
-                )
+                if snapshot.object_id is None and name in self.functions():
+                    snapshot = await snapshot.resume(value=_named(name))
+                else:
+                    snapshot = await snapshot.resume()
             elif isinstance(snapshot, monty.AsyncFutureSnapshot):
                 pending = {number: self._tasks[number] for number in snapshot.pending_call_ids}
                 done, _ = await asyncio.wait(pending.values(), return_when=asyncio.FIRST_COMPLETED)
@@ -339,15 +339,13 @@ class Program:
         # A program may leave hundreds of megabytes. What is cut is never converted.
         kept, whole = beginning_of(value, MAX_OUTPUT)
         plain = _jsonable(kept)
-        text = (
-            plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False, default=str)
-        )
+        text = plain
+        if not isinstance(plain, str):
+            text = json.dumps(plain, ensure_ascii=False, default=str)
         if not whole or len(text) > MAX_OUTPUT:
             size = f" of {len(value):,}" if isinstance(value, str) else ""
-            text, plain = (
-                f"{text[:MAX_OUTPUT]}\n[… cut: the first {MAX_OUTPUT:,}{size} characters …]",
-                None,
-            )
+            text = f"{text[:MAX_OUTPUT]}\n[… cut: the first {MAX_OUTPUT:,}{size} characters …]"
+            plain = None
         if printed := self._output:
             text = printed if value is None else f"{printed}\n{text}"
         elif value is None:
@@ -355,23 +353,18 @@ class Program:
                 "The program ended. It printed nothing, and its last line is not an expression with"
                 " a value."
             )
-        # As servers send a list: structured content is always an object.
-        structured = (
-            {"result": plain}
-            if isinstance(plain, list)
-            else plain
-            if isinstance(plain, dict)
-            else None
-        )
+        structured = None
+        if isinstance(plain, dict):
+            structured = plain
+        elif isinstance(plain, list):
+            # As servers send a list: structured content is always an object.
+            structured = {"result": plain}
         return ProgramEnd(text, ToolResult((ContentPart("text", text),), structured))
 
     def _failed(self, error: str) -> ProgramEnd:
         error = _INPUT.sub('"program"', error)
-        error = (
-            error
-            if len(error) <= MAX_ERROR
-            else f"{error[: MAX_ERROR // 2]}\n[…]\n{error[-MAX_ERROR // 2 :]}"
-        )
+        if len(error) > MAX_ERROR:
+            error = f"{error[: MAX_ERROR // 2]}\n[…]\n{error[-MAX_ERROR // 2 :]}"
         parts = [f"Error: the program failed.\n{error.strip()}"]
         if self.ended:
             ok = sum(call.status == "ok" for call in self.ended)
@@ -454,38 +447,36 @@ def _awaited_calls(code: str) -> frozenset[int]:
     for line in code.encode("utf-8", "replace").splitlines(keepends=True):
         offsets.append(offsets[-1] + len(line))
     nodes = list(ast.walk(tree))
-    awaited = [
-        node.value
-        for node in nodes
-        if isinstance(node, ast.Await) and isinstance(node.value, ast.Call)
-    ]
-    together = [
-        part
-        for node in nodes
-        if isinstance(node, ast.Call) and _name_of(node) in _AT_ONCE
-        for part in node.args
-    ]
-    names = {part.id for each in together for part in ast.walk(each) if isinstance(part, ast.Name)}
-    together += [part for node in nodes for part in _collected(node, names)]
-    calls = {
-        part for each in together for part in ast.walk(each) if isinstance(part, ast.Call)
-    }.union(awaited)
+    calls: set[ast.Call] = set()
+    together: list[ast.expr] = []
+    for node in nodes:
+        if isinstance(node, ast.Await) and isinstance(node.value, ast.Call):
+            calls.add(node.value)
+        elif isinstance(node, ast.Call) and _name_of(node) in _AT_ONCE:
+            together.extend(node.args)
+    names = {node.id for node in _nodes_in(together) if isinstance(node, ast.Name)}
+    for node in nodes:
+        together.extend(_collected(node, names))
+    calls.update(node for node in _nodes_in(together) if isinstance(node, ast.Call))
     return frozenset(offsets[call.lineno - 1] + call.col_offset for call in calls)
+
+
+def _nodes_in(trees: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    for tree in trees:
+        yield from ast.walk(tree)
 
 
 def _name_of(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
-def _collected(node: ast.AST, names: set[str]) -> Iterator[ast.expr]:
-    """Yield what a statement puts into a list with one of these names."""
-    if isinstance(node, ast.Assign) and any(
-        getattr(each, "id", None) in names for each in node.targets
-    ):
-        yield from () if isinstance(node.value, ast.Call) else (node.value,)
-    elif (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "append"
-    ):
-        yield from node.args if getattr(node.func.value, "id", None) in names else ()
+def _collected(node: ast.AST, names: set[str]) -> Sequence[ast.expr]:
+    """List what a statement puts into a list with one of these names."""
+    if isinstance(node, ast.Assign):
+        is_named = any(getattr(each, "id", None) in names for each in node.targets)
+        # What a call returns is no list of calls.
+        return [node.value] if is_named and not isinstance(node.value, ast.Call) else []
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return []
+    is_named = getattr(node.func.value, "id", None) in names
+    return node.args if is_named and node.func.attr == "append" else []

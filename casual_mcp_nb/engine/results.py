@@ -27,7 +27,9 @@ _LARGE = 100_000
 _CONSTANT = re.compile(r"NaN|Infinity")
 
 MAX_CHARACTERS_PER_TOKEN = 4
-"""No estimate puts more characters into a token."""
+"""How many characters of a text to look at for each token of a limit. Few texts have more in one
+token.
+"""
 
 
 def result_text(result: ToolResult) -> str:
@@ -82,20 +84,24 @@ def _repeats(text: str, structured: Any) -> bool:
     if text in values or (not text and structured == {"result": None}):
         return True
     try:
-        if (isinstance(values[-1], int | float) and text == str(values[-1])) or json.loads(
-            text
-        ) in values:
+        if isinstance(values[-1], int | float) and text == str(values[-1]):
+            return True
+        if json.loads(text) in values:
             return True
         # NaN equals nothing, and some servers write null for it in one of the two.
         if not _CONSTANT.search(text):
             return False
-        nulls = json.loads(text, parse_constant=lambda _: None)
-        return any(
-            from_json(to_json(value, inf_nan_mode="null", fallback=str)) == nulls
-            for value in values
-        )
+        nulls = json.loads(text, parse_constant=_null)
+        for value in values:
+            if from_json(to_json(value, inf_nan_mode="null", fallback=str)) == nulls:
+                return True
     except (ValueError, RecursionError):
-        return False
+        pass
+    return False
+
+
+def _null(constant: str) -> None:
+    """Read NaN and the infinite numbers as null."""
 
 
 def _json(structured: Any) -> str:
@@ -124,9 +130,11 @@ def characters_within(text: str, tokens: int) -> int:
 
 
 def whole_of(result: ToolResult | None, text: str) -> tuple[str, str]:
-    """Choose a result's larger part.
+    """Choose the larger one of a result's text and structured content, which the model reads page
+    by page.
 
-    The other one comes second where text and structured content differ.
+    Returns:
+        The larger one, and the other one, which is empty if it says the same.
     """
     if result is not None and result.rows is not None:
         return result.rows.json, ""
@@ -142,24 +150,22 @@ def whole_of(result: ToolResult | None, text: str) -> tuple[str, str]:
 
 
 def _lists(structured: Any, parts: int) -> bool:
-    """Check whether structured content is one list with an item for each part: some servers send a
-    text for each.
+    """Check whether structured content is one list with as many items as there are parts, since
+    some servers send a text for each item.
     """
-    items = (
-        next(iter(structured.values()))
-        if isinstance(structured, Mapping) and len(structured) == 1
-        else None
-    )
-    return isinstance(items, list) and parts > 1 and len(items) == parts
+    if parts <= 1 or not isinstance(structured, Mapping) or len(structured) != 1:
+        return False
+    items = next(iter(structured.values()))
+    return isinstance(items, list) and len(items) == parts
 
 
 def cut_result(result: ToolResult, characters: int) -> ToolResult:
     """Cut a result's texts to a total length in characters, and drop its structured content."""
-    parts = []
+    remaining = []
     for part in result.content:
-        parts.append(
-            replace(part, text=part.text[:characters]) if len(part.text) > characters else part
-        )
-        characters -= len(parts[-1].text)
-    remaining = tuple(part for part in parts if part.text or part.data or part.uri)
-    return replace(result, content=remaining, structured=None)
+        if len(part.text) > characters:
+            part = replace(part, text=part.text[:characters])
+        characters -= len(part.text)
+        if part.text or part.data or part.uri:
+            remaining.append(part)
+    return replace(result, content=tuple(remaining), structured=None)

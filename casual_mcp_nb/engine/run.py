@@ -25,7 +25,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from casual_mcp_nb.base.config_base import RequestOptions
-from casual_mcp_nb.base.mcp import TaskReport
 from casual_mcp_nb.base.tokens import TokenParts, estimate_tokens
 from casual_mcp_nb.cassettes.interaction import plain_message
 from casual_mcp_nb.conversation.event import (
@@ -69,7 +68,7 @@ from casual_mcp_nb.engine.missed_search import missed_tool
 from casual_mcp_nb.engine.native_check import NativeCheck
 from casual_mcp_nb.engine.notices import SeenNotices, ServerLogs
 from casual_mcp_nb.engine.options import TurnLimits
-from casual_mcp_nb.engine.outcomes import FinishedCall
+from casual_mcp_nb.engine.outcomes import FinishedCall, ModelText
 from casual_mcp_nb.engine.prefix import PromptPrefix
 from casual_mcp_nb.engine.response_messages import ResponseMessages
 from casual_mcp_nb.engine.searches import as_presented, search_event
@@ -90,6 +89,7 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.base.tokens import TokenUsage
     from casual_mcp_nb.conversation.step import ModelResponse
+    from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
     from casual_mcp_nb.engine.small_models import SmallModelAid
     from casual_mcp_nb.engine.tool_view import ToolView
     from casual_mcp_nb.providers.chat_model import ChatModel
@@ -192,10 +192,10 @@ class Run:
         """Record a question to the person. Return the function that records the answer."""
         self._questions += 1
         name = f"question-{self._questions}"
-        self.emit(QuestionAsked(name, kind, server, self.now()))
+        self.emit(QuestionAsked(name, kind, server=server, at=self.now()))
 
         def answered() -> None:
-            self.emit(QuestionAnswered(name, self.now()))
+            self.emit(QuestionAnswered(name, at=self.now()))
 
         return answered
 
@@ -231,11 +231,9 @@ class Run:
                     await self._notify_of_missed_search()
                 return
             self._has_called = True
-            if self.setup.plan_only and not all(
-                call.function.name in HARMLESS_TOOLS for call in message.tool_calls
-            ):
-                return
             calls = message.tool_calls
+            if self.setup.plan_only and not _are_harmless(calls):
+                return
             refusals = self._cut_answers.refusals(calls, whole=self._responses.written)
             taped = self._taped_texts(calls)
             finished = await self._calls.run_calls(step, calls, refusals, taped)
@@ -284,62 +282,54 @@ class Run:
         undeferred_tokens = None if view is self._first_view else view.undeferred_tokens
         if change := self.prefix.sent(request, view, step, self.now):
             self.emit(change)
-        self.emit(StepStarted(step, request, self.now(), undeferred_tokens))
+        self.emit(StepStarted(step, request, at=self.now(), undeferred_tokens=undeferred_tokens))
         self._last_sent = request
         if self.setup.ahead is not None:
             await self.setup.ahead()
         response = await self._complete(step, request, model)
         if request.delivery == "native" and model.tries_natively:
-            try:
-                self._native_check.check(request, response)
-            except NativeDeferralError:
-                from casual_llm.messages import AssistantMessage
-
-                # It is paid for.
-                self.emit(
-                    self._ended(
-                        step,
-                        AssistantMessage(content=""),
-                        response,
-                        response.truncated,
-                        dropped=True,
-                    )
-                )
-                raise
+            self._check_native(step, request, response)
         self._overflows = 0
-        truncated = response.truncated
         self._native_check.remember(request, response.usage)
         if response.usage is not None:
             self._read_usage(request.tokens.total, response.usage)
-        if (truncated or self._cut_answers.where) and (
+        if (response.truncated or self._cut_answers.where) and (
             notice := self._cut_answers.notice(step, request, response)
         ):
             self._notify(notice)
         self.prefix.response_id = response.response_id
         message = self._responses.read(response, self._notify)
         self.messages.append(message)
-        self.emit(self._ended(step, message, response, truncated))
+        self._finish_step(step, message, response)
         return message
 
-    def _ended(
-        self,
-        step: int,
-        message: AssistantMessage,
-        response: ModelResponse,
-        truncated: bool,
-        dropped: bool = False,
-    ) -> StepFinished:
-        return StepFinished(
-            step,
-            message,
-            usage=response.usage,
-            finish_reason=response.finish_reason,
-            at=self.now(),
-            truncated=truncated,
-            hosted_calls=response.hosted_calls,
-            response_id=response.response_id,
-            request_id=response.request_id,
-            dropped=dropped,
+    def _check_native(self, step: int, request: Request, response: ModelResponse) -> None:
+        """Check that the provider has deferred the tools, and drop its response if not."""
+        try:
+            self._native_check.check(request, response)
+        except NativeDeferralError:
+            from casual_llm.messages import AssistantMessage
+
+            # It is paid for, so the record has it.
+            self._finish_step(step, AssistantMessage(content=""), response, dropped=True)
+            raise
+
+    def _finish_step(
+        self, step: int, message: AssistantMessage, response: ModelResponse, dropped: bool = False
+    ) -> None:
+        self.emit(
+            StepFinished(
+                step,
+                message,
+                usage=response.usage,
+                finish_reason=response.finish_reason,
+                at=self.now(),
+                truncated=response.truncated,
+                hosted_calls=response.hosted_calls,
+                response_id=response.response_id,
+                request_id=response.request_id,
+                dropped=dropped,
+            )
         )
 
     def request(self, step: int = 0, model: ChatModel | None = None) -> Request:
@@ -396,16 +386,7 @@ class Run:
         """
         from casual_mcp_nb.conversation.messages import result_message
 
-        reports: Sequence[TaskReport] = ()
-        if self.setup.tasks is not None:
-            tape, after = self.dispatcher.tape, len(self.messages)
-            reports = due_reports(self.setup.tasks, tape, after)
-            tape.record_task_reports(after, reports)
-        carrier, report = report_with(calls, reports) if reports else ("", "")
-        for each in reports:
-            self.emit(
-                TaskReported(step + 1, each.number, text=each.text, call_id=carrier, at=self.now())
-            )
+        carrier, report = self._report_tasks(step, calls)
         for call, ended in zip(calls, finished, strict=True):
             layers = ended.text
             if call.id == carrier:
@@ -416,17 +397,45 @@ class Run:
             )
             self.messages.append(message)
             self.setup.turn.trace.results[call.id] = message
-            if (search := ended.outcome.synthetic) is not None:
-                if layers.taped is not None:
-                    deferred = self.offered.view.deferred_by_name
-                    search = as_presented(search, text, deferred, self.offered.discovered)
-                self.offered.load(search.newly_loaded_tools)
-                self.offered.unload(search.unloaded)
-                if event := search_event(step, call, search, self.offered.count, self.now()):
-                    self.emit(event)
+            if ended.outcome.synthetic is not None:
+                self._load_found(step, call, ended.outcome.synthetic, layers)
         self.offered.offer_reader(self.messages[-len(calls) :])
         self._calls.repeats.check()
         self._cut_answers.check()
+
+    def _report_tasks(self, step: int, calls: Sequence[AssistantToolCall]) -> tuple[str, str]:
+        """Collect the reports on tasks that have ended, for the next request.
+
+        Returns:
+            The id of the call to whose result they are added, and their text. Both are empty if
+            there are none.
+        """
+        if self.setup.tasks is None:
+            return "", ""
+        tape, after = self.dispatcher.tape, len(self.messages)
+        reports = due_reports(self.setup.tasks, tape, after)
+        tape.record_task_reports(after, reports)
+        if not reports:
+            return "", ""
+        carrier, text = report_with(calls, reports)
+        for each in reports:
+            self.emit(
+                TaskReported(step + 1, each.number, text=each.text, call_id=carrier, at=self.now())
+            )
+        return carrier, text
+
+    def _load_found(
+        self, step: int, call: AssistantToolCall, search: SyntheticToolResult, text: ModelText
+    ) -> None:
+        """Load the tools that a search found, and unload those that it unloaded."""
+        offered = self.offered
+        if text.taped is not None:
+            deferred = offered.view.deferred_by_name
+            search = as_presented(search, text.in_message, deferred, offered.discovered)
+        offered.load(search.newly_loaded_tools)
+        offered.unload(search.unloaded)
+        if event := search_event(step, call, search, offered.count, self.now()):
+            self.emit(event)
 
     async def _complete(self, step: int, request: Request, model: ChatModel) -> ModelResponse:
         limit = self.limits.answer_characters
@@ -434,13 +443,16 @@ class Run:
         # Not every response has text that comes before it is whole.
         pieces: TextPieces | None = None
 
+        def emit_text(text: str) -> None:
+            emit(TextDelta(step, text, at=now()))
+
         def on_event(event: str | RetryScheduled | RateLimitWait | RequestAdapted) -> None:
             nonlocal pieces
             if not isinstance(event, str):
                 self._report_delay(step, event)
                 return
             if pieces is None:
-                pieces = TextPieces(lambda text: emit(TextDelta(step, text, now())), limit)
+                pieces = TextPieces(emit_text, limit)
             pieces.add(event)
 
         found_definitions = request.found if request.delivery == "native" else None
@@ -467,7 +479,7 @@ class Run:
         if pieces is None:
             # It was not streamed. Those who read the turn's events get its text all the same.
             for start in range(0, len(text), MAX_PIECE):
-                emit(TextDelta(step, text[start : start + MAX_PIECE], now()))
+                emit_text(text[start : start + MAX_PIECE])
         return response
 
     @property
@@ -512,7 +524,7 @@ class Run:
         if isinstance(event, RequestAdapted):
             self._notify_once(event.notice)
         elif isinstance(event, RateLimitWait):
-            self.emit(ModelWait(step, event.seconds, event.reason, self.now()))
+            self.emit(ModelWait(step, event.seconds, reason=event.reason, at=self.now()))
         else:
             self.emit(
                 ModelRetry(
@@ -581,6 +593,11 @@ class Run:
         """Estimate the tokens in a request's first messages."""
         system = 1 if self.system and messages else 0
         return self._system_tokens * system + self.window.tokens_of(messages - system)
+
+
+def _are_harmless(calls: Sequence[AssistantToolCall]) -> bool:
+    """Check whether calls only search for tools, so that a plan runs them."""
+    return all(call.function.name in HARMLESS_TOOLS for call in calls)
 
 
 # A conversation sends the same system prompt in each turn.

@@ -41,8 +41,8 @@ def search_event(
 def as_presented(
     search: SyntheticToolResult, text: str, deferred: Mapping[str, ToolSpec], loaded: Container[str]
 ) -> SyntheticToolResult:
-    """Correct a search's result to the tools that a text presents as loaded, which is the text that
-    the model reads.
+    """Correct a search's result, so that it loads the tools that the text presents as loaded. In a
+    replay, the model reads that text, and the search may find other tools today.
 
     Args:
         search: The result of the search.

@@ -43,7 +43,8 @@ class ChatSetup:
             config denies the calls that it would ask about. Those that only the default policy asks
             about run, with a notice.
         approval: Policies by server that replace the config's.
-        can_ask: Returns whether somebody could answer the approver now; None: always.
+        can_ask: Returns whether somebody could answer the approver now, or None if somebody always
+            can.
         how_to_allow: See `Consent`.
         answer_limits: How long to wait for the person.
         secrets: Values to redact in a turn's error.

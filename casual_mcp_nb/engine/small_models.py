@@ -30,8 +30,8 @@ LOADED_TOOLS = 3
 class SmallModelAid:
     """Decides in one turn what a model gets if it is a small one.
 
-    A model is small if its config says so. If the config does not say, it is from the moment on at
-    which it writes a call as a text without the tags of its template (`read_written`).
+    A model is small if its config says so. If the config does not say, the model counts as small as
+    soon as it writes a call as text without the tags of its template (`read_written`).
     Decision 0108 has the reasons for all of this:
 
     - The tools that fit the message best are loaded before the first request (`tools_for`).
@@ -57,10 +57,10 @@ class SmallModelAid:
         self.must_answer = False
 
     def read_written(self, calls: Sequence[WrittenCall]) -> None:
-        """Learn from calls that the model wrote as text, and that run, whether it is small.
+        """Learn whether the model is small, from calls that it wrote as text and that run.
 
-        Tags are a template's, which a server did not read. Without them, the model does not know
-        the format of calls.
+        Calls in tags have the format of the model's template, and only the server did not read
+        them. A model that writes calls without tags does not know the format.
         """
         if self._unknown and not any(call.tagged for call in calls):
             self._small = True
@@ -94,10 +94,11 @@ class SmallModelAid:
         return not self._small
 
     def reduced(self, tool: ToolSpec, arguments: Mapping[str, Any]) -> Reduced | None:
-        """Leave out arguments that a tool does not have, or None if there is nothing to do.
+        """Leave out arguments that a tool does not have. Return None if there is nothing to change.
 
-        For every model these are words of the schema, and others if the schema forbids them. For a
-        small one they are all others, and values are put under the names that the schema requires.
+        For every model, this leaves out words of the schema that stand among the arguments, and
+        other unknown arguments only if the schema forbids them. For a small model, it leaves out
+        all unknown arguments, and puts values under the names that the schema requires.
         """
         reduced = without_unknown(tool, arguments, small=self._small)
         if reduced is None and self._small:
@@ -110,9 +111,10 @@ class SmallModelAid:
         return self._small
 
     def reminder(self, times: int) -> str:
-        """Write the reminder to answer for the end of a result, which came so many times.
+        """Write the reminder to answer, which follows a result. It is empty for a large model.
 
-        Empty for a large model.
+        Args:
+            times: How many times the same call has had this result.
         """
         if not self._small:
             return ""
@@ -122,5 +124,5 @@ class SmallModelAid:
         return ANSWER_NOW
 
     def begin_last_step(self) -> None:
-        """Have a small model answer in the last step, or the turn would end without an answer."""
+        """Have a small model answer in the last step, since it would go on calling tools."""
         self.must_answer = self.must_answer or self._small

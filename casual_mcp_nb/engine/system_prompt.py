@@ -46,23 +46,24 @@ def prompt_source(
     system: str | None, template: str | None, model_template: str | None, default: str | None
 ) -> tuple[str | None, str]:
     """Choose a system prompt's text, or None and the name of the template that generates it."""
-    if system is None and template is None and not model_template:
-        system = default
-    return system, model_template or DEFAULT_TEMPLATE if template is None else template
+    if template is None:
+        if system is None and not model_template:
+            system = default
+        template = model_template or DEFAULT_TEMPLATE
+    return system, template
 
 
 def unused_system_notices(
     options: TurnOptions, model: ChatModel, default: str | None
 ) -> tuple[str, ...]:
     """Build a notice if the model's template replaces the chat's system prompt."""
-    if not (default and model.template) or any(
-        options.given.get(name) is not None for name in ("system", "template")
-    ):
+    if not default or not model.template:
         return ()
-    return (
-        (
-            f"Model {shown(model.name)} has the template {shown(model.template)}, which comes"
-            " before the chat's system prompt. For another one, name it in the call: system=… or"
-            " template=…."
-        ),
+    if options.given.get("system") is not None or options.given.get("template") is not None:
+        return ()
+    notice = (
+        f"Model {shown(model.name)} has the template {shown(model.template)}, which comes"
+        " before the chat's system prompt. For another one, name it in the call: system=… or"
+        " template=…."
     )
+    return (notice,)

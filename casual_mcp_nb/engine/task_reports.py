@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class TaskDesk(Protocol):
-    """Keeps the tasks that a turn starts, and knows of which ones the model has still to be
-    told.
+    """Keeps the tasks that a turn starts, and knows which ends of them the model has not read
+    yet.
     """
 
     def keep(
@@ -30,17 +30,22 @@ class TaskDesk(Protocol):
         """Keep a task, with events about it in the turn, and give it a number."""
 
     def due(self) -> list[TaskReport]:
-        """List the tasks that have ended, and of which the model has not read."""
+        """List the reports on ended tasks that the model has not read yet."""
 
     def replayed(self, reports: Iterable[TaskReport]) -> None:
         """Take over how the tasks of a cassette ended."""
 
 
 def due_reports(desk: TaskDesk, tape: Tape, after: int) -> Sequence[TaskReport]:
-    """List the tasks of which the model has to be told now.
+    """List the reports on ended tasks that the model is to read now.
 
-    A cassette has them by the number of messages before. The caller that tells the model records
-    them.
+    In a replay they come from the cassette. Recording them is the caller's part, when it adds them
+    to the conversation.
+
+    Args:
+        desk: Keeps the tasks.
+        tape: The cassette, if there is one.
+        after: How many messages come before the reports. A cassette finds them by this number.
     """
     recorded = tape.task_reports(after)
     if recorded is not None:
@@ -52,11 +57,14 @@ def due_reports(desk: TaskDesk, tape: Tape, after: int) -> Sequence[TaskReport]:
 def report_with(
     calls: Sequence[AssistantToolCall], reports: Sequence[TaskReport]
 ) -> tuple[str, str]:
-    """Choose the call to whose result the reports on tasks are added, by its id, and join them to a
-    text.
+    """Choose the call to whose result the reports on tasks are added, and join the reports.
 
-    Some providers accept nothing but the model's answer behind a result. A search's result is
-    rewritten when its tools are unloaded.
+    They have no message of their own, since some providers accept only the model's answer behind a
+    result. A search's result carries them only if there is no other, because it is rewritten when
+    its tools are unloaded.
+
+    Returns:
+        The call's id, and the text of all reports.
     """
     text = "\n\n".join(report.text for report in reports)
     for call in reversed(calls):

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 Report = tuple[float, float | None, str | None]
+"""How far a call has got, the total if it is known, and a message if there is one."""
 
 REPORT_SECONDS = 0.1
 
@@ -77,13 +78,16 @@ class ProgressThrottle:
         self._last = (progress, total, message[:MAX_MESSAGE] if message else message)
         if self._throttle is None:
             # Few calls report anything.
-            self._throttle = LoopThrottle(lambda: self._emit(self._last), _report_interval)
+            self._throttle = LoopThrottle(self._emit_last, _report_interval)
         self._throttle.request()
 
     def close(self) -> None:
         """Emit the last report, if it is still pending."""
         if self._throttle is not None:
             self._throttle.flush()
+
+    def _emit_last(self) -> None:
+        self._emit(self._last)
 
 
 def _report_interval(reports: int) -> float:

@@ -115,16 +115,22 @@ class ToolClient:
         token: Token[Asker | None] = ASKER.set(asker)
         try:
             outcome = await self._run(
-                dispatcher, "", tool, meant.arguments, run, on_progress, "host"
+                dispatcher,
+                call_id="",
+                tool=tool,
+                arguments=meant.arguments,
+                run=run,
+                on_progress=on_progress,
+                caller="host",
             )
         finally:
             ASKER.reset(token)
         if outcome.synthetic is not None:
-            self._note(outcome.synthetic.newly_loaded_tools, outcome.synthetic.unloaded)
+            self._remember(outcome.synthetic.newly_loaded_tools, outcome.synthetic.unloaded)
         elif tool.server != SYNTHETIC:
             self._used.add(tool)
             if wire_name in offered.discovered:
-                self._note([offered.discovered[wire_name]])
+                self._remember([offered.discovered[wire_name]])
         return outcome._replace(text=encodable(outcome.text))
 
     @property
@@ -135,17 +141,18 @@ class ToolClient:
         """Look up the found tools that the selection still defers, with their current
         definitions.
         """
-        return {
-            name: tool
-            for name in self._found_tools
-            if (tool := view.deferred_by_name.get(name)) is not None
-        }
+        found = {}
+        for name in self._found_tools:
+            if name in view.deferred_by_name:
+                found[name] = view.deferred_by_name[name]
+        return found
 
     def _offered_in(self, view: ToolView) -> tuple[ToolSpec, ...]:
         found_tools = () if view.bridged or view.coded else self._found_in(view).values()
         return (*view.offered, *found_tools)
 
-    def _note(self, loaded: list[ToolSpec], unloaded: tuple[ToolSpec, ...] = ()) -> None:
+    def _remember(self, loaded: list[ToolSpec], unloaded: tuple[ToolSpec, ...] = ()) -> None:
+        """Keep tools that were found or called as the most recent ones, and forget others."""
         for tool in loaded:
             self._found_tools.pop(tool.wire_name, None)
             self._found_tools[tool.wire_name] = tool
@@ -158,6 +165,7 @@ class ToolClient:
     async def _run(
         self,
         dispatcher: Dispatcher,
+        *,
         call_id: str,
         tool: ToolName,
         arguments: dict[str, Any] | str,
@@ -210,12 +218,12 @@ class ToolClient:
         tool, start = dispatcher.offered.view.catalog.resolve(nested.name), time.monotonic()
         outcome = await self._run(
             dispatcher,
-            nested.id,
-            tool.tool_name,
-            nested.arguments,
-            partial(dispatcher.dispatch_nested, tool, nested.arguments),
-            ignore,
-            "tool",
-            nested.depth,
+            call_id=nested.id,
+            tool=tool.tool_name,
+            arguments=nested.arguments,
+            run=partial(dispatcher.dispatch_nested, tool, nested.arguments),
+            on_progress=ignore,
+            caller="tool",
+            depth=nested.depth,
         )
         return ended_call(nested, tool, outcome, time.monotonic() - start)

@@ -69,10 +69,8 @@ class CustomTool:
     spec: ToolSpec = field(init=False)
 
     def __post_init__(self) -> None:
-        name, definition = (
-            getattr(self.tool, "name", None),
-            _plain(getattr(self.tool, "definition", None)),
-        )
+        name = getattr(self.tool, "name", None)
+        definition = _plain(getattr(self.tool, "definition", None))
         if not isinstance(definition, Mapping) or not callable(getattr(self.tool, "execute", None)):
             raise UsageError(
                 f"A {type(self.tool).__name__} is not a synthetic tool.",
@@ -81,11 +79,8 @@ class CustomTool:
                     " execute(args)."
                 ),
             )
-        if (
-            not isinstance(name, str)
-            or not is_wire_name(name)
-            or definition.get("name", name) != name
-        ):
+        is_valid = isinstance(name, str) and is_wire_name(name)
+        if not is_valid or definition.get("name", name) != name:
             raise UsageError(
                 f"{shown(str(name))} cannot be the name of a tool.",
                 hint="Use up to 64 letters, digits, _ and -.",
@@ -122,9 +117,14 @@ def _plain(definition: Any) -> Any:
 
 @dataclass(eq=False, repr=False)
 class GuardedTool:
-    """A user's tool for one turn.
+    """A person's own synthetic tool in one turn: if it raises, only its call fails, and it loads
+    only tools that the turn defers.
 
-    If it raises, only its call fails, and it loads only the tools that the turn permits.
+    Args:
+        custom: The tool.
+        deferred: The deferred tools of the turn.
+        loaded: The names of those that are loaded already. Grows.
+        delivery: How the model receives the tools that it loads.
     """
 
     custom: CustomTool
@@ -143,13 +143,11 @@ class GuardedTool:
         return dict(self.custom.spec.definition)
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
-        """Run the tool."""
+        """Run the tool, and load the tools that it returns."""
         try:
             result = await self.custom.tool.execute(args)
-            content, tools = (
-                str(result.content),
-                [self._tool_name(tool) for tool in result.newly_loaded_tools],
-            )
+            content = str(result.content)
+            names = [self._tool_name(tool) for tool in result.newly_loaded_tools]
         except Exception as error:
             self._log("error", short_traceback(error))
             return SyntheticToolResult(f"Error: {error_text(error)}", [], None)
@@ -158,24 +156,30 @@ class GuardedTool:
                 f"{content[:MAX_CONTENT]}\n[… cut: {MAX_CONTENT:,} of {len(content):,}"
                 " characters …]"
             )
+        # Only the results of the built-in tools tell a provider what was found.
+        delivery: Delivery = self.delivery if self.delivery in IN_CARDS else "definitions"
+        content, inside = with_loaded(content, self._to_load(names), delivery)
+        self.loaded.update(tool.tool_name for tool in inside)
+        return SyntheticToolResult(content, list(inside), None)
+
+    def _to_load(self, names: Iterable[ToolName]) -> list[ToolSpec]:
+        """Find the tools that are deferred and not loaded yet, and warn the person of others that
+        are not deferred.
+        """
         permitted = {tool.tool_name: tool for tool in self.deferred}
-        if outside := [str(name) for name in dict.fromkeys(tools) if name not in permitted]:
+        new, outside = [], []
+        for name in dict.fromkeys(names):
+            if name not in permitted:
+                outside.append(str(name))
+            elif name not in self.loaded:
+                new.append(permitted[name])
+        if outside:
             listed = ", ".join(map(shown, outside[:5]))
             self._log(
                 "warning",
                 f"Not loaded, because they are not deferred tools of this turn: {listed}.",
             )
-        new = [
-            permitted[name]
-            for name in dict.fromkeys(tools)
-            if name in permitted and name not in self.loaded
-        ]
-        # Only the results of the built-in tools tell a provider what was found.
-        content, inside = with_loaded(
-            content, new, self.delivery if self.delivery in IN_CARDS else "definitions"
-        )
-        self.loaded.update(tool.tool_name for tool in inside)
-        return SyntheticToolResult(content, list(inside), None)
+        return new
 
     def _tool_name(self, tool: Any) -> ToolName:
         """Identify a tool: one from this package, or the MCP SDK's, which knows only its name."""
@@ -294,16 +298,20 @@ class ToolView:
     async def measure(self) -> None:
         """Count all tokens, on another thread if there are many tools."""
         if len(self.catalog) > MAX_TOOLS_ON_LOOP and "undeferred_tokens" not in self.__dict__:
-            await asyncio.to_thread(
-                lambda: (self.undeferred_tokens, self.search_tool_tokens, self.notices)
-            )
+            await asyncio.to_thread(self._compute_sizes)
+
+    def _compute_sizes(self) -> object:
+        """Compute the cached properties that read all definitions."""
+        return self.undeferred_tokens, self.search_tool_tokens, self.notices
 
     async def searchable(self, whole: bool = False, query: str = "") -> ToolSearchIndex:
-        """Build the search index on another thread, so that the event loop keeps running.
+        """Build the search index on another thread, so that the event loop keeps running. Later
+        calls return the same index.
 
-        The same one every time.
-
-        For a query, wait for the embedding model, but not long.
+        Args:
+            whole: Whether to index the loaded tools too.
+            query: The text to search for next. For it, this waits for the embedding model, but not
+                long.
         """
         name = "whole_index" if whole else "index"
         if name not in self.__dict__:
@@ -328,7 +336,7 @@ class ToolView:
 
     @cached_property
     def selection_key(self) -> str:
-        """The selection's key."""
+        """The selection's key, which is equal for equal selections."""
         return self.selection.key()
 
     @cached_property
@@ -338,8 +346,14 @@ class ToolView:
 
         With `code`, the functions of the loaded tools are in the description of `run_code` instead.
         """
+        defined = (tool.definition for tool in self._defined)
         synthetic = (tool.definition for tool in self.synthetic_tools().values())
-        return (*(() if self.coded else (tool.definition for tool in self.loaded)), *synthetic)
+        return (*defined, *synthetic)
+
+    @property
+    def _defined(self) -> tuple[ToolSpec, ...]:
+        """The loaded tools whose definitions are sent: none with `code`."""
+        return () if self.coded else self.loaded
 
     @cached_property
     def loaded_by_name(self) -> Mapping[str, ToolSpec]:
@@ -403,9 +417,7 @@ class ToolView:
         """Estimated tokens in the loaded tools' definitions, as far as they are sent, including the
         person's own.
         """
-        return sum(
-            tool.tokens for tool in (*(() if self.coded else self.loaded), *self.custom_specs)
-        )
+        return sum(tool.tokens for tool in (*self._defined, *self.custom_specs))
 
     @cached_property
     def deferred_tokens(self) -> int:
@@ -452,10 +464,10 @@ class ToolView:
 
     @cached_property
     def offered(self) -> tuple[ToolSpec, ...]:
-        """The tools that a conversation starts with: the loaded tools, if they are defined, and the
-        synthetic ones.
+        """The tools that a conversation starts with: those loaded tools whose definitions are sent,
+        and the synthetic ones.
         """
-        return (*(() if self.coded else self.loaded), *self.custom_specs, *self.synthetic_specs)
+        return (*self._defined, *self.custom_specs, *self.synthetic_specs)
 
     @cached_property
     def undeferred_tokens(self) -> int:
@@ -463,13 +475,13 @@ class ToolView:
 
         The tool that reads skills would list them.
         """
-        tools = (
-            sum(tool.tokens for tool in (*self.loaded, *self.custom_specs)) + self.deferred_tokens
-        )
-        if not self.skills:
-            return tools
-        listed = list_skills(self.skills, self.selection.manifest_max_tokens // 2, summaries=True)
-        return tools + definition_tokens(ReadSkillTool(self.skills, listed).definition)
+        tokens = sum(tool.tokens for tool in (*self.loaded, *self.custom_specs))
+        tokens += self.deferred_tokens
+        if self.skills:
+            budget = self.selection.manifest_max_tokens // 2
+            listed = list_skills(self.skills, budget, summaries=True)
+            tokens += definition_tokens(ReadSkillTool(self.skills, listed).definition)
+        return tokens
 
     @property
     def first_call_tokens(self) -> int:
@@ -507,10 +519,15 @@ class ToolView:
         used: Set[ToolName] = frozenset(),
         presented: Iterable[ToolName] = (),
     ) -> dict[str, SyntheticTool]:
-        """Create the synthetic tools for one turn: the person's own, those for skills, for search
-        or for browsing, if needed.
+        """Create the synthetic tools for one turn, by name, in the order in which they are sent: the
+        person's own, `run_code`, `read_skill`, those for search or browsing, and `call_tool`, each
+        where it is needed.
 
-        With `code`, `run_code` comes first.
+        Args:
+            discovered: The deferred tools that were found before.
+            delivery: How the model receives what it finds, or None for the view's own delivery.
+            used: The tools that were called before.
+            presented: The tools whose schemas the model can still read in the conversation.
         """
         discovered = tuple(discovered)
         if delivery is None:
@@ -527,41 +544,40 @@ class ToolView:
             )
         if not self.deferred and not self.searches_skills:
             return tools
-        # A model that reads about calling first calls what it has not found.
-        last: dict[str, SyntheticTool] = {}
-        if delivery == "bridge" and self.deferred:
-            last[CallTool.name] = CallTool(self.loader)
         if self.selection.strategy == "browse":
-            return (
-                tools
-                | browse_tools(
-                    self.deferred,
-                    categories=self.manifest,
-                    index=lambda: self.index,
-                    max_active_tools=self.selection.max_active_tools,
-                    max_active_tokens=self.selection.max_active_tokens,
-                    loaded=discovered,
-                    always=self.loaded,
-                    delivery=delivery,
-                    instructions=self.instructions,
-                    presented=presented,
-                )
-                | last
+            tools |= browse_tools(
+                self.deferred,
+                categories=self.manifest,
+                index=self._get_index,
+                max_active_tools=self.selection.max_active_tools,
+                max_active_tokens=self.selection.max_active_tokens,
+                loaded=discovered,
+                always=self.loaded,
+                delivery=delivery,
+                instructions=self.instructions,
+                presented=presented,
             )
-        search = SearchToolsTool(
-            self.deferred,
-            index=lambda: self.index,
-            manifest=self.manifest,
-            max_search_results=self.selection.max_search_results,
-            max_search_tokens=self.selection.max_search_tokens,
-            loaded=discovered,
-            used=used,
-            always=self.loaded,
-            delivery=delivery,
-            presented=presented,
-            skills=self.skills,
-        )
-        return tools | {search.name: search} | last
+        else:
+            tools[SearchToolsTool.name] = SearchToolsTool(
+                self.deferred,
+                index=self._get_index,
+                manifest=self.manifest,
+                max_search_results=self.selection.max_search_results,
+                max_search_tokens=self.selection.max_search_tokens,
+                loaded=discovered,
+                used=used,
+                always=self.loaded,
+                delivery=delivery,
+                presented=presented,
+                skills=self.skills,
+            )
+        if delivery == "bridge" and self.deferred:
+            # It comes last: a model that reads about calling first calls what it has not found.
+            tools[CallTool.name] = CallTool(self.loader)
+        return tools
+
+    def _get_index(self) -> ToolSearchIndex:
+        return self.index
 
     @property
     def loader(self) -> str:
@@ -575,16 +591,17 @@ def cut_notices(tools: Iterable[ToolSpec]) -> tuple[Notice, ...]:
     The last one counts the tools beyond a limit.
     """
     cut = [tool for tool in tools if tool.cuts]
-    notices = [
-        Notice(
+    notices = []
+    for tool in cut[:MAX_NOTICES]:
+        text = (
             f"Tool {shown(tool.name)} is too long for a model, so these parts were cut:"
-            f" {', '.join(tool.cuts)}.",
-            server=tool.server,
+            f" {', '.join(tool.cuts)}."
         )
-        for tool in cut[:MAX_NOTICES]
-    ]
-    more = [Notice(f"{len(cut) - MAX_NOTICES:,} more tools are too long for a model and were cut.")]
-    return (*notices, *more) if len(cut) > MAX_NOTICES else tuple(notices)
+        notices.append(Notice(text, server=tool.server))
+    more = len(cut) - MAX_NOTICES
+    if more > 0:
+        notices.append(Notice(f"{more:,} more tools are too long for a model and were cut."))
+    return tuple(notices)
 
 
 @dataclass(frozen=True, eq=False)
@@ -596,7 +613,7 @@ class ViewSources:
         tool_sets: The toolsets that a selection can name.
         blocked: Tools whose definitions changed, and nobody accepted the change.
         excluded: Tools that the config leaves out.
-        own: The person's own synthetic tools.
+        custom: The person's own synthetic tools.
         instructions: The servers' instructions. Another text needs another catalog.
         window: The model's context window in tokens, or None if it is unknown.
         meaning: The embedding model with which searches compare meanings too, or None.
@@ -640,10 +657,10 @@ def compile_view(sources: ViewSources, selection: Selection) -> ToolView:
         defer_all=selection.defer_all,
         always_loaded=selection.always_loaded,
     )
-    custom = sources.custom
-    if tool_set is not None and not tool_set.servers:
-        custom = ()
-    elif any(each.spec.name in catalog.by_wire_name for each in custom):
+    # A toolset without servers is one without tools, the person's own included.
+    custom = () if tool_set is not None and not tool_set.servers else sources.custom
+    if any(each.spec.name in catalog.by_wire_name for each in custom):
+        # The tuple stays the same as a rule: views are compared by it.
         custom = tuple(each for each in custom if each.spec.name not in catalog.by_wire_name)
     readable: tuple[Skill, ...] = ()
     if not problem:
@@ -665,8 +682,8 @@ def compile_view(sources: ViewSources, selection: Selection) -> ToolView:
 
 
 def _decide(selection: Selection, tools: Iterable[ToolSpec], window: int) -> None:
-    """Decide whether a selection with `auto` discovery defers: whether all definitions exceed their
-    share of the window.
+    """Decide whether a selection with `auto` discovery defers tools. It does if all definitions
+    together exceed their share of the window.
     """
     tokens, modes = 0, set()
     for tool in tools:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.callbacks import ignore
-from casual_mcp_nb.base.config import EmbeddingConfig, ServerConfig, ToolSetConfig
+from casual_mcp_nb.base.config import EmbeddingConfig, ServerConfig, ToolSetConfig, ToolTexts
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolChange, ToolName, ToolSpec
@@ -54,51 +54,68 @@ class Exclusions:
         return self._notices
 
     def _update(self, catalog: Catalog) -> None:
-        if catalog is not self._catalog:
-            excluded = set()
-            for server, tools in catalog.by_server.items():
-                config = self._config_of(server)
-                if config is None:
-                    continue
-                for tool in tools:
-                    if not config.offers(tool.name):
-                        excluded.add(tool.tool_name)
-            self._excluded = frozenset(excluded)
-            self._notices = tuple(self._unknown(catalog))
-            self._catalog = catalog
-
-    def _unknown(self, catalog: Catalog) -> Iterator[Notice]:
+        if catalog is self._catalog:
+            return
+        excluded: set[ToolName] = set()
+        notices: list[Notice] = []
         for server, tools in catalog.by_server.items():
             config = self._config_of(server)
             if config is None:
                 continue
-            names = [tool.name for tool in tools]
-            listed: dict[str, Iterable[str]] = {"include_tools": config.include_tools or ()}
-            listed |= {"exclude_tools": config.exclude_tools, "descriptions": config.descriptions}
-            for key, patterns in listed.items():
-                unknown = []
-                for pattern in patterns:
-                    if not any(_fits(name, pattern) for name in names):
-                        unknown.append(pattern)
-                if unknown:
-                    hint = did_you_mean(closest(unknown[0], names), names)
-                    listed_names = ", ".join(map(shown, unknown[:8]))
-                    text = (
-                        f"{key} of server {shown(server)} names tools that it does not have:"
-                        f" {listed_names}. {hint}"
-                    )
-                    yield Notice(text, server=server)
             for tool in tools:
-                texts = config.descriptions.get(tool.name)
-                properties = tool.input_schema.get("properties") or {}
-                for name in texts.parameters if texts else ():
-                    if name not in properties:
-                        hint = did_you_mean(closest(name, properties), properties)
-                        text = (
-                            f"descriptions of server {shown(server)}: {shown(tool.name)} has no"
-                            f" parameter {shown(name)}. {hint}"
-                        )
-                        yield Notice(text, server=server)
+                if not config.offers(tool.name):
+                    excluded.add(tool.tool_name)
+            notices.extend(_on_unknown_tools(server, config, tools))
+            notices.extend(_on_unknown_parameters(server, config, tools))
+        self._excluded = frozenset(excluded)
+        self._notices = tuple(notices)
+        self._catalog = catalog
+
+
+def _on_unknown_tools(
+    server: str, config: ServerConfig, tools: Iterable[ToolSpec]
+) -> Iterator[Notice]:
+    """Yield a notice for each list in a server's config that names tools which it does not have."""
+    names = [tool.name for tool in tools]
+    listed: dict[str, Iterable[str]] = {
+        "include_tools": config.include_tools or (),
+        "exclude_tools": config.exclude_tools,
+        "descriptions": config.descriptions,
+    }
+    for key, patterns in listed.items():
+        unknown = []
+        for pattern in patterns:
+            if not any(_fits(name, pattern) for name in names):
+                unknown.append(pattern)
+        if unknown:
+            hint = did_you_mean(closest(unknown[0], names), names)
+            listed_names = ", ".join(map(shown, unknown[:8]))
+            text = (
+                f"{key} of server {shown(server)} names tools that it does not have:"
+                f" {listed_names}. {hint}"
+            )
+            yield Notice(text, server=server)
+
+
+def _on_unknown_parameters(
+    server: str, config: ServerConfig, tools: Iterable[ToolSpec]
+) -> Iterator[Notice]:
+    """Yield a notice for each parameter that a server's config describes and its tool does not
+    have.
+    """
+    for tool in tools:
+        texts = config.descriptions.get(tool.name)
+        if texts is None:
+            continue
+        properties = tool.input_schema.get("properties") or {}
+        for name in texts.parameters:
+            if name not in properties:
+                hint = did_you_mean(closest(name, properties), properties)
+                text = (
+                    f"descriptions of server {shown(server)}: {shown(tool.name)} has no"
+                    f" parameter {shown(name)}. {hint}"
+                )
+                yield Notice(text, server=server)
 
 
 def _fits(name: str, pattern: str) -> bool:
@@ -139,9 +156,8 @@ class ToolChangeTracker:
         return frozenset(name for name, change in tuple(self._changes.items()) if change.blocked)
 
     def riskiest(self, tool: ToolSpec) -> ToolSpec:
-        """Find a tool's riskiest definition since the last accepted one.
-
-        The first if several are equally risky.
+        """Find a tool's riskiest definition since the last accepted one, or the first of several
+        that are equally risky.
         """
         return self._riskiest.get(tool.tool_name, tool)
 
@@ -204,15 +220,14 @@ class ToolChangeTracker:
 def _notice(change: ToolChange) -> Notice:
     server, tool = change.tool.server, change.tool.tool
     text = f"Server {shown(server)} changed the definition of tool {shown(tool)}."
-    return Notice(
-        f"{text} It is not offered until the change is accepted." if change.blocked else text,
-        server=server,
-    )
+    if change.blocked:
+        text += " It is not offered until the change is accepted."
+    return Notice(text, server=server)
 
 
 @dataclass(eq=False, repr=False)
 class ChatNames:
-    """Checks names on assignment. A `SelectionNames`.
+    """Checks the names in a selection when the person changes it, as `SelectionNames` declares.
 
     A server that has not listed its tools may have any tool.
     """
@@ -225,10 +240,10 @@ class ChatNames:
         """Check that a toolset exists, and that the servers and tools it names do."""
         catalog = self.catalog()
         # The first function may be added later.
-        servers = {NOTEBOOK: ServerStatus(NOTEBOOK, "starting")} | {
-            name: status if name in catalog.by_server else replace(status, state="starting")
-            for name, status in self.server_manager.statuses.items()
-        }
+        servers = {NOTEBOOK: ServerStatus(NOTEBOOK, "starting")}
+        for server, status in self.server_manager.statuses.items():
+            has_listed = server in catalog.by_server
+            servers[server] = status if has_listed else replace(status, state="starting")
         name = tool_set if isinstance(tool_set, str) else None
         check_tool_set(resolve_tool_set(tool_set, self.tool_sets), servers, catalog, name=name)
 
@@ -271,35 +286,46 @@ def described_tool(tool: ToolSpec, text: Described) -> ToolSpec:
         UsageError: It has no such parameter, or the text is not one.
     """
     given: Mapping[str, Any] = text if isinstance(text, Mapping) else {"description": text}
-    texts: Any = given.get("parameters") or {}
-    values = [
-        given.get("description", ""),
-        *(texts.values() if isinstance(texts, Mapping) else [None]),
-    ]
-    if not given.keys() <= {"description", "parameters"} or not all(
-        isinstance(value, str) for value in values
-    ):
-        hint = "Give a text, or {'description': text, 'parameters': {name: text}}."
+    if not _are_descriptions(given):
         raise UsageError(
-            f"The description of {shown(str(tool.tool_name))} cannot be {brief(text)}.", hint=hint
+            f"The description of {shown(str(tool.tool_name))} cannot be {brief(text)}.",
+            hint="Give a text, or {'description': text, 'parameters': {name: text}}.",
         )
+    description = given.get("description", tool.description)
+    parameters = given.get("parameters")
+    if not parameters:
+        return replace(tool, description=description)
     properties = dict(tool.input_schema.get("properties") or {})
-    for name, value in texts.items():
+    for name, value in parameters.items():
         if name not in properties:
             raise UnknownNameError(f"parameter of {tool.tool_name}", str(name), properties)
-        properties[name] = {
-            **(properties[name] if isinstance(properties[name], Mapping) else {}),
-            "description": value,
-        }
-    schema = {**tool.input_schema, "properties": properties} if texts else tool.input_schema
-    return replace(
-        tool, description=given.get("description", tool.description), input_schema=schema
-    )
+        schema = properties[name] if isinstance(properties[name], Mapping) else {}
+        properties[name] = {**schema, "description": value}
+    input_schema = {**tool.input_schema, "properties": properties}
+    return replace(tool, description=description, input_schema=input_schema)
+
+
+def _configured_tool(tool: ToolSpec, texts: ToolTexts) -> ToolSpec:
+    """Copy a tool with the texts in its server's config, except those for parameters that it does
+    not have.
+    """
+    properties = tool.input_schema.get("properties") or {}
+    parameters = {name: text for name, text in texts.parameters.items() if name in properties}
+    return described_tool(tool, {**texts.texts, "parameters": parameters})
+
+
+def _are_descriptions(given: Mapping[str, Any]) -> bool:
+    """Check whether a mapping has only texts, as `Described` says."""
+    parameters = given.get("parameters") or {}
+    if not given.keys() <= {"description", "parameters"} or not isinstance(parameters, Mapping):
+        return False
+    texts = [given.get("description", ""), *parameters.values()]
+    return all(isinstance(text, str) for text in texts)
 
 
 class WrittenTexts:
-    """Remembers for which definition of a tool a person wrote other texts, and which texts do not
-    fit theirs any more.
+    """Remembers for which definition of a tool the person wrote own texts, and which texts no longer
+    fit because the definition has changed.
     """
 
     def __init__(self, meant: Mapping[ToolName, str] | None = None) -> None:
@@ -307,7 +333,7 @@ class WrittenTexts:
         self._stale: dict[ToolName, str] = {}
 
     def copy(self, written_now: Mapping[ToolName, str]) -> WrittenTexts:
-        """Copy it, with other texts for some tools that were written for these definitions."""
+        """Copy it, with the meanings of the definitions for which other texts were just written."""
         return WrittenTexts({**self._meant, **written_now})
 
     def fit(self, tool: ToolSpec, written_for: str | None = None) -> bool:
@@ -320,9 +346,8 @@ class WrittenTexts:
         return False
 
     def accept(self, name: ToolName) -> bool:
-        """Have a tool's texts used for its present definition.
-
-        Return whether they were left out.
+        """Have a tool's texts used for its present definition. Return whether they were left out
+        until now.
         """
         meaning = self._stale.pop(name, None)
         if meaning is None:
@@ -356,10 +381,9 @@ def changed_skill_notice(server: str, name: str, *, blocked: bool) -> Notice:
 def _stale_notice(name: ToolName, meaning: str) -> Notice:
     text = (
         f"Your own texts for tool {shown(str(name))} are left out, because its server has changed"
-        " what the tool does since "
-        f"they were written. The model reads the server's. If yours still fit: "
-        f"session.consent.accept({str(name)!r}), and in the config's descriptions "
-        f'"written_for": "{meaning}".'
+        " what the tool does since they were written. The model reads the server's. If yours still"
+        f" fit: session.consent.accept({str(name)!r}), and in the config's descriptions"
+        f' "written_for": "{meaning}".'
     )
     return Notice(text, server=name.server)
 
@@ -394,7 +418,7 @@ class ChatTools:
         self.changes = ToolChangeTracker(self._is_pinned, unwatched={NOTEBOOK})
         self.exclusions = Exclusions(self.server_manager.config_of)
         self._views = ViewCache()
-        self._relisting = Relisting(lambda: self.server_manager.fresh, self.update)
+        self._relisting = Relisting(self._is_fresh, self.update)
         self._instruction_texts: tuple[Catalog, Mapping[str, str]] = Catalog(), {}
         self._last_view: tuple[str, tuple[CustomTool, ...], ToolView | None] = "", (), None
         self._descriptions: Mapping[ToolName, Described] = {}
@@ -411,9 +435,12 @@ class ChatTools:
     def use_embedding(
         self, model: EmbeddingLike, models: ModelFactory, changed: Callable[[], None] = ignore
     ) -> None:
-        """Have searches compare meanings with a model, or only words.
+        """Have searches compare meanings with a model, or only words if it is None.
 
-        Calls `changed` when that makes progress.
+        Args:
+            model: The embedding model.
+            models: Creates it, if it comes from a config.
+            changed: Called when there is progress with the embedding of tools.
         """
         self.embedding, meaning = model, None
         if model is not None:
@@ -445,11 +472,8 @@ class ChatTools:
     def described(self, descriptions: Mapping[ToolName, Described]) -> ChatTools:
         """Copy these tools with some descriptions replaced, which only the model reads."""
         other = copy.copy(self)
-        other._descriptions, other._views, other._last_view = (
-            dict(descriptions),
-            ViewCache(),
-            ("", (), None),
-        )
+        other._descriptions = dict(descriptions)
+        other.abandon()
         other._described = Catalog(), Catalog()
         written_now = {
             tool.tool_name: tool.meaning
@@ -491,37 +515,27 @@ class ChatTools:
         """The current tools, with the descriptions that the model reads."""
         catalog = self.changes.catalog
         if self._described[0] is not catalog:
-            changed: dict[ToolName, ToolSpec] = {}
-            for server, tools in catalog.by_server.items():
-                config = self.server_manager.config_of(server)
-                texts = config.descriptions if config is not None else {}
-                for tool in tools:
-                    own_texts = texts.get(tool.name)
-                    if own_texts is not None and self.written_texts.fit(
-                        tool, own_texts.written_for
-                    ):
-                        properties = tool.input_schema.get("properties") or {}
-                        given = own_texts.texts
-                        parameters = {
-                            name: text
-                            for name, text in own_texts.parameters.items()
-                            if name in properties
-                        }
-                        changed[tool.tool_name] = described_tool(
-                            tool, {**given, "parameters": parameters}
-                        )
-                    if tool.tool_name in self._descriptions and self.written_texts.fit(tool):
-                        described = changed.get(tool.tool_name, tool)
-                        changed[tool.tool_name] = described_tool(
-                            described, self._descriptions[tool.tool_name]
-                        )
-            with_texts = catalog
-            if changed:
-                with_texts = Catalog(
-                    (changed.get(tool.tool_name, tool) for tool in catalog), catalog.absent
-                )
-            self._described = catalog, with_texts
+            self._described = catalog, self._with_own_texts(catalog)
         return self._described[1]
+
+    def _with_own_texts(self, catalog: Catalog) -> Catalog:
+        """Replace the server's texts by the person's own. The same catalog if there are none."""
+        changed: dict[ToolName, ToolSpec] = {}
+        for server, tools in catalog.by_server.items():
+            config = self.server_manager.config_of(server)
+            texts = config.descriptions if config is not None else {}
+            for tool in tools:
+                described = tool
+                own = texts.get(tool.name)
+                if own is not None and self.written_texts.fit(tool, own.written_for):
+                    described = _configured_tool(tool, own)
+                if tool.tool_name in self._descriptions and self.written_texts.fit(tool):
+                    described = described_tool(described, self._descriptions[tool.tool_name])
+                if described is not tool:
+                    changed[tool.tool_name] = described
+        if not changed:
+            return catalog
+        return Catalog((changed.get(tool.tool_name, tool) for tool in catalog), catalog.absent)
 
     async def update(self) -> None:
         """Update the tools of the servers that are ready, listing again if a list is stale.
@@ -617,12 +631,11 @@ class ChatTools:
         """Add the servers that are new to a running turn's selection, as their configs have
         them.
         """
-        new = [name for name in self.changes.catalog.by_server if name not in selection.servers]
-        configs = {
-            name: config
-            for name in new
-            if (config := self.server_manager.config_of(name)) is not None
-        }
+        configs = {}
+        for name in self.changes.catalog.by_server:
+            config = self.server_manager.config_of(name)
+            if name not in selection.servers and config is not None:
+                configs[name] = config
         if not configs:
             return selection
         selection = selection.snapshot()
@@ -641,14 +654,14 @@ class ChatTools:
         blocked, custom = self.changes.blocked, self.custom
         last_key, last_custom, last = self._last_view
         skills = self.server_manager.known_skills
-        same = (
+        if (
             last is not None
             and key is last_key
             and catalog is last.catalog
             and blocked is last.blocked
             and custom is last_custom
-        )
-        if last is not None and same and skills is last.listed_skills:
+            and skills is last.listed_skills
+        ):
             return last
         sources = ViewSources(
             catalog=catalog,
@@ -668,9 +681,8 @@ class ChatTools:
         return view
 
     def _instructions(self, catalog: Catalog) -> Mapping[str, str]:
-        """Collect the server instructions.
-
-        The same as long as the catalog is, so that the manifest is too.
+        """Collect the server instructions. They stay the same with the catalog, so that the manifest
+        does too.
         """
         if self._instruction_texts[0] is not catalog:
             # Those of a server that is gone for a moment stay.
@@ -711,6 +723,9 @@ class ChatTools:
         """
         self._views, self._last_view = ViewCache(), ("", (), None)
 
+    def _is_fresh(self) -> bool:
+        return self.server_manager.fresh
+
     def _is_pinned(self, server: str) -> bool:
         config = self.server_manager.config_of(server)
         return self.strict or (config is not None and config.pin_tools)
@@ -730,9 +745,9 @@ class Relisting:
         self._task: asyncio.Future[None] | None = None
 
     async def wait(self) -> bool:
-        """Wait until the lists are current, a few seconds at most.
+        """Wait until the lists are current, a few seconds at most. Return whether they are.
 
-        Only once for a server that does not answer.
+        While a listing from an earlier call still runs, this does not wait again.
         """
         if self._task is not None and not self._task.done():
             return self._is_fresh()

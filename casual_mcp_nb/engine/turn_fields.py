@@ -43,8 +43,8 @@ T = TypeVar("T")
 
 
 def spelled_out(options: type[Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Create a decorator that lists the options from `**options: Unpack[options]` in a method's
-    signature.
+    """Create a decorator that lists the options in the signature of a method which takes them as
+    `**options: Unpack[options]`.
 
     `?` and completion then show them, and any other keyword argument raises `UnknownNameError` at
     the call, before any work begins.
@@ -57,13 +57,13 @@ def spelled_out(options: type[Any]) -> Callable[[Callable[P, T]], Callable[P, T]
             for name, parameter in signature.parameters.items()
             if parameter.kind is not parameter.POSITIONAL_ONLY
         ]
-        names = names[1:] if names[:1] == ["self"] else names
+        if names[:1] == ["self"]:
+            del names[0]
         option_names = frozenset(names)
 
         def refuse(kwargs: Mapping[str, Any]) -> Never:
-            raise UnknownNameError(
-                "option", next(name for name in kwargs if name not in option_names), names
-            )
+            unknown = next(name for name in kwargs if name not in option_names)
+            raise UnknownNameError("option", unknown, names)
 
         @functools.wraps(method)
         def called(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -102,7 +102,9 @@ def _spelled_out(signature: inspect.Signature, options: type[Any]) -> inspect.Si
 
 
 def _plain(annotation: Any) -> Any:
-    annotation = annotation.__origin__ if hasattr(annotation, "__metadata__") else annotation
+    """Leave out the metadata of an annotation, and convert a reference to its text."""
+    if hasattr(annotation, "__metadata__"):
+        annotation = annotation.__origin__
     return annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation
 
 
@@ -191,8 +193,8 @@ class ToolFields(TypedDict, total=False):
 
 
 def list_options(method: Any, options: type[Any], like: Callable[..., Any]) -> None:
-    """List the options from `**options: Unpack[options]` in a class method's signature, without
-    checking their names.
+    """List the options in the signature of a class method which takes them as `**options`, as far
+    as another callable has them too. Unlike `spelled_out`, this does not check names.
     """
     signature, parameters = inspect.signature(method.__func__), inspect.signature(like).parameters
     own = [

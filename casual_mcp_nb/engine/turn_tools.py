@@ -161,8 +161,7 @@ class TurnTools(OfferedTools):
         self._on_notice(
             Notice(f"The model called {name} without searching for it, so it was loaded.")
         )
-        # Where the provider loads what searches find, another definition would change the request
-        # from its beginning.
+        # With `native`, one more definition would change the request from its beginning.
         if self.delivery != "native":
             self.discovered[tool.wire_name] = tool
 
@@ -183,9 +182,10 @@ class TurnTools(OfferedTools):
         return len(self.view.loaded) + len(self.discovered)
 
     def leave_out(self, messages: int) -> None:
-        """Have the search tool know that these first messages are not sent any more.
+        """Take note that so many of the first messages are no longer sent.
 
-        Where only cards have the schemas, it writes those in them again.
+        Where only the cards in results have the schemas of found tools, the next search repeats
+        those that were in these messages.
         """
         if self.delivery in IN_CARDS and messages != self._presented_from:
             self._make_synthetic(messages)
@@ -215,12 +215,12 @@ class TurnTools(OfferedTools):
         self._defines_reader = READ_RESULT in self.synthetic and not self.bridges
 
     def _reads_from_the_start(self) -> bool:
-        """Decide whether to offer `read_result` before there is a large result, because the tools
-        are to stay the same.
-
-        With `bridge`, it is called through `call_tool`, as the note of a large result says.
+        """Decide whether to offer `read_result` before there is a large result, so that the tools
+        stay the same.
         """
         if self.delivery in ("definitions", "bridge"):
+            # With `definitions`, a turn adds tools anyway. With `bridge`, it is called through
+            # `call_tool`, as the note of a large result says.
             return False
         for server in {tool.server for tool in (*self.view.loaded, *self.view.deferred)}:
             if self._large_results.limit_for(server, self._result_tokens):
@@ -235,9 +235,7 @@ class TurnTools(OfferedTools):
         for tool in (*defined, *added):
             tokens += tool.tokens
         tools = view.definitions
-        last = []
-        for tool in defined:
-            last.append(tool.definition)
+        last = [tool.definition for tool in defined]
         if self._defines_reader:
             tokens += READ_ON_TOKENS
             if self.delivery == "definitions":
@@ -269,7 +267,8 @@ class TurnTools(OfferedTools):
             if not built_in or index < left_out:
                 continue
             native.add(name)
-            # Also what was unloaded: without it, the requests so far would be read in another way.
+            # Also what was unloaded: without its definition, the provider would read the earlier
+            # messages in another way than before.
             if name in deferred:
                 added.append(brief_spec(deferred[name]))
         for name, tool in self.discovered.items():

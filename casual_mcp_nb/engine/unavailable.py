@@ -92,9 +92,9 @@ async def _tools_for(name: str, offered: OfferedTools, calls_directly: bool) -> 
 
 
 def _server_hint(name: str, offered: OfferedTools) -> str:
-    """Explain to a model that called a server by its name how to get at its tools.
+    """Explain how to get at a server's tools, to a model that called the server as if it were one.
 
-    Empty for another name.
+    Empty if no server in use has the name.
     """
     view = offered.view
     deferred = _of_server(view.deferred_by_name, name)

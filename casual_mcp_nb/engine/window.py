@@ -98,19 +98,13 @@ class ContextWindow:
         del self.counted[index:]
 
     def trim(self, messages: Sequence[ChatMessage], other_tokens: int) -> TrimResult:
-        """Trim the conversation, which is only ever extended between calls, to the messages that
-        fit into the next request.
+        """Trim the conversation to the messages that fit into the next request.
+
+        Args:
+            messages: The conversation. From call to call it only grows.
+            other_tokens: Estimated tokens in the rest of the request.
         """
-        if not self._begun:
-            self._begun = True
-            same = 0
-            for previous, message in zip(self.counted, messages, strict=False):
-                if previous[0] is not message:
-                    break
-                same += 1
-            del self.counted[same:]
-        for message in messages[len(self.counted) :]:
-            self.counted.append((message, message_tokens(message, self.count)))
+        self._count_new(messages)
         texts = results = 0
         for message, tokens in self.counted[self._left_out :]:
             if message.role == "tool":
@@ -135,8 +129,25 @@ class ContextWindow:
             exchange += 1
             self._left_out = starts[exchange]
         return TrimResult(
-            self._left_out, exchange, texts, results, over=size if size > limit else None
+            left_out=self._left_out,
+            exchanges=exchange,
+            text_tokens=texts,
+            result_tokens=results,
+            over=size if size > limit else None,
         )
+
+    def _count_new(self, messages: Sequence[ChatMessage]) -> None:
+        """Count the tokens in the messages that are new since the last time."""
+        if not self._begun:
+            self._begun = True
+            same = 0
+            for previous, message in zip(self.counted, messages, strict=False):
+                if previous[0] is not message:
+                    break
+                same += 1
+            del self.counted[same:]
+        for message in messages[len(self.counted) :]:
+            self.counted.append((message, message_tokens(message, self.count)))
 
     def tokens_of(self, messages: int) -> int:
         """Estimate the tokens in the first messages that the last `trim` returned."""
@@ -153,11 +164,12 @@ class ContextWindow:
         )
 
     def cut_by_server(self, estimated: int, reported: int | None) -> str:
-        """Build a notice if a server must have cut a request, because it counted far fewer tokens,
-        or an empty text.
+        """Write a notice if a server must have cut a request, since it counted far fewer tokens than
+        estimated. Otherwise, return an empty text.
 
-        Only if the model's window is unknown, and the server's default applies. No estimate is off
-        by that much, and a very small count excludes the tokens that the server had cached.
+        A server cuts where its default window applies, so only a model whose window is unknown is
+        checked. No estimate is off by that much. A count below any window is no sign: it leaves out
+        the tokens that the server had cached.
         """
         if self.window is not None or reported is None or reported < _MIN_WINDOW:
             return ""
@@ -175,7 +187,11 @@ class ContextWindow:
         if trimmed.left_out and trimmed.left_out != self._left_out_reported:
             self._left_out_reported = trimmed.left_out
             yield ContextTrimmed(
-                step, trimmed.left_out, exchanges=trimmed.exchanges, window=window, at=at
+                step,
+                messages=trimmed.left_out,
+                exchanges=trimmed.exchanges,
+                window=window,
+                at=at,
             )
         if trimmed.over is not None and not self._over_reported:
             self._over_reported = True
@@ -222,7 +238,10 @@ def window_of(
     """Create the context window for a turn with a model, with a reserve for its answer."""
     window = model.window
     return ContextWindow(
-        window, reserve_of(model, window) if window else 0, calibration, count or estimate_tokens
+        window=window,
+        reserve=reserve_of(model, window) if window else 0,
+        calibration=calibration,
+        count=count or estimate_tokens,
     )
 
 
@@ -234,9 +253,9 @@ def reserve_of(model: ChatModel, window: int) -> int:
 def exchanges(messages: Sequence[ChatMessage], earlier: int = 0) -> Iterator[int]:
     """Yield the index at which each exchange begins, the newest last.
 
-    Each message by the person begins one in the messages of earlier turns, where it may be without
-    an answer. Those after them belong together where they follow each other, because they were sent
-    together.
+    In the messages of earlier turns, each message by the person begins an exchange, even if the one
+    before got no answer. In the present turn, messages by the person that follow each other begin
+    one exchange, because they were sent together.
 
     Args:
         messages: The conversation.

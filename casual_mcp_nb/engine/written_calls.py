@@ -117,7 +117,7 @@ class _Part(NamedTuple):
 
 
 def _no_schema(name: str) -> None:
-    """Know no tool."""
+    """Find no schema, for callers that know none."""
 
 
 def written_calls(
@@ -146,13 +146,16 @@ def written_calls(
     for part in _parts(text, schemas, cut):
         value = _value(part.value.strip()) if isinstance(part.value, str) else part.value
         for call in _calls_in(value, part.name):
-            if not is_offered(call.name) and not (
-                any_name and _is_certain(text, part, value, call.name, cut)
-            ):
+            if len(calls) >= MAX_CALLS or len(call.name) > _MAX_NAME:
                 continue
-            if len(calls) < MAX_CALLS and len(call.name) <= _MAX_NAME:
-                before = before if calls else text[: part.start].strip()
-                calls.append(call._replace(tagged=part.certain))
+            is_meant = is_offered(call.name)
+            if not is_meant and any_name:
+                is_meant = _is_certain(text, part, value, call.name, cut)
+            if not is_meant:
+                continue
+            if not calls:
+                before = text[: part.start].strip()
+            calls.append(call._replace(tagged=part.certain))
     return calls, before
 
 
@@ -194,30 +197,32 @@ def _parts(text: str, schemas: Schemas, cut: bool) -> Iterator[_Part]:
 def _form(
     opening: re.Match[str], text: str, schemas: Schemas, cut: bool
 ) -> tuple[_Part, int] | None:
-    """Read what an opening begins, and where it ends. None if the openings in it have the calls."""
+    """Read the part that an opening begins, and where it ends.
+
+    None if it is no call, or cut before its end, or if the calls have openings of their own in it.
+    """
     start, after, found = opening.start(), opening.end(), opening.groupdict()
     if tag := found["tag"]:
         content, end = _until(text, after, f"</{tag}>")
         if glm := _glm_call(content, schemas):
-            # Without its end, the last argument could be missing.
-            return None if cut and end > len(text) else (_Part(start, *glm, True), end)
-        if content.lstrip()[:1] not in ("{", "[") and (
-            "<function=" in content or "invoke name=" in content
-        ):
+            if cut and end > len(text):
+                # Without its end, the last argument could be missing.
+                return None
+            return _Part(start, *glm, True), end
+        is_json = content.lstrip()[:1] in ("{", "[")
+        if not is_json and ("<function=" in content or "invoke name=" in content):
             return None
         return _Part(start, "", content, True), end
-    for form, closing in (
-        ("function", "</function>"),
-        ("invoke", f"</{found['prefix'] or ''}invoke>"),
-    ):
-        if name := found[form]:
-            content, end = _until(text, after, closing)
-            values = _parameters(content, schemas(name))
-            if values is None and form == "function":
-                return _Part(start, name, content, True), end
-            return (
-                None if cut and end > len(text) else (_Part(start, name, values or {}, True), end)
-            )
+    if name := found["function"]:
+        content, end = _until(text, after, "</function>")
+        values = _parameters(content, schemas(name))
+        if values is None:
+            return _Part(start, name, content, True), end
+        return None if cut and end > len(text) else (_Part(start, name, values, True), end)
+    if name := found["invoke"]:
+        content, end = _until(text, after, f"</{found['prefix'] or ''}invoke>")
+        values = _parameters(content, schemas(name)) or {}
+        return None if cut and end > len(text) else (_Part(start, name, values, True), end)
     if name := found["deepseek"]:
         content, end = _until(text, after, "<\uff5ctool▁call▁end\uff5c>")
         if name == _DEEPSEEK_TYPE and _FENCE in content:
@@ -240,11 +245,13 @@ def _form(
 
 
 def _until(text: str, start: int, closing: str) -> tuple[str, int]:
-    """Cut out a text up to its closing, and find the end of that: behind the text if there is
-    none.
+    """Cut out the text up to a closing, and find the closing's end. Without one, take all that is
+    left, with an end beyond the text.
     """
     end = text.find(closing, start)
-    return (text[start:], len(text) + 1) if end < 0 else (text[start:end], end + len(closing))
+    if end < 0:
+        return text[start:], len(text) + 1
+    return text[start:end], end + len(closing)
 
 
 def bare(name: str) -> str:
@@ -279,24 +286,22 @@ def _parameters(content: str, schema: Mapping[str, Any] | None) -> dict[str, Any
     values: dict[str, Any] = {}
     openings = list(_PARAMETER.finditer(content))[:_MAX_ARGUMENTS]
     for number, opening in enumerate(openings):
-        last = openings[number + 1].start() if number + 1 < len(openings) else len(content)
-        closing = _PARAMETER_END.search(content, opening.end(), last)
-        written = content[opening.end() : closing.start() if closing else last]
-        part = (
-            SchemaReader({"type": "string"})
-            if opening["text"] == "true"
-            else properties.get(opening["name"])
-        )
-        values[opening["name"]] = _typed(written, part)
+        end = openings[number + 1].start() if number + 1 < len(openings) else len(content)
+        if closing := _PARAMETER_END.search(content, opening.end(), end):
+            end = closing.start()
+        schema_of_value = properties.get(opening["name"])
+        if opening["text"] == "true":
+            schema_of_value = SchemaReader({"type": "string"})
+        values[opening["name"]] = _typed(content[opening.end() : end], schema_of_value)
     return values if openings else None
 
 
-def _typed(written: str, part: SchemaReader | None) -> Any:
-    """Read a value that is written without quotes: a text where the schema has one, otherwise JSON
-    if it can be.
+def _typed(written: str, schema: SchemaReader | None) -> Any:
+    """Read a value that is written without quotes: as a text where the schema has one, otherwise as
+    JSON if it can be read as such.
     """
     written = written.removeprefix("\n").removesuffix("\n")
-    if part is not None and part.without_null().types == ("string",):
+    if schema is not None and schema.without_null().types == ("string",):
         return written
     plain = written.strip()
     if plain in _CONSTANTS:
@@ -362,12 +367,12 @@ def _calls_in(value: Any, name: str, depth: int = 0) -> Iterator[WrittenCall]:
 
 
 def _call(name: str, arguments: Any) -> Iterator[WrittenCall]:
+    """Yield a call, if its arguments are an object and not a tool's definition."""
     try:
-        arguments = (
-            json.loads(arguments)
-            if isinstance(arguments, str) and arguments.strip()
-            else arguments or {}
-        )
+        if isinstance(arguments, str) and arguments.strip():
+            arguments = json.loads(arguments)
+        elif not arguments:
+            arguments = {}
         # Also what Python writes in another way, such as tuples; infinite numbers have no JSON.
         plain = json.loads(json.dumps(arguments, allow_nan=False))
     except (ValueError, TypeError, RecursionError):
