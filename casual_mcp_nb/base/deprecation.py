@@ -29,7 +29,7 @@ class Deprecation:
 
 DEPRECATED: Mapping[str, Deprecation] = {}
 """What is deprecated, by its name in `docs/surface/next.txt`, such as
-`casual_mcp_nb.Session.search` or `%mcp find`. A line goes together with what it is about.
+`casual_mcp_nb.Session.search` or a magic's command. A line goes together with what it is about.
 """
 
 

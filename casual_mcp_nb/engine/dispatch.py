@@ -169,12 +169,12 @@ class Dispatcher:
         if name in self.offered.synthetic:
             listener.on_permission(Permission("built-in"))
             return await self._run_synthetic(name, arguments)
-        arguments = self._put_right(name, arguments)
         tool = self.offered.find(name)
         if tool is None:
             # An earlier call of the same response may have added the tool.
             await self.offered.refresh()
             tool = self.offered.find(name)
+        arguments = self._put_right(name, arguments)
         if tool is None and (direct := self._direct(name)) is not None:
             return await self._call_deferred(direct, arguments, listener)
         if tool is None:

@@ -73,8 +73,9 @@ class ContextWindow:
 
     An exchange is everything from one message by the person to the next, or that message alone if
     it got no answer. Trimming leaves it out as a whole, so that a call always stays with its
-    result. What this turn began with, and everything after it, always goes into the request: sizes
-    are estimates here, and the provider can tell whether it is too long.
+    result. The person's last messages, and everything after them, always go into the request: sizes
+    are estimates here, and the provider can tell whether it is too long. What a turn begins with can
+    be a whole conversation, or an example with its answer: its older exchanges can be left out.
 
     Args:
         earlier: How many of the conversation's first messages are from earlier turns.

@@ -398,7 +398,10 @@ class McpMagics(Magics):
         previous = self.session()
         note = ""
         if previous is not None and previous.servers and not previous.status.closed:
-            note = "The session before, with its servers and its conversation, was closed. %mcp add adds a server to the one that is open."
+            note = (
+                "The session before, with its servers and its conversation, was closed. %mcp add adds"
+                " a server to the one that is open."
+            )
         return self._start(f"Starting {what} …", make, lambda: note)
 
     def _conversations(self, line: str) -> Any:

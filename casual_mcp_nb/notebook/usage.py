@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from casual_mcp_nb.base.displayable import Displayable
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tokens import Budget
 from casual_mcp_nb.conversation.usage import ToolUsage, ToolUse
-from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.notebook.status import estimated_budget
+
+if TYPE_CHECKING:
+    # The table of views imports this module, and needs no engine.
+    from casual_mcp_nb.engine.chat import McpToolChat
 
 WithoutThem = Literal["deferred", "off"]
 """What becomes of tools that were never used: found by a search if they are needed after all, or
@@ -99,6 +101,8 @@ class SessionUsage(ToolUsage, items="tools"):
     def _change(
         self, mode: WithoutThem, unused: tuple[ToolUse, ...], selection: Selection
     ) -> UsageChange:
+        from casual_mcp_nb.notebook.status import estimated_budget
+
         return UsageChange(
             mode=mode,
             tools=unused,

@@ -12,6 +12,8 @@ from casual_mcp_nb.bundled import BUNDLED
 from casual_mcp_nb.config.quick import check_command, read_server, server_fields
 from casual_mcp_nb.errors import ConfigError, UsageError
 
+FETCHED = {"init_timeout": 120}
+"""What is fetched before it starts has more time."""
 MEMORY = "npx -y @modelcontextprotocol/server-memory@2025.9.1"
 
 
@@ -28,8 +30,12 @@ MEMORY = "npx -y @modelcontextprotocol/server-memory@2025.9.1"
         ("https://mcp.deepwiki.com/mcp", "deepwiki", {"url": "https://mcp.deepwiki.com/mcp"}),
         ("http://localhost:8000/mcp", "local", {"url": "http://localhost:8000/mcp"}),
         ("http://10.0.0.7/mcp", "remote", {"url": "http://10.0.0.7/mcp"}),
-        (MEMORY, "memory", {"command": "npx", "args": MEMORY.split()[1:]}),
-        ("uvx mcp-server-fetch", "fetch", {"command": "uvx", "args": ["mcp-server-fetch"]}),
+        (MEMORY, "memory", {"command": "npx", "args": MEMORY.split()[1:], **FETCHED}),
+        (
+            "uvx mcp-server-fetch",
+            "fetch",
+            {"command": "uvx", "args": ["mcp-server-fetch"], **FETCHED},
+        ),
         (
             "python3 -u tools/shop_server.py",
             "shop",
@@ -38,12 +44,16 @@ MEMORY = "npx -y @modelcontextprotocol/server-memory@2025.9.1"
         (
             "docker run -i --rm -e TOKEN mcp/github",
             "github",
-            {"command": "docker", "args": ["run", "-i", "--rm", "-e", "TOKEN", "mcp/github"]},
+            {
+                "command": "docker",
+                "args": ["run", "-i", "--rm", "-e", "TOKEN", "mcp/github"],
+                **FETCHED,
+            },
         ),
         (
             "REGION=eu npx -y weather",
             "weather",
-            {"command": "npx", "args": ["-y", "weather"], "env": {"REGION": "eu"}},
+            {"command": "npx", "args": ["-y", "weather"], "env": {"REGION": "eu"}, **FETCHED},
         ),
         ("node server.js", "server", {"command": "node", "args": ["server.js"]}),
     ],

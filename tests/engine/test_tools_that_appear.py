@@ -361,3 +361,28 @@ async def test_a_notice_that_comes_in_one_piece_behind_a_result_counts_for_the_n
         turn = await ask(chat, call("desk__grow"), "ok")
     first, second = ([tool["name"] for tool in step.request.tools] for step in turn.steps)
     assert (first, second) == (["desk__grow"], ["desk__grow", "desk__new"])
+
+
+async def test_the_arguments_of_a_tool_that_has_just_appeared_are_put_right() -> None:
+    server = FastMCP("lab")
+
+    @server.tool
+    def rest() -> str:
+        """Rest."""
+        return "ok"
+
+    def total(rows: list[int]) -> str:
+        """Add up numbers."""
+        return str(sum(rows))
+
+    async with McpToolChat.from_config({}, in_process={"lab": server}) as chat:
+        await chat.view()
+
+        def answer(*_: Any) -> Any:
+            server.tool(total)
+            chat.server_manager._connections["lab"].listing.invalidate()
+            return call("lab__total", rows="[1, 2]")
+
+        turn = await ask(chat, answer, "Done.")
+    (made,) = turn.tool_calls
+    assert (made.status, made.result) == ("ok", "3")
