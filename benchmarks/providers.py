@@ -126,7 +126,7 @@ def through_openai(sdk: Any, tools: Sequence[dict[str, Any]]) -> Ask:
 
 def through_responses(sdk: Any, tools: Sequence[dict[str, Any]]) -> Ask:
     """Ask the Responses API."""
-    from casual_mcp_nb.providers.builtin.openai_responses import strict_schema
+    from casual_mcp_nb.providers._strict_schema import strict_schema
 
     offered = [
         {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from casual_mcp_nb.providers.builtin.openai_responses import strict_schema, without_nulls
+from casual_mcp_nb.providers._strict_schema import strict_schema, without_nulls
 
 ARGUMENTS = json.dumps({"x": {"a": None, "b": None}, "y": None})
 

@@ -11,7 +11,7 @@ from casual_llm.messages import UserMessage
 from kit.schema_rules import SchemaStrict, strict_openai
 
 from casual_mcp_nb.base.config import Config
-from casual_mcp_nb.providers.builtin.openai_responses import (
+from casual_mcp_nb.providers._strict_schema import (
     all_required,
     strict_schema,
     without_nulls,
@@ -171,6 +171,20 @@ def test_a_schema_nested_deeper_than_openai_takes_has_no_strict_form() -> None:
 def test_a_tool_without_parameters_has_a_strict_form() -> None:
     empty = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
     assert strict_schema({"type": "object"}) == empty
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [
+        {"type": "object", "additionalProperties": False},
+        {"type": "object", "properties": None, "additionalProperties": False},
+        {"anyOf": [{"type": "null"}, {"type": "object", "additionalProperties": False}]},
+    ],
+)
+def test_an_empty_object_stays_beside_an_omitted_argument(empty: dict[str, Any]) -> None:
+    schema = {"type": "object", "properties": {"x": empty, "y": {"type": "string"}}}
+    assert strict_schema(schema) is not None
+    assert without_nulls('{"x": {}, "y": null}', schema) == '{"x": {}}'
 
 
 @pytest.mark.parametrize("choice", ["anyOf", "oneOf"])
