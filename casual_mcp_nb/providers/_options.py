@@ -63,18 +63,23 @@ def thinks(model: str, options: RequestOptions) -> bool:
 def unsent_to_reasoning(
     model: str, options: RequestOptions, thinks: bool = False
 ) -> dict[str, str]:
-    """List the options not sent to an OpenAI model because it reasons, by its name or by
-    `thinks`.
+    """List the options not sent to an OpenAI model because it reasons, each with the reason.
+
+    Args:
+        model: The provider's name for it, which tells whether it is a reasoning model.
+        options: The requested options.
+        thinks: Whether it reasons, whatever its name is.
     """
     if not thinks and not is_reasoning_model(model):
         return {}
     given = options.given()
-    reason = f"Model {shown(model)} is asked to reason, and takes no"
-    return {
-        name: f"{reason} {name}: it is not sent."
-        for name in ("temperature", "top_p")
-        if name in given
-    }
+    unsent: dict[str, str] = {}
+    for name in ("temperature", "top_p"):
+        if name in given:
+            unsent[name] = (
+                f"Model {shown(model)} is asked to reason, and takes no {name}: it is not sent."
+            )
+    return unsent
 
 
 @dataclass(frozen=True)
@@ -103,29 +108,30 @@ def token_field_of(facts: Learned, model: str) -> str:
     return "max_completion_tokens" if is_reasoning_model(model) else "max_tokens"
 
 
+# A number as `_number` reads it. What looks like one but is longer does not stop a turn.
+_DIGITS = r"\d[\d,]{0,11}(?!\d)"
+_INPUT, _MOST, _WINDOW = (
+    rf"(?P<input>{_DIGITS})",
+    rf"(?P<most>{_DIGITS})",
+    rf"(?P<window>{_DIGITS})",
+)
 _EXCEEDED = (
     # Anthropic, with the limit that was sent; OpenAI; vLLM.
+    re.compile(rf"exceed context limit: *{_INPUT} *\+ *{_MOST} *> *{_WINDOW}"),
     re.compile(
-        r"exceed context limit: *(?P<input>[\d,]+) *\+ *(?P<most>[\d,]+) *> *(?P<window>[\d,]+)"
+        rf"maximum context length is {_WINDOW} tokens.{{0,160}}?{_INPUT} in the messages", re.DOTALL
     ),
     re.compile(
-        r"maximum context length is (?P<window>[\d,]+) tokens.{0,160}?(?P<input>[\d,]+) in the"
-        r" messages",
-        re.DOTALL,
-    ),
-    re.compile(
-        r"maximum context length is (?P<window>[\d,]+) tokens.{0,80}?(?P<input>[\d,]+) input"
-        r" tokens",
-        re.DOTALL,
+        rf"maximum context length is {_WINDOW} tokens.{{0,80}}?{_INPUT} input tokens", re.DOTALL
     ),
 )
 
 
 def room_for_answer(refusal: Refusal) -> int | None:
-    """Read how many tokens the conversation leaves for an answer, if it is refused for asking for
-    more.
+    """Read how many tokens the conversation leaves for an answer, if a request was refused because
+    it asked for more.
 
-    That is so for this request only: another conversation leaves others.
+    This is so for one request only: another conversation leaves another number.
     """
     most = refusal.options.max_tokens
     match = _first_match(_EXCEEDED, refusal.text)
@@ -170,13 +176,13 @@ def _token_field(facts: Learned, refusal: Refusal) -> str | None:
 
 
 _TOO_MANY = (
-    re.compile(r"max_tokens: *[\d,]+ *> *(?P<most>[\d,]+)"),
-    re.compile(r"supports at most (?P<most>[\d,]+) (?:completion|output) tokens"),
+    re.compile(rf"max_tokens: *[\d,]+ *> *{_MOST}"),
+    re.compile(rf"supports at most {_MOST} (?:completion|output) tokens"),
     re.compile(
         r"max_(?:completion_|output_)?tokens\W{0,3}(?: value)? must be (?:less than or equal to|at"
-        r" most)\D{0,3}(?P<most>[\d,]+)"
+        rf" most)\D{{0,3}}{_MOST}"
     ),
-    re.compile(r"range of max_tokens is \[\d+, *(?P<most>\d+)\]"),
+    re.compile(rf"range of max_tokens is \[\d+, *{_MOST}\]"),
 )
 
 
@@ -306,7 +312,10 @@ _learned_models: WeakKeyDictionary[object, dict[str, Learned]] = WeakKeyDictiona
 
 
 def learned(client: object, model: str) -> Learned:
-    """Look up the facts about this model, initially from its name. Forget closed clients."""
+    """Look up the facts about a client's model, at first those that its name and address tell.
+
+    They are kept as long as the client is.
+    """
     try:
         models = _learned_models.setdefault(client, {})
     except TypeError:
@@ -339,9 +348,12 @@ def adapted(facts: Learned, refusal: Refusal) -> str | None:
     """Learn from a refusal. Return a description of the change for later requests, or None."""
     if refusal.status not in _REFUSALS:
         return None
-    rules: list[Rule] = [_stand_ins, _ids, _order, _images]
-    if refusal.status in (400, 422):
-        rules[3:3] = [_token_field, _most_tokens, _dropped]
+    is_of_options = refusal.status in (400, 422)
+    rules: list[Rule] = [_stand_ins, _ids, _order]
+    if is_of_options:
+        rules += [_token_field, _most_tokens, _dropped]
+    rules.append(_images)
+    if is_of_options:
         rules.append(_fields)
     for rule in rules:
         notice = rule(facts, refusal)
@@ -360,7 +372,8 @@ _CANNOT_SEE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _AT_MOST = re.compile(
-    r"at most (\d+) image|(?:maximum|max|limit)\D{0,30}(\d+)\D{0,10}images?\b", re.IGNORECASE
+    r"at most (\d{1,9}) image|(?:maximum|max|limit)\D{0,30}(\d{1,9})\D{0,10}images?\b",
+    re.IGNORECASE,
 )
 
 
@@ -369,9 +382,13 @@ def _images(facts: Learned, refusal: Refusal) -> str | None:
     if not has_images(sent):
         return None
     counted = _AT_MOST.search(refusal.text)
-    most = int(counted[1] or counted[2]) if counted else 0
-    fewer = most < facts.most_images if counted else _CANNOT_SEE.search(refusal.text)
-    if fewer:
+    if counted:
+        most = int(counted[1] or counted[2])
+        takes_fewer = most < facts.most_images
+    else:
+        most = 0
+        takes_fewer = _CANNOT_SEE.search(refusal.text) is not None
+    if takes_fewer:
         facts.most_images = most
         if most:
             return (
@@ -488,8 +505,11 @@ def options_of(chat: ChatOptions | None) -> RequestOptions:
     """Read the options set in casual-llm's own, for a model that the user created with it."""
     if chat is None:
         return NO_OPTIONS
-    names = ("temperature", "max_tokens", "top_p", "seed", "tool_choice")
-    values = {name: value for name in names if (value := getattr(chat, name)) is not None}
+    values: dict[str, Any] = {}
+    for name in ("temperature", "max_tokens", "top_p", "seed", "tool_choice"):
+        value = getattr(chat, name)
+        if value is not None:
+            values[name] = value
     if chat.stop:
         values["stop"] = tuple(chat.stop)
     # Not validated: the user's own may be wrong in ways that only the provider knows.
@@ -507,8 +527,16 @@ def sendable_options(
 ) -> Sendable:
     """Determine which options to send to this model.
 
-    Only at home, and where every request needs one, an answer has a limit that nobody has set:
-    other servers have windows that are not known.
+    An answer limit that nobody has set is chosen here where every request needs one, and at the
+    provider's own address. The windows of other servers are not known.
+
+    Args:
+        wire: The provider whose requests these are.
+        model: The provider's name for the model.
+        options: The requested options.
+        facts: The facts learnt about the model.
+        tools: Whether the request offers tools.
+        at_home: Whether it is sent to the provider's own address.
     """
     given, spec = options.given(), spec_of(wire)
     usual = None
@@ -517,12 +545,13 @@ def sendable_options(
     most = usual if options.max_tokens is None else options.max_tokens
     if not given and most is None:
         return Sendable(options)
-    highest = spec.highest_temperature
-    if highest is not None and (options.temperature or 0) > highest[0]:
-        raise UsageError(
-            f"temperature: {highest[1]} take 0 to {highest[0]:g}.",
-            hint=f"The highest is {highest[0]:g}.",
-        )
+    if spec.highest_temperature is not None:
+        highest, models = spec.highest_temperature
+        if (options.temperature or 0) > highest:
+            raise UsageError(
+                f"temperature: {models} take 0 to {highest:g}.",
+                hint=f"The highest is {highest:g}.",
+            )
     unsent = not_sent(wire, model, options)
     unsent |= {name: notice for name, notice in facts.left_out.items() if name in given}
     if not tools:

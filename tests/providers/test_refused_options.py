@@ -18,7 +18,7 @@ from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.errors import BadRequestError, OverloadedError
+from casual_mcp_nb.errors import BadRequestError, OverloadedError, ProviderError
 from casual_mcp_nb.providers import _model_request
 from casual_mcp_nb.providers.factory import ModelFactory
 
@@ -245,6 +245,28 @@ async def test_a_value_that_is_wrong_is_an_error_and_is_not_left_out() -> None:
         turn = await say(chat)
     assert isinstance(turn.exception, BadRequestError)
     assert len(server.seen) == 1
+
+
+_MANY_DIGITS = "9" * 5_000
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "max_tokens must be at most, for this model, 4096",
+        "this model supports at most , completion tokens",
+        f"max_tokens: 300 > {_MANY_DIGITS}",
+        "maximum context length is , tokens, of which , in the messages",
+        f"maximum context length is {_MANY_DIGITS} tokens, of which 5 in the messages",
+    ],
+)
+async def test_a_refusal_with_a_number_that_cannot_be_read_is_the_providers_error(
+    words: str,
+) -> None:
+    server = OptionsProvider("openai", Rules(refuses={"max_tokens": words}))
+    async with chatting(server, {"max_tokens": 300}) as chat:
+        turn = await say(chat)
+    assert isinstance(turn.exception, ProviderError)
 
 
 @pytest.mark.defect("D7")
