@@ -50,7 +50,7 @@ _REFUSALS = (400, 404, 422)
 
 
 def first_found(messages: Sequence[ChatMessage], names: Collection[str]) -> list[list[str]]:
-    """Find for each message the tools among these that it is the first to load. For most, none.
+    """Find for each message those of these tools that it is the first to load, usually none.
 
     Only results from the search and `load_tools` count: any other text could name tools, too.
     """
@@ -132,7 +132,7 @@ def _definition(spec: ProviderSpec, name: str, parameters: Mapping[str, Any]) ->
     template = spec.hosted.get(version[1] if version else name)
     if template is None:
         raise UnknownNameError("hosted tool", name, spec.hosted)
-    fixed = {name: template[name] for name in ("type", "name") if name in template}
+    fixed = {field: template[field] for field in ("type", "name") if field in template}
     if version:
         # The provider has it under its versioned name.
         fixed["type"] = name
@@ -142,8 +142,10 @@ def _definition(spec: ProviderSpec, name: str, parameters: Mapping[str, Any]) ->
 def hosted_call(
     name: str, arguments: object, result: object, *, failed: bool = False
 ) -> HostedCall:
-    """Build a call's record."""
-    return HostedCall(name[:80], _text(arguments), _text(result), failed)
+    """Record a hosted call, with its texts cut."""
+    return HostedCall(
+        name=name[:80], arguments=_text(arguments), result=_text(result), failed=failed
+    )
 
 
 def _text(value: object) -> str:
@@ -165,12 +167,12 @@ def _plain(value: object, depth: int = _MAX_DEPTH) -> object:
     if not depth:
         return "…"
     if isinstance(value, Mapping):
-        named = ((str(name), item) for name, item in value.items() if item is not None)
-        return {
-            name: _plain(item, depth - 1)
-            for name, item in islice(named, _MAX_PARTS)
-            if not name.startswith("encrypted")
-        }
+        given = ((str(name), item) for name, item in value.items() if item is not None)
+        kept: dict[str, object] = {}
+        for name, item in islice(given, _MAX_PARTS):
+            if not name.startswith("encrypted"):
+                kept[name] = _plain(item, depth - 1)
+        return kept
     if isinstance(value, list):
         return [_plain(item, depth - 1) for item in value[:_MAX_PARTS]]
     return value[:MAX_TEXT] if isinstance(value, str) else value
@@ -217,7 +219,9 @@ class EmptyStream(StreamTruncated):
 def ended_early(how: str, *, anything: bool) -> StreamTruncated:
     """Build the error for a stream that ended early.
 
-    `how` is the missing part, `anything` whether an answer had begun.
+    Args:
+        how: How it ended, such as "without its end mark".
+        anything: Whether an answer had begun.
     """
     if anything:
         return StreamTruncated(f"the stream ended {how}")
@@ -225,7 +229,12 @@ def ended_early(how: str, *, anything: bool) -> StreamTruncated:
 
 
 class Reported(Exception):
-    """The provider aborted a response with an error, or with the status that it would have had."""
+    """The provider broke off a response with an error.
+
+    Args:
+        error: Its words, or an object with a message and perhaps a status.
+        status: The error's HTTP status, if it is told apart from the error.
+    """
 
     def __init__(self, error: object, status: object = None) -> None:
         message, code = error, status
@@ -244,17 +253,29 @@ class ContentFiltered(Exception):
 
 
 def answer_of(
-    wire: str,
-    model: str,
     parts: Sequence[Part],
     calls: Sequence[AssistantToolCall],
+    *,
+    wire: str,
+    model: str,
     usage: TokenUsage | None,
     reason: str | None,
     response_id: object = None,
 ) -> ModelResponse:
-    """Build a response, with the parts that its provider wants back as in `ProviderState`.
+    """Build a response.
 
-    A refusal is ContentFiltered.
+    Args:
+        parts: What its provider wants back, as in `ProviderState`. Their texts are the answer's.
+        calls: Its tool calls.
+        wire: The provider's format, as in `ProviderState`.
+        model: The provider's name for the model.
+        usage: The reported usage.
+        reason: Why the answer ended, in the provider's word.
+        response_id: The response's id, kept if it looks like one.
+
+    Raises:
+        ContentFiltered: The reason is a refusal.
+        StreamTruncated: The reason is an error.
     """
     from casual_llm import AssistantMessage
 
@@ -267,43 +288,65 @@ def answer_of(
         )
     message = AssistantMessage(content=text, tool_calls=list(calls) or None)
     own_id = response_id if isinstance(response_id, str) and _ID.fullmatch(response_id) else None
-    return ModelResponse(keep(message, wire, model, parts), usage, reason, response_id=own_id)
-
-
-def usage_of(
-    prompt: int | None,
-    completion: int | None,
-    cached: int | None = None,
-    reasoning: int | None = None,
-    written: int | None = None,
-    miss: CacheMiss | None = None,
-) -> TokenUsage | None:
-    """Build the reported usage, or None. What is not a number counts as not reported."""
-    counts = (prompt, completion, cached, reasoning, written)
-    prompt, completion, cached, reasoning, written = map(_count, counts)
-    if prompt is None and completion is None:
-        return None
-    return TokenUsage(
-        prompt, completion, cached, reasoning, cache_write_tokens=written, cache_miss=miss
+    return ModelResponse(
+        message=keep(message, wire, model, parts),
+        usage=usage,
+        finish_reason=reason,
+        response_id=own_id,
     )
 
 
-def _count(value: object) -> int | None:
+def usage_of(
+    *,
+    prompt: object,
+    completion: object,
+    cached: object = None,
+    reasoning: object = None,
+    written: object = None,
+    miss: CacheMiss | None = None,
+) -> TokenUsage | None:
+    """Build the reported usage, or None without one. What is no count was not reported.
+
+    Args:
+        prompt: The request's tokens, with those from the cache.
+        completion: The answer's tokens, with its reasoning.
+        cached: The tokens that were read from the cache.
+        reasoning: The tokens of the answer's reasoning.
+        written: The tokens that were written to the cache.
+        miss: Why the cache was missed.
+    """
+    prompt_tokens, completion_tokens = counted(prompt), counted(completion)
+    if prompt_tokens is None and completion_tokens is None:
+        return None
+    return TokenUsage(
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        cached_tokens=counted(cached),
+        reasoning_tokens=counted(reasoning),
+        cache_write_tokens=counted(written),
+        cache_miss=miss,
+    )
+
+
+def counted(value: object) -> int | None:
+    """Read a count of tokens, which some servers send as text, or None for anything else."""
     if isinstance(value, str) and value.isdecimal():
         return int(value[:_DIGITS])
     if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    return None
 
 
 def miss_of(reason: object, tokens: object = None) -> CacheMiss | None:
-    """Parse a provider's reason why it could not reuse its cache, and keep only a word and a number
-    from it.
+    """Parse a provider's reason why it could not reuse its cache.
+
+    Only a word and a number are kept of it.
     """
     if not isinstance(reason, str) or not _WORD.fullmatch(reason):
         return None
-    counted = isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0
-    return CacheMiss(reason, tokens if counted else None)  # type: ignore[arg-type]
+    return CacheMiss(reason, counted(tokens))
 
 
 def added_usage(usage: TokenUsage | None, other: TokenUsage | None) -> TokenUsage | None:
@@ -333,8 +376,8 @@ def plain_usage(usage: TokenUsage | None) -> Usage | None:
 
 
 def taken_by(create: Callable[..., object], request: Mapping[str, Any]) -> dict[str, Any]:
-    """Fit the request to an SDK's `create`, with all lists and objects in `extra_body`, which is
-    sent unchanged.
+    """Choose the arguments for an SDK's `create`. All lists and objects go in `extra_body`, which
+    is sent unchanged.
 
     The SDK would go through an argument in Python, on the event loop, to fit it to its types:
     milliseconds for an ordinary request's tools, ten seconds for a message with 20,000 parts.
@@ -400,7 +443,9 @@ async def read_stream(
     async with events:
         whole = await _whole_body(events.response)
         if whole is not None:
-            return read(construct(**whole) if isinstance(whole, dict) else whole)
+            if isinstance(whole, dict):
+                whole = construct(**whole)
+            return read(whole)
         async for event in events:
             on_text(parts.add(event), events.response)
     return parts.answer()
@@ -502,10 +547,17 @@ def headers_of(config: ClientConfig) -> dict[str, str]:
 
 
 def need(name: str, sdk: str, imported: str | None = None) -> None:
-    """Import an SDK, by its name or from another module, or raise MissingDependencyError.
+    """Import an SDK, so that its client can be built.
 
-    Raises ProviderError for a variable of the environment with which the SDK could not build its
-    client. Some complain on stderr of a client that was built by half.
+    Args:
+        name: The client's name in the config.
+        sdk: The SDK's package.
+        imported: The module to import, if it is not called like the package.
+
+    Raises:
+        MissingDependencyError: The SDK is not installed.
+        ProviderError: A variable of the environment would keep the SDK from building its client.
+            Some SDKs also complain on stderr of a client that was only half built.
     """
     odd = odd_variable(everywhere=True)
     if odd is not None:
@@ -536,8 +588,10 @@ def no_key(name: str, provider: str) -> AuthenticationError:
 
 
 def builds_requests(client: Any) -> Any:
-    """Raise MissingDependencyError unless casual-llm's client builds requests without sending
-    them.
+    """Return casual-llm's client if it can build a request without sending it.
+
+    Raises:
+        MissingDependencyError: It cannot, because casual-llm has changed.
     """
     if not isinstance(client, OwnClient) and not hasattr(client, "_build_request_kwargs"):
         release = version("casual-llm")
@@ -550,15 +604,12 @@ def builds_requests(client: Any) -> Any:
 
 
 def with_own_retries(client: Any, config: ClientConfig) -> LLMClient:
-    """Have a client's SDK send the config's headers and not retry by itself: attempts are counted
-    here.
-    """
-    sdk = builds_requests(client).client = client.client.with_options(
-        max_retries=0, default_headers=headers_of(config)
-    )
+    """Have a client's SDK send the config's headers, and leave retries to this package."""
+    builds_requests(client)
+    sdk = client.client.with_options(max_retries=0, default_headers=headers_of(config))
+    client.client = sdk
     if config.base_url:
-        # At the provider's own address the environment may add headers and ids; they are nobody
-        # else's business.
+        # The environment may add headers and ids. They are meant for the provider's own address.
         sdk._custom_headers = headers_of(config)
         for name in ("organization", "project"):
             if hasattr(sdk, name):
@@ -570,7 +621,10 @@ def with_own_retries(client: Any, config: ClientConfig) -> LLMClient:
 def over_openai(name: str, config: ClientConfig, kind: Callable[[], Any]) -> LLMClient:
     """Create a client that uses OpenAI's SDK.
 
-    `kind` returns its class, which takes key, URL and timeout.
+    Args:
+        name: The client's name in the config.
+        config: Its entry there.
+        kind: Returns its class, which takes key, URL and timeout. Called once the SDK is imported.
     """
     need(name, "openai")
     from openai import OpenAIError

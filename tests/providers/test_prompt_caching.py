@@ -159,6 +159,29 @@ async def test_tokens_from_the_cache_are_a_part_of_the_request(
     )
 
 
+@pytest.mark.parametrize(
+    ("reported", "prompt", "cached"),
+    [
+        ({"input_tokens": "30", "cache_read_input_tokens": "10"}, 40, 10),
+        ({"input_tokens": "many", "cache_read_input_tokens": 10}, None, 10),
+        ({"input_tokens": 30, "cache_read_input_tokens": "many"}, 30, None),
+        ({"input_tokens": -1.0, "cache_read_input_tokens": -1.0}, None, None),
+    ],
+)
+async def test_counts_of_a_compatible_server_that_are_no_numbers_cost_no_answer(
+    loopback: Callable[..., Provider],
+    model_of: Callable[..., ChatModel],
+    reported: dict[str, Any],
+    prompt: int | None,
+    cached: int | None,
+) -> None:
+    body = answer("anthropic", "Hi.")
+    body["usage"] |= reported
+    response = await model_of(loopback(body), "anthropic").complete(HISTORY)
+    assert response.usage is not None
+    assert (response.usage.prompt_tokens, response.usage.cached_tokens) == (prompt, cached)
+
+
 @pytest.mark.parametrize("provider", ["openai", "openai-responses"])
 async def test_tokens_that_openai_writes_to_its_cache_are_counted(
     loopback: Callable[..., Provider], model_of: Callable[..., ChatModel], provider: str

@@ -20,6 +20,7 @@ from casual_mcp_nb.providers._clients import (
     answer_of,
     as_sent,
     claude_defers,
+    counted,
     ended_early,
     first_found,
     hosted_call,
@@ -93,8 +94,8 @@ def offer(tools: Definitions) -> dict[str, Any]:
     return {"tools": offered, "tool_choice": {"type": "auto"}} if offered else {}
 
 
-# The first deferred definition changes what the model is shown before everything else. With this
-# one that is done from the first request on, and what is found later changes nothing.
+# The first deferred definition changes the beginning of what the model is shown. This one is in all
+# requests, so a definition that is found later changes nothing there.
 _PLACEHOLDER = {
     "name": "placeholder_for_deferred_tools",
     "description": "Never loaded.",
@@ -305,8 +306,8 @@ _MARK = {"type": "ephemeral"}
 
 
 def _mark_for_cache(request: dict[str, Any]) -> None:
-    """Mark the parts to cache: tools, system prompt, and the conversation, where it ends and where
-    it ended before.
+    """Mark the ends of the parts to cache: tools, system prompt, the conversation of the request
+    before, and that of this one.
 
     Each part can stay the same while the next one changes: a tool found by search changes
     everything after it. The cache looks back only 20 blocks from a mark, and many parallel calls
@@ -316,7 +317,9 @@ def _mark_for_cache(request: dict[str, Any]) -> None:
     """
     messages = request["messages"]
     answers = [number for number, message in enumerate(messages) if message["role"] == "assistant"]
-    before = messages[answers[-1] - 1]["content"] if answers and answers[-1] > 0 else []
+    before = []
+    if answers and answers[-1] > 0:
+        before = messages[answers[-1] - 1]["content"]
     tools = request.get("tools") or []
     loaded = max(
         (number for number, tool in enumerate(tools) if not _is_deferred(tool)), default=None
@@ -338,22 +341,28 @@ def _read(answers: Sequence[Message], model: str) -> ModelResponse:
     for block in content:
         if block.type == "tool_use":
             # Compatible servers may omit fields.
-            calls.append(call_of(*(getattr(block, name, None) for name in ("id", "name", "input"))))
+            call_id, name = getattr(block, "id", None), getattr(block, "name", None)
+            calls.append(call_of(call_id, name, getattr(block, "input", None)))
     parts = [part for part in map(_part, content) if part is not None]
     usages = [_usage(answer.usage, getattr(answer, "diagnostics", None)) for answer in answers]
-    usage = reduce(added_usage, usages)
+    last = answers[-1]
     response = answer_of(
-        WIRE, model, parts, calls, usage, answers[-1].stop_reason, getattr(answers[-1], "id", None)
+        parts,
+        calls,
+        wire=WIRE,
+        model=model,
+        usage=reduce(added_usage, usages),
+        reason=last.stop_reason,
+        response_id=getattr(last, "id", None),
     )
     return replace(response, hosted_calls=tuple(_hosted_calls(parts)))
 
 
 def _hosted_calls(parts: Sequence[Part]) -> Iterator[HostedCall]:
-    results = {
-        part.get("tool_use_id"): part.get("content")
-        for part in parts
-        if _is_hosted_result(part["type"])
-    }
+    results: dict[object, Any] = {}
+    for part in parts:
+        if _is_hosted_result(part["type"]):
+            results[part.get("tool_use_id")] = part.get("content")
     for part in parts:
         if part["type"] == "server_tool_use":
             result = results.get(part.get("id"))
@@ -417,15 +426,20 @@ def _diagnose(client: object, model: str, before: str | None) -> dict[str, Any]:
 
 
 def _usage(usage: Usage | None, diagnostics: Diagnostics | None = None) -> TokenUsage | None:
-    prompt = getattr(usage, "input_tokens", None)
-    read = getattr(usage, "cache_read_input_tokens", None)
-    written = getattr(usage, "cache_creation_input_tokens", None)
+    prompt = counted(getattr(usage, "input_tokens", None))
+    read = counted(getattr(usage, "cache_read_input_tokens", None))
+    written = counted(getattr(usage, "cache_creation_input_tokens", None))
     if prompt is not None:
         # Anthropic counts tokens read from and written to the cache separately.
         prompt += (read or 0) + (written or 0)
     thinking = getattr(getattr(usage, "output_tokens_details", None), "thinking_tokens", None)
     return usage_of(
-        prompt, getattr(usage, "output_tokens", None), read, thinking, written, _miss(diagnostics)
+        prompt=prompt,
+        completion=getattr(usage, "output_tokens", None),
+        cached=read,
+        reasoning=thinking,
+        written=written,
+        miss=_miss(diagnostics),
     )
 
 

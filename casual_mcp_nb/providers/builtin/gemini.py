@@ -49,7 +49,13 @@ from casual_mcp_nb.providers.registry import (
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions, LLMClient
-    from casual_llm.messages import AssistantMessage, AssistantToolCall, ChatMessage
+    from casual_llm.messages import (
+        AssistantMessage,
+        AssistantToolCall,
+        ChatMessage,
+        ImageContent,
+        TextContent,
+    )
     from google.genai import types
     from httpx2 import Request, Response
 
@@ -289,7 +295,7 @@ class _Uncopied(dict[str, Any]):
 
 def _parts(message: ChatMessage, model: str) -> Iterator[types.PartDict]:
     if message.role == "assistant":
-        yield from _contents_of(message, model)
+        yield from _parts_of_answer(message, model)
     elif message.role == "tool":
         # Only text: Google interprets `$ref` in an object as its own kind of reference
         # (vercel/ai#14369).
@@ -301,23 +307,23 @@ def _parts(message: ChatMessage, model: str) -> Iterator[types.PartDict]:
                 "response": result,
             }
         }
-    else:
-        content = message.content
-        for part in [content] if isinstance(content, str) else content or ():
-            if isinstance(part, str) or part.type == "text":
-                text = part if isinstance(part, str) else part.text
-                if text.strip():
-                    yield {"text": text}
-            elif not isinstance(part.source, str):
-                yield {
-                    "inline_data": {
-                        "data": base64.b64decode(data_of(part)),
-                        "mime_type": part.media_type,
-                    }
-                }
+    elif isinstance(message.content, list):
+        yield from _parts_of_list(message.content)
+    elif message.content and message.content.strip():
+        yield {"text": message.content}
 
 
-def _contents_of(message: AssistantMessage, model: str) -> Iterator[types.PartDict]:
+def _parts_of_list(content: Iterable[TextContent | ImageContent]) -> Iterator[types.PartDict]:
+    for part in content:
+        if part.type == "text":
+            if part.text.strip():
+                yield {"text": part.text}
+        elif not isinstance(part.source, str):
+            data = base64.b64decode(data_of(part))
+            yield {"inline_data": {"data": data, "mime_type": part.media_type}}
+
+
+def _parts_of_answer(message: AssistantMessage, model: str) -> Iterator[types.PartDict]:
     """Yield an answer's parts with this model's signatures.
 
     Gemini 3 signs a step's first call, and refuses it without its signature.
@@ -329,7 +335,9 @@ def _contents_of(message: AssistantMessage, model: str) -> Iterator[types.PartDi
             yield {"text": part["text"], "thought_signature": _bytes(part.get(_SIGNATURE))}
         else:
             arguments = json.loads(part.function.arguments)
-            signature, stand_in = next(of_calls, {}).get(_SIGNATURE, stand_in), None
+            signature = next(of_calls, {}).get(_SIGNATURE, stand_in)
+            # Only the step's first call needs one.
+            stand_in = None
             yield {
                 "function_call": {
                     "id": part.id,
@@ -359,6 +367,7 @@ def _config(
 ) -> types.GenerateContentConfig:
     from google.genai import types
 
+    instructions = [str(message.content) for message in messages if message.role == "system"]
     extra = dict(options.extra)
     tools: list[types.FunctionDeclarationDict] = [
         {
@@ -373,10 +382,7 @@ def _config(
     config: types.GenerateContentConfigDict = {
         "http_options": {"headers": extra.pop("extra_headers", None), "extra_body": body},
         "automatic_function_calling": {"disable": True},
-        "system_instruction": (
-            "\n\n".join(str(message.content) for message in messages if message.role == "system")
-            or None
-        ),
+        "system_instruction": "\n\n".join(instructions) or None,
         "temperature": options.temperature,
         "max_output_tokens": options.max_tokens,
         "top_p": options.top_p,
@@ -445,11 +451,8 @@ class _Answer:
         if candidate.finish_reason:
             self.reason = candidate.finish_reason.value
         self.why = candidate.finish_message or self.why
-        new = [
-            part
-            for part in (candidate.content and candidate.content.parts) or ()
-            if not part.thought
-        ]
+        sent = candidate.content.parts if candidate.content else None
+        new = [part for part in sent or () if not part.thought]
         self.parts += new
         return "".join(part.text or "" for part in new)
 
@@ -478,7 +481,14 @@ class _Answer:
                 own.append({"type": "text", "text": part.text or "", _SIGNATURE: signature})
             elif part.text:
                 own.append({"type": "text", "text": part.text})
-        return answer_of(WIRE, self.model, _joined(own), calls, self.usage, self.reason)
+        return answer_of(
+            _joined(own),
+            calls,
+            wire=WIRE,
+            model=self.model,
+            usage=self.usage,
+            reason=self.reason,
+        )
 
     def _call(self, call: types.FunctionCall, before: int) -> AssistantToolCall:
         names = {
@@ -513,7 +523,10 @@ def _usage(usage: types.GenerateContentResponseUsageMetadata | None) -> TokenUsa
     if thoughts is not None:
         completion = (answer or 0) + thoughts
     return usage_of(
-        usage.prompt_token_count, completion, usage.cached_content_token_count, thoughts
+        prompt=usage.prompt_token_count,
+        completion=completion,
+        cached=usage.cached_content_token_count,
+        reasoning=thoughts,
     )
 
 
@@ -563,7 +576,9 @@ SPEC = ProviderSpec(
     about="Google's Gemini models",
     position=35,
     build=_build,
-    adapter=ProviderAdapter(plain_tools_param, GeminiClient.ask, GeminiClient.stream, WIRE),
+    adapter=ProviderAdapter(
+        plain_tools_param, ask=GeminiClient.ask, stream=GeminiClient.stream, name=WIRE
+    ),
     client=_client,
     sdk=SDK,
     key_variable="GEMINI_API_KEY",

@@ -101,10 +101,10 @@ class LiteLLMClient(OwnClient):
         request = await built(messages, partial(_request, self, model, messages, options))
         answer = read(await self._complete(request), model, _READING)
         # LiteLLM reports missing usage as zeros.
-        reported = answer.usage is not None and (
-            answer.usage.prompt_tokens or answer.usage.completion_tokens
-        )
-        return answer if reported else replace(answer, usage=None)
+        usage = answer.usage
+        if usage is not None and not usage.prompt_tokens and not usage.completion_tokens:
+            return replace(answer, usage=None)
+        return answer
 
     async def stream(
         self, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText
@@ -160,7 +160,7 @@ def quiet_litellm() -> Any:
     return litellm
 
 
-# They accept OpenAI's own format, including image URLs.
+# These accept OpenAI's own format, including image URLs.
 _TAKE_ADDRESSES = ("openai", "azure", "openrouter")
 
 
@@ -171,8 +171,11 @@ def _request(
     options: ChatOptions,
     **more: Any,
 ) -> dict[str, Any]:
-    prefix, slash, _ = model.partition("/")
-    if not (prefix in _TAKE_ADDRESSES if slash else client.client.base_url):
+    provider, slash, _ = model.partition("/")
+    takes_addresses = bool(client.client.base_url)
+    if slash:
+        takes_addresses = provider in _TAKE_ADDRESSES
+    if not takes_addresses:
         refuse_addresses(messages, "LiteLLM would fetch the image URL from this machine")
     request = request_for(client, model, messages, options, WIRE, **more)
     sent: list[dict[str, object]] = request["messages"]
@@ -185,18 +188,24 @@ def _request(
 
 def _reasoning(message: object) -> dict[str, Any]:
     """Collect reasoning and its signatures, which are sent back in LiteLLM's message fields."""
-    names = ("reasoning_content", "thinking_blocks", "reasoning_details")
-    return {name: value for name in names if (value := getattr(message, name, None))}
+    fields: dict[str, Any] = {}
+    for name in ("reasoning_content", "thinking_blocks", "reasoning_details"):
+        value = getattr(message, name, None)
+        if value:
+            fields[name] = value
+    return fields
 
 
 def _signature(call: object) -> dict[str, Any]:
     """Find Gemini's signature of a call. LiteLLM's other provider fields are read-only."""
     own = getattr(call, "provider_specific_fields", None)
-    signed = isinstance(own, dict) and own.get("thought_signature")
-    return {"provider_specific_fields": {"thought_signature": signed}} if signed else {}
+    signature = own.get("thought_signature") if isinstance(own, dict) else None
+    if not signature:
+        return {}
+    return {"provider_specific_fields": {"thought_signature": signature}}
 
 
-_READING = Reading(WIRE, _reasoning, _signature)
+_READING = Reading(wire=WIRE, of_message=_reasoning, of_call=_signature)
 
 
 @contextmanager
@@ -235,11 +244,9 @@ def _failure(error: Exception) -> Exception:
     came_from_nobody = kind == "APIConnectionError" or (status == 500 and not headers)
     if came_from_nobody and _UNREACHED.search(text):
         return ConnectionError(text)
-    if (
-        kind == "APIConnectionError"
-        or (came_from_nobody and _UNREADABLE.search(text))
-        or not isinstance(status, int)
-    ):
+    if kind == "APIConnectionError" or not isinstance(status, int):
+        return InvalidResponse(text)
+    if came_from_nobody and _UNREADABLE.search(text):
         return InvalidResponse(text)
     return LiteLLMError(text, status, headers)
 
@@ -261,7 +268,7 @@ SPEC = ProviderSpec(
     about="about a hundred providers through LiteLLM",
     position=50,
     build=_build,
-    adapter=ProviderAdapter(offer, LiteLLMClient.ask, LiteLLMClient.stream, WIRE),
+    adapter=ProviderAdapter(offer, ask=LiteLLMClient.ask, stream=LiteLLMClient.stream, name=WIRE),
     client=_client,
     sdk="litellm",
     unsent=unsent_to_reasoning,

@@ -73,8 +73,8 @@ async def ask(
 
 @cache
 def _response_class() -> type[ChatResponse]:
-    """Build a class like the SDK's, which also takes arguments as text, and content in parts, from
-    servers like Ollama.
+    """Build a class like the SDK's that also takes what other servers with Ollama's API send:
+    arguments as text, and content in parts.
     """
     from ollama import ChatResponse, Message
 
@@ -199,25 +199,22 @@ def _without_waiting(work: Coroutine[Any, Any, _T]) -> _T:
 def _answer(
     model: str, messages: list[ChatMessage], answer: _Streamed, last: ChatResponse
 ) -> ModelResponse:
-    tool_calls: list[AssistantToolCall] = [
-        call_of(
-            getattr(call, "id", None) or f"call_{number}",
-            call.function.name,
-            call.function.arguments,
-        )
-        for number, call in enumerate(answer.calls, start=sum(map(_calls_in, messages)) + 1)
-    ]
+    tool_calls: list[AssistantToolCall] = []
+    first = 1 + sum(map(_calls_in, messages))
+    for number, call in enumerate(answer.calls, first):
+        call_id = getattr(call, "id", None) or f"call_{number}"
+        tool_calls.append(call_of(call_id, call.function.name, call.function.arguments))
     # Templates of models that think between calls, such as gpt-oss and qwen3, restore its position.
     thinking = "".join(answer.thinking)
     fields = {"thinking": thinking} if thinking else {}
     parts = parts_with_fields("".join(answer.text), fields, [{} for _ in tool_calls])
     return answer_of(
-        WIRE,
-        model,
         parts,
         tool_calls,
-        usage_of(last.prompt_eval_count, last.eval_count),
-        last.done_reason,
+        wire=WIRE,
+        model=model,
+        usage=usage_of(prompt=last.prompt_eval_count, completion=last.eval_count),
+        reason=last.done_reason,
     )
 
 
@@ -254,7 +251,7 @@ async def _facts_of(client: OllamaClient, model: str) -> Mapping[str, Any]:
 
 
 def _thinks(facts: Mapping[str, Any]) -> bool | None:
-    """Check whether a model can think, or None if the server does not report it."""
+    """Check whether a model can think. Return None if the server does not say so."""
     values = _values(facts)
     if values is not None:
         return any(value is not False for value in values)
@@ -263,6 +260,7 @@ def _thinks(facts: Mapping[str, Any]) -> bool | None:
 
 
 def _values(facts: Mapping[str, Any]) -> list[object] | None:
+    """Read what the server lists as values for `think`, or None if it lists none."""
     thinking = facts.get("thinking")
     values = thinking.get("values") if isinstance(thinking, dict) else None
     return values if isinstance(values, list) else None
@@ -273,8 +271,10 @@ def _levels(facts: Mapping[str, Any]) -> list[str]:
     if values is not None:
         return sorted((value for value in values if value in _ORDER), key=_ORDER.index)
     details = facts.get("details")
-    family = str(details.get("family") if isinstance(details, dict) else "").replace("-", "")
-    return ["low", "medium", "high"] if family == "gptoss" else []
+    family = details.get("family") if isinstance(details, dict) else None
+    if str(family).replace("-", "") == "gptoss":
+        return ["low", "medium", "high"]
+    return []
 
 
 def _build(name: str, config: ClientConfig) -> LLMClient:
@@ -309,7 +309,8 @@ async def _think(client: OllamaClient, model: str, effort: str) -> bool | str | 
     if effort == "none":
         # A model that only has levels cannot turn thinking off.
         values = _values(facts)
-        return levels[0] if levels and (values is None or False not in values) else False
+        can_turn_off = not levels or (values is not None and False in values)
+        return False if can_turn_off else levels[0]
     if not levels:
         return True
     if effort in levels:
@@ -336,7 +337,7 @@ SPEC = ProviderSpec(
     about="models on your own machine, and Ollama's cloud",
     position=40,
     build=_build,
-    adapter=ProviderAdapter(function_tools_param, ask, stream, WIRE),
+    adapter=ProviderAdapter(function_tools_param, ask=ask, stream=stream, name=WIRE),
     client=_client,
     sdk="ollama",
     key_variable="OLLAMA_API_KEY",

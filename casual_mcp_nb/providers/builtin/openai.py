@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Self, TypeGuard, TypeVar, cast
 
 from casual_mcp_nb.providers._calls import StreamedCalls, call_of
@@ -94,10 +95,9 @@ def give_back(
     `sent`.
     """
     facts = learned(client, model)
-    answers = (message for message in sent if message.role == "assistant")
-    for message, answer in zip(
-        answers, (one for one in built if one["role"] == "assistant"), strict=True
-    ):
+    answers_sent = [message for message in sent if message.role == "assistant"]
+    answers_built = [message for message in built if message["role"] == "assistant"]
+    for message, answer in zip(answers_sent, answers_built, strict=True):
         own = kept_fields(message, wire, model)
         answer |= _allowed(own.message, facts)
         for call, fields in zip(answer.get("tool_calls") or (), own.calls, strict=True):
@@ -121,8 +121,12 @@ def text_in(content: Any) -> str:
         content = [content]
     if not isinstance(content, list):
         return content or ""
-    texts = (part.get("text") if isinstance(part, dict) else part for part in content)
-    return "".join(text for text in texts if isinstance(text, str))
+    texts: list[str] = []
+    for part in content:
+        text = part.get("text") if isinstance(part, dict) else part
+        if isinstance(text, str):
+            texts.append(text)
+    return "".join(texts)
 
 
 class StreamedFields:
@@ -152,16 +156,18 @@ def _all(values: Sequence[object], kind: type[_Kind]) -> TypeGuard[Sequence[_Kin
 
 
 def _joined(values: Sequence[object]) -> object:
+    """Join the pieces of one field."""
     if _all(values, str):
         return "".join(values)
     if _all(values, list):
-        return [_part(pieces) for pieces in _groups([part for value in values for part in value])]
+        parts = chain.from_iterable(values)
+        return [_part(pieces) for pieces in _groups(parts)]
     if _all(values, dict):
-        names = dict.fromkeys(name for value in values for name in value)
-        return {
-            name: _last_or_tree([value[name] for value in values if name in value])
-            for name in names
-        }
+        pieces_by_name: dict[Any, list[object]] = {}
+        for fields in values:
+            for name, piece in fields.items():
+                pieces_by_name.setdefault(name, []).append(piece)
+        return {name: _last_or_tree(pieces) for name, pieces in pieces_by_name.items()}
     return values[-1]
 
 
@@ -172,16 +178,23 @@ def _last_or_tree(values: Sequence[object]) -> object:
 
 
 def _part(pieces: Sequence[Any]) -> object:
+    """Join the pieces of one item in a list."""
     if len(pieces) == 1:
         return pieces[0]
     whole: dict[str, object] = {}
-    for name in dict.fromkeys(name for piece in pieces for name in piece):
+    for name in dict.fromkeys(chain.from_iterable(pieces)):
         values = [piece[name] for piece in pieces if piece.get(name) is not None]
-        whole[name] = (_joined(values) if name in _IN_PIECES else values[-1]) if values else None
+        if not values:
+            whole[name] = None
+        elif name in _IN_PIECES:
+            whole[name] = _joined(values)
+        else:
+            whole[name] = values[-1]
     return whole
 
 
-def _groups(parts: Sequence[object]) -> list[list[object]]:
+def _groups(parts: Iterable[object]) -> list[list[object]]:
+    """Group the pieces in lists by the item that they are of."""
     groups: list[list[object]] = []
     by_index: dict[int, list[object]] = {}
     for part in parts:
@@ -205,11 +218,9 @@ def _goes_on(group: Sequence[object], part: object) -> bool:
     not signed yet.
     """
     last = group[-1]
-    if (
-        not (isinstance(part, dict) and isinstance(last, dict))
-        or "index" in last
-        or last.get("signature")
-    ):
+    if not isinstance(part, dict) or not isinstance(last, dict):
+        return False
+    if "index" in last or last.get("signature"):
         return False
     same = last.get("type") == part.get("type") and part.get("id") in (None, last.get("id"))
     return same and any(part.get(name) for name in (*_IN_PIECES, "signature"))
@@ -408,8 +419,12 @@ def unknown_fields(part: object) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Reading:
-    """The parts of an answer to keep for its provider: how a message, a call or a chunk becomes its
-    fields.
+    """What to keep of an answer for its provider.
+
+    Args:
+        wire: The provider's format, as in `ProviderState`.
+        of_message: Collects the fields to keep of a message, or of a chunk.
+        of_call: Collects those of a call.
     """
 
     wire: str
@@ -417,7 +432,7 @@ class Reading:
     of_call: Callable[[Any], dict[str, Any]]
 
 
-_READING = Reading(WIRE, unknown_fields, unknown_fields)
+_READING = Reading(wire=WIRE, of_message=unknown_fields, of_call=unknown_fields)
 
 
 def read(response: ChatCompletion, model: str, reading: Reading = _READING) -> ModelResponse:
@@ -438,7 +453,12 @@ def read(response: ChatCompletion, model: str, reading: Reading = _READING) -> M
         fields["content"] = message.content
     parts = parts_with_fields(text, fields, [reading.of_call(call) for call in tool_calls])
     return answer_of(
-        reading.wire, model, parts, calls, _usage(response.usage), choice.finish_reason
+        parts,
+        calls,
+        wire=reading.wire,
+        model=model,
+        usage=_usage(response.usage),
+        reason=choice.finish_reason,
     )
 
 
@@ -457,11 +477,11 @@ def _usage(usage: CompletionUsage | None) -> TokenUsage | None:
     prompt_details = getattr(usage, "prompt_tokens_details", None)
     completion_details = getattr(usage, "completion_tokens_details", None)
     return usage_of(
-        getattr(usage, "prompt_tokens", None),
-        getattr(usage, "completion_tokens", None),
-        getattr(prompt_details, "cached_tokens", None),
-        getattr(completion_details, "reasoning_tokens", None),
-        getattr(prompt_details, "cache_write_tokens", None),
+        prompt=getattr(usage, "prompt_tokens", None),
+        completion=getattr(usage, "completion_tokens", None),
+        cached=getattr(prompt_details, "cached_tokens", None),
+        reasoning=getattr(completion_details, "reasoning_tokens", None),
+        written=getattr(prompt_details, "cache_write_tokens", None),
     )
 
 
@@ -516,11 +536,10 @@ class Parts:
     def _added(self, delta: Any) -> str:
         new = self.reading.of_message(delta)
         if isinstance(delta.content, list):
-            before = "".join(self.text) if "content" not in self.fields else ""
-            new["content"] = [
-                *([{"type": "text", "text": before}] if before else []),
-                *delta.content,
-            ]
+            new["content"] = [*delta.content]
+            if "content" not in self.fields and any(self.text):
+                # So far, its content came as plain text.
+                new["content"].insert(0, {"type": "text", "text": "".join(self.text)})
         elif delta.content and "content" in self.fields:
             new["content"] = [{"type": "text", "text": delta.content}]
         self.fields.add(new)
@@ -551,7 +570,14 @@ class Parts:
             calls.append(made)
             of_calls.append(fields.whole())
         parts = parts_with_fields("".join(self.text), self.fields.whole(), of_calls)
-        return answer_of(self.reading.wire, self.model, parts, calls, self.usage, self.reason)
+        return answer_of(
+            parts,
+            calls,
+            wire=self.reading.wire,
+            model=self.model,
+            usage=self.usage,
+            reason=self.reason,
+        )
 
 
 def _names_of(tools: Sequence[Mapping[str, Any]]) -> set[str]:
@@ -606,7 +632,7 @@ SPEC = ProviderSpec(
     about="OpenAI's chat completions, and every compatible server",
     position=10,
     build=_build,
-    adapter=ProviderAdapter(offer, ask, stream, WIRE),
+    adapter=ProviderAdapter(offer, ask=ask, stream=stream, name=WIRE),
     client=_client,
     sdk="openai",
     key_variable="OPENAI_API_KEY",

@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeGuard, get_args
 
 from casual_mcp_nb.base.wire_names import MAX_WIRE_NAME
@@ -191,11 +192,11 @@ class _Deferred:
     """Tools that searches found, and where they join the input: behind the results from the calls
     that found them.
 
-    A function in an `additional_tools` item is called in a separate namespace by some models and in
-    the default one by others, so a call by this model goes back as it came. Any other call to a
-    function that is not in `tools`, by another model or from before it was deferred, goes back
-    under a name that no function has. So it is in no namespace, and stays the same when a search
-    finds its function later.
+    Some models call a function in an `additional_tools` item in a separate namespace, and others in
+    the default one, so a call by this model goes back as it came. A call by another model, or from
+    before its function was deferred, goes back under a name that no function has, unless the
+    function is in `tools`. So it is in no namespace, and stays the same when a search finds its
+    function later.
 
     Args:
         plain: Definitions that are in `tools` all the same.
@@ -213,10 +214,9 @@ class _Deferred:
             return cls([], [[] for _ in messages], None)
         definitions = {tool["name"]: tool for tool in found_tools}
         added = first_found(messages, definitions)
-        plain = definitions.keys() - {name for names in added for name in names}
-        return cls(
-            [tool for name, tool in definitions.items() if name in plain], added, definitions
-        )
+        joining = set(chain.from_iterable(added))
+        plain = [tool for name, tool in definitions.items() if name not in joining]
+        return cls(plain, added, definitions)
 
     def input(
         self, messages: Sequence[ChatMessage], model: str, plain: Collection[object]
@@ -371,14 +371,24 @@ def _read(
     if status not in ("completed", "incomplete", None):
         raise StreamTruncated(f"The response is {status}.")
     found_names = {tool["name"] for tool in options.extra.get("found", ())}
-    parts = [part for item in output if (part := _part(item, found_names)) is not None]
-    calls = [
-        _call(item, options) for item in output if item.type == "function_call" or _is_search(item)
-    ]
+    parts: list[Part] = []
+    calls: list[AssistantToolCall] = []
+    for item in output:
+        part = _part(item, found_names)
+        if part is not None:
+            parts.append(part)
+        if item.type == "function_call" or _is_search(item):
+            calls.append(_call(item, options))
     reason = getattr(getattr(response, "incomplete_details", None), "reason", None)
     usage = _usage(response.usage, getattr(response, "prompt_cache_diagnostics", None))
     answer = answer_of(
-        WIRE, model, parts, calls, usage, reason or status, getattr(response, "id", None)
+        parts,
+        calls,
+        wire=WIRE,
+        model=model,
+        usage=usage,
+        reason=reason or status,
+        response_id=getattr(response, "id", None),
     )
     return replace(answer, hosted_calls=tuple(_hosted_calls(output)))
 
@@ -490,16 +500,17 @@ def _usage(
     usage: ResponseUsage | None, diagnostics: PromptCacheDiagnostics | None = None
 ) -> TokenUsage | None:
     details = getattr(usage, "input_tokens_details", None)
+    # If the cache was not missed, there is no reason.
+    miss = miss_of(
+        getattr(diagnostics, "reason", None), getattr(diagnostics, "cache_missed_tokens", None)
+    )
     return usage_of(
-        getattr(usage, "input_tokens", None),
-        getattr(usage, "output_tokens", None),
-        getattr(details, "cached_tokens", None),
-        getattr(getattr(usage, "output_tokens_details", None), "reasoning_tokens", None),
-        getattr(details, "cache_write_tokens", None),
-        # Other outcomes have no reason.
-        miss_of(
-            getattr(diagnostics, "reason", None), getattr(diagnostics, "cache_missed_tokens", None)
-        ),
+        prompt=getattr(usage, "input_tokens", None),
+        completion=getattr(usage, "output_tokens", None),
+        cached=getattr(details, "cached_tokens", None),
+        reasoning=getattr(getattr(usage, "output_tokens_details", None), "reasoning_tokens", None),
+        written=getattr(details, "cache_write_tokens", None),
+        miss=miss,
     )
 
 
@@ -564,8 +575,10 @@ def _build_classes() -> None:
     from openai.types.responses import Response, ResponseStreamEvent
 
     Response.model_rebuild()
-    for kind in (kind for part in get_args(ResponseStreamEvent)[:1] for kind in get_args(part)):
-        kind.model_rebuild()
+    # The events are one union, in an `Annotated`.
+    for union in get_args(ResponseStreamEvent)[:1]:
+        for kind in get_args(union):
+            kind.model_rebuild()
 
 
 SPEC = ProviderSpec(
