@@ -48,18 +48,22 @@ if TYPE_CHECKING:
 def adapter_of(client: Any) -> ProviderAdapter:
     """Find a client's adapter.
 
-    An unknown one is called through casual-llm's protocol, in OpenAI's format.
+    An unknown client is called through casual-llm's protocol, with tools in OpenAI's format.
     """
-    return _wire_of_kind(client.__class__)
+    return _adapter_of_kind(client.__class__)
 
 
 @lru_cache(maxsize=64)
-def _wire_of_kind(own: type[Any]) -> ProviderAdapter:
+def _adapter_of_kind(own: type[Any]) -> ProviderAdapter:
     if hasattr(own, "answer"):
         stream = _stream_own if getattr(own, "streams", False) else None
         offer_found = _offer_all if getattr(own, "loads_found_tools", False) else None
         return ProviderAdapter(
-            plain_tools_param, _complete_own, stream, offer_found=offer_found, is_own=True
+            plain_tools_param,
+            ask=_complete_own,
+            stream=stream,
+            offer_found=offer_found,
+            is_own=True,
         )
     for spec in specs().values():
         kind, adapter = spec.client(), spec.adapter
@@ -68,8 +72,8 @@ def _wire_of_kind(own: type[Any]) -> ProviderAdapter:
         if kind is not None and adapter is not None and issubclass(own, kind):
             if own._chat is kind._chat:
                 return adapter
-            return ProviderAdapter(adapter.offer, _ask_protocol, is_own=True)
-    return ProviderAdapter(openai.offer, _ask_protocol, is_own=True)
+            return ProviderAdapter(adapter.offer, ask=_ask_protocol, is_own=True)
+    return ProviderAdapter(openai.offer, ask=_ask_protocol, is_own=True)
 
 
 def _offer_all(tools: Definitions, found_tools: Definitions) -> dict[str, Any]:
@@ -99,7 +103,10 @@ async def _ask_protocol(
     message, usage = await client._chat(model=model, messages=messages, options=options)
     if not usage:
         return ModelResponse(message)
-    return ModelResponse(message, TokenUsage(usage.prompt_tokens, usage.completion_tokens))
+    counts = TokenUsage(
+        prompt_tokens=usage.prompt_tokens, completion_tokens=usage.completion_tokens
+    )
+    return ModelResponse(message, counts)
 
 
 @dataclass(eq=False, repr=False)
@@ -215,7 +222,7 @@ class BoundModel:
         )
 
     def offer(self, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return definitions as request arguments. A tuple that is sent again is converted once."""
+        """Convert definitions to request arguments. A tuple that is sent again is converted once."""
         last, offer = self._offered
         # Not by equality, for which a schema's `true` is the same as 1.
         if tools is not last:
@@ -233,8 +240,8 @@ class BoundModel:
 
 
 def touch(provider: str, client: object) -> None:
-    """Make an SDK, and our adapter for it, do the imports and setup that they would leave for the
-    first request.
+    """Do the imports and setup that an SDK, and our adapter for it, would leave for the first
+    request.
     """
     adapter_of(client)
     # Its asyncio backend is imported in the first request.

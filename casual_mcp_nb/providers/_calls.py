@@ -38,9 +38,8 @@ def _text(value: object) -> str:
 
 
 def whole_name(pieces: Sequence[str], offered: Collection[str]) -> str:
-    """Join a streamed name.
-
-    A gateway that repeats the whole name, or what there is of it so far, says it once.
+    """Join a streamed name. Some gateways repeat in each piece the name, or what came of it so
+    far.
 
     Args:
         pieces: The pieces, in order.
@@ -97,7 +96,7 @@ class StreamedCalls(Generic[_Fields]):
 
         Args:
             part: The piece.
-            position: Where it is among the pieces of its chunk, which counts if it has no index.
+            position: Its place among the pieces of its chunk, used if it has no index.
         """
         index = part.index if isinstance(part.index, int | str) else position
         call_id, name = _text(part.id), _text(getattr(part.function, "name", None))
@@ -105,7 +104,9 @@ class StreamedCalls(Generic[_Fields]):
         if arguments is not None and not isinstance(arguments, str):
             arguments = json.dumps(arguments, ensure_ascii=False)
         arguments = arguments or ""
-        call = (self._by_id.get(call_id) if call_id else None) or self._by_index.get(index)
+        call = self._by_id.get(call_id) if call_id else None
+        if call is None:
+            call = self._by_index.get(index)
         if call is None or self._begins_another(call, call_id, name, arguments):
             without_ids = call is not None and not call.id and not call_id
             call = _StreamedCall(self._make_fields(), after=call if without_ids else None)

@@ -85,8 +85,10 @@ class Finding:
 
 
 def explained(error: Exception, request: FailedRequest) -> tuple[ProviderError, Exception | None]:
-    """Convert a provider's error to one of ours and its cause: the SDK's error, masked, or None if
-    it tells no more.
+    """Convert a provider's error to one of ours.
+
+    Returns:
+        Our error, and its cause: the SDK's error without secrets, or None if it tells no more.
     """
     model, secrets = request.model, reading.secrets_of(request.model)
     finding = _finding_of(error, request, secrets)
@@ -147,7 +149,7 @@ def embedding_failure(
 
 
 def _finding_of(error: Exception, request: FailedRequest, secrets: list[str]) -> Finding:
-    finding = _unstreamed(error, request, secrets)
+    finding = _finding_apart_from_stream(error, request, secrets)
     if not request.streamed or finding.kind is ContentRefusedError:
         return finding
     why = finding.reason
@@ -155,10 +157,17 @@ def _finding_of(error: Exception, request: FailedRequest, secrets: list[str]) ->
         why = reading.text_of(error, secrets)
     reason = f"the answer stopped in the middle: {why}"
     hint = "Its text so far is kept. Ask the model to continue."
-    return Finding(IncompleteStreamError, reason, hint, True)
+    return Finding(IncompleteStreamError, reason, hint, retryable=True)
 
 
-def _unstreamed(error: Exception, request: FailedRequest, secrets: list[str]) -> Finding:
+def _finding_apart_from_stream(
+    error: Exception, request: FailedRequest, secrets: list[str]
+) -> Finding:
+    """Find out what an error means, whatever was streamed before it.
+
+    Here and below, `text` is the start of the provider's message as it came, which is only
+    searched, and `body` is the same for display: one line, with secrets masked.
+    """
     text = reading.start_of_body(error)
     body = reading.text_of(error, secrets) or type(error).__name__
     status = reading.status_of(error)
@@ -175,7 +184,10 @@ def _unstreamed(error: Exception, request: FailedRequest, secrets: list[str]) ->
         return Finding(NativeDeferralError, refused, "Choose another delivery of search results.")
     if isinstance(error, StreamTruncated):
         return Finding(
-            IncompleteStreamError, f"the answer is incomplete: {body}", "Try again.", True
+            IncompleteStreamError,
+            f"the answer is incomplete: {body}",
+            "Try again.",
+            retryable=True,
         )
     may_overflow = status not in (401, 403, 429) and not hasattr(error, "doc")
     if status == 413 or (may_overflow and reading.OVERFLOW.search(text)):
@@ -204,7 +216,7 @@ _PASSING = re.compile(
 def _reported(body: str, *, passing: bool) -> Finding:
     reason = f"the provider broke off with an error: {body}"
     if passing:
-        return Finding(OverloadedError, reason, "Try again later.", True)
+        return Finding(OverloadedError, reason, "Try again later.", retryable=True)
     return Finding(ProviderError, reason, "Read the provider's message.")
 
 
@@ -250,15 +262,15 @@ def _of_status(
             hint = "Check the model's name and the client's base_url."
             return Finding(BadRequestError, f"not found (status 404): {body}", hint)
         case 408 | 504:
-            return Finding(ProviderTimeoutError, failed, "Try again later.", True)
+            return Finding(ProviderTimeoutError, failed, "Try again later.", retryable=True)
         case 409:
-            return Finding(ProviderError, failed, "Try again later.", True)
+            return Finding(ProviderError, failed, "Try again later.", retryable=True)
         case 429 if "insufficient_quota" in text:
             hint = "The account has no credit left: see its plan and billing."
             return Finding(RateLimitError, failed, hint)
         case 429:
             hint = "Try again later, or ask for less at a time."
-            return Finding(RateLimitError, failed, hint, True)
+            return Finding(RateLimitError, failed, hint, retryable=True)
     if status >= 500:
         hint = "Try again later."
         if lacked:
@@ -266,7 +278,7 @@ def _of_status(
                 "Small servers answer like this to an option that they lack: leave out"
                 f" {' and '.join(lacked)}, or try again later."
             )
-        return Finding(OverloadedError, failed, hint, True)
+        return Finding(OverloadedError, failed, hint, retryable=True)
     hint = "The request itself was refused. Read the provider's message."
     return Finding(BadRequestError, failed, hint)
 
@@ -280,7 +292,10 @@ def _without_status(
         limit = f" (limit {_duration(timeout)})" if timeout else ""
         hint = "Raise the client's timeout in the config, or try again."
         return Finding(
-            ProviderTimeoutError, f"no answer in time from {address}{limit}.", hint, True
+            ProviderTimeoutError,
+            f"no answer in time from {address}{limit}.",
+            hint,
+            retryable=True,
         )
     if kinds & {"APIConnectionError", "TransportError", "ConnectionError"}:
         message = str(error.__cause__ or error or "the connection failed")
@@ -289,11 +304,16 @@ def _without_status(
         advice = connection_advice(raw_address_of(client), message)
         if advice:
             hint = f"{hint} {advice}."
-        return Finding(ProviderError, f"{address} cannot be reached ({message}).", hint, True)
-    if isinstance(error, ImportError | ValueError) and (odd := odd_variable()) is not None:
+        return Finding(
+            ProviderError, f"{address} cannot be reached ({message}).", hint, retryable=True
+        )
+    odd = odd_variable() if isinstance(error, ImportError | ValueError) else None
+    if odd is not None:
         return Finding(ProviderError, f"{odd.problem}.", odd.remedy)
     if isinstance(error, JSONDecodeError) and error.doc.lstrip().startswith("{"):
-        return Finding(MalformedAnswerError, f"the answer broke off: {body}", "Try again.", True)
+        return Finding(
+            MalformedAnswerError, f"the answer broke off: {body}", "Try again.", retryable=True
+        )
     return Finding(
         MalformedAnswerError,
         f"the answer cannot be used: {body}",
@@ -316,12 +336,12 @@ def _fault_in(client: object, error: Exception, body: str) -> Finding:
 
 
 def _place_of(error: Exception) -> str:
-    """Find the file and line where an error was raised: the last ones that are of no library."""
+    """Find the file and line where an error was raised, in the person's own code if it got there."""
     frames = extract_tb(error.__traceback__)
-    written = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
     if not frames:
         return ""
-    last = (written or frames)[-1]
+    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
+    last = own[-1] if own else frames[-1]
     return f"{Path(last.filename).name}, line {last.lineno}"
 
 
@@ -338,7 +358,9 @@ def _duration(seconds: float) -> str:
 
 
 def _cause(error: Exception, secrets: list[str], *, keep_traceback: bool) -> Exception | None:
-    """Choose the error to show as the cause of ours."""
+    """Make an SDK's error fit to be shown as the cause of ours, or return None if it tells no
+    more.
+    """
     if isinstance(error, StreamTruncated | ContentFiltered | InvalidResponse):
         return None
     mask = mask_of(secrets)

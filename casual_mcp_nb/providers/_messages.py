@@ -44,15 +44,13 @@ def keep(
 ) -> AssistantMessage:
     """Attach an answer's parts to its message, if they contain more than its text and calls."""
     # No provider accepts an answer that ends with reasoning.
-    last = max(
-        (number for number, part in enumerate(parts) if part["type"] in ("text", "call")),
-        default=-1,
-    )
-    waiting = iter(message.tool_calls or ())
-    worth = [
-        _with_id(part, next(waiting, None)) if part["type"] == "call" else part
-        for part in parts[: last + 1]
-    ]
+    end = len(parts)
+    while end and parts[end - 1]["type"] not in ("text", "call"):
+        end -= 1
+    calls = iter(message.tool_calls or ())
+    worth: list[Part] = []
+    for part in parts[:end]:
+        worth.append(_with_id(part, next(calls, None)) if part["type"] == "call" else part)
     if all(part.keys() <= _PLAIN for part in worth):
         return message
     from casual_mcp_nb.conversation.messages import ProviderState, StatefulAssistantMessage
@@ -84,13 +82,16 @@ def parts_of(message: AssistantMessage, wire: str, model: str) -> list[Part | As
     text and calls.
     """
     calls = message.tool_calls or []
-    parts = _own_parts(message, wire, model)
-    if parts is None and not message.content:
+    own = _own_parts(message, wire, model)
+    if own is None and not message.content:
         return [*calls]
-    if parts is None:
+    if own is None:
         return [{"type": "text", "text": message.content}, *calls]
     waiting = iter(calls)
-    return [next(waiting) if part["type"] == "call" else part for part in parts]
+    parts: list[Part | AssistantToolCall] = []
+    for part in own:
+        parts.append(next(waiting) if part["type"] == "call" else part)
+    return parts
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,9 @@ class OwnFields:
 
 
 def kept_fields(message: ChatMessage, wire: str, model: str) -> OwnFields:
-    """Read the fields kept by `parts_with_fields`, or empty for another model or another text."""
+    """Read the fields that `parts_with_fields` kept, none if the answer is another model's or its
+    text has changed.
+    """
     parts = _own_parts(message, wire, model) or ()
     merged: dict[str, Any] = {}
     for part in parts:
@@ -128,11 +131,10 @@ def _own_parts(message: ChatMessage, wire: str, model: str) -> tuple[Part, ...] 
     own: ProviderState | None = getattr(message, "kept", None)
     if own is None or (own.wire, own.model) != (wire, model):
         return None
-    calls = getattr(message, "tool_calls", None) or ()
+    # A saved conversation can have been edited.
     kinds = [part.get("type") for part in own.parts]
-    text = "".join(
-        str(part.get("text")) for part, kind in zip(own.parts, kinds, strict=True) if kind == "text"
-    )
+    text = "".join(str(part.get("text")) for part in own.parts if part.get("type") == "text")
+    calls = getattr(message, "tool_calls", None) or ()
     if None in kinds or text != (message.content or "") or len(calls) != kinds.count("call"):
         return None
     return own.parts
@@ -208,8 +210,10 @@ class _Ids:
     sent_as: dict[str, str] = field(default_factory=dict)
 
     def of_call(self, call_id: str, own: bool) -> str:
+        """Choose the id of a call. `own` says that the model made it, and so accepts it."""
         sent = call_id
-        if not (own or self.rule.accepted.fullmatch(sent)) or sent in self.used:
+        accepted = own or self.rule.accepted.fullmatch(sent)
+        if not accepted or sent in self.used:
             number = 0
             while (sent := self._numbered_id(call_id, number)) in self.used:
                 number += 1
@@ -290,14 +294,14 @@ def merged(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """
     ordered: list[ChatMessage] = []
     for message in messages:
-        stateful = any(hasattr(each, "kept") for each in (message, *ordered[-1:]))
-        one = None
-        if ordered and not stateful:
-            one = _joined(ordered[-1], message)
-        if one is None:
+        last = ordered[-1] if ordered else None
+        joined = None
+        if last is not None and not hasattr(last, "kept") and not hasattr(message, "kept"):
+            joined = _joined(last, message)
+        if joined is None:
             ordered.append(message)
         else:
-            ordered[-1] = one
+            ordered[-1] = joined
     return ordered
 
 
@@ -366,12 +370,12 @@ def has_images(messages: Sequence[ChatMessage]) -> bool:
 
 def images(message: ChatMessage) -> tuple[ImageContent, ...]:
     """List the images in a tool's result."""
-    images: tuple[ImageContent, ...] = getattr(message, "images", ())
-    return images
+    shown: tuple[ImageContent, ...] = getattr(message, "images", ())
+    return shown
 
 
 def refuse_addresses(messages: Sequence[ChatMessage], why: str) -> None:
-    """Raise UsageError if a person's image is a URL: none is fetched from here."""
+    """Raise UsageError if a person's image is a URL, because none is fetched from here."""
     if not all(picture.data for picture in pictures_of(messages)):
         raise UsageError(f"{why}.", hint="Pass the image itself: its path or its bytes.")
 
@@ -389,22 +393,29 @@ def digest_of(image: ImageContent) -> str:
 def limited(
     messages: Sequence[ChatMessage], most: int, refused: Collection[str] = ()
 ) -> list[ChatMessage]:
-    """Keep only the `most` newest images, none of them refused, with a note in each result that
-    lost one.
+    """Keep only the newest images that tools returned. A result that loses one gets a note.
 
-    The person's images count, and are always sent.
+    Args:
+        messages: The conversation.
+        most: How many images a request may have, with the person's own, which are always sent.
+        refused: The digests of images that are not sent.
     """
     if not has_images(messages):
         return list(messages)
-    left, characters = max(0, most - len(pictures_of(messages))), MAX_CHARACTERS
+    left = max(0, most - len(pictures_of(messages)))
+    characters = MAX_CHARACTERS
     sent: list[ChatMessage] = []
     for message in reversed(messages):
         taken: list[ImageContent] = []
         for image in images(message):
             size = len(data_of(image))
-            if left > 0 and size <= characters and (not refused or digest_of(image) not in refused):
-                left, characters = left - 1, characters - size
-                taken.append(image)
+            if left == 0 or size > characters:
+                continue
+            if refused and digest_of(image) in refused:
+                continue
+            left -= 1
+            characters -= size
+            taken.append(image)
         sent.append(_with_images(message, taken, cannot_see=most == 0))
     return sent[::-1]
 

@@ -63,8 +63,8 @@ class ModelRequest:
     `answer` retries (`_with_retries`) what succeeds or fails in some form (`_in_some_form`), each
     time with one attempt (`_once`).
 
-    `on_event` hears text, waits (`RetryScheduled`, `RateLimitWait`) and `RequestAdapted` if the
-    model refuses a request's form.
+    `on_event` is called with text, with waits (`RetryScheduled`, `RateLimitWait`), and with
+    `RequestAdapted` if the model refuses a request's form.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class ModelRequest:
         self._spec = model.wire_spec
 
         def notify(notice: str) -> None:
-            # No method: this request would hold itself, with all its messages.
+            # Not a method, because then this request would hold itself, with all its messages.
             if on_event is not None:
                 on_event(RequestAdapted(notice))
 
@@ -191,40 +191,53 @@ class ModelRequest:
         try:
             async with self._timed() as self._limit:
                 answer = await self._send()
-            if charge is not None and self.model.limits is not None:
-                used = answer.usage.total_tokens if answer.usage else None
-                self.model.limits.settle(charge, used)
-            renamed, headers = self._offer.renamed, last_headers.get()
-            if renamed:
-                answer = replace(answer, message=with_real_names(answer.message, renamed))
-            if headers:
-                answer = self._with_request_id(answer, headers)
-            return answer
+            self._settle(charge, answer.usage.total_tokens if answer.usage else None)
+            return self._completed(answer)
         except CasualMcpError:
             raise
         except Exception as error:
             if await self._changes_after(error):
-                if charge is not None and self.model.limits is not None:
-                    # A request that was refused for its form took no tokens.
-                    self.model.limits.settle(charge, 0)
+                # A request that was refused for its form took no tokens.
+                self._settle(charge, 0)
                 return None
             failure, origin = explained(error, self)
             self._form.note_failure()
-            delay = failure.retry_after if isinstance(failure, RateLimitError) else None
-            if delay and self.model.limits is not None and delay <= self.model.retries.max_wait:
-                self.model.limits.pause(delay)
-            if isinstance(failure, ContextOverflowError) and failure.window is not None:
-                self._facts.window = failure.window
-            self._facts.refuses_deferral |= isinstance(failure, NativeDeferralError)
+            self._learn_from(failure)
         finally:
             self._limit = None
         # Raised outside the handler, so that an error with a key is not kept as its context.
         failure.__context__ = origin
         raise failure from origin
 
+    def _settle(self, charge: TokenReservation | None, used: int | None) -> None:
+        if charge is not None and self.model.limits is not None:
+            self.model.limits.settle(charge, used)
+
+    def _completed(self, answer: ModelResponse) -> ModelResponse:
+        """Add to an answer what is known of its request: the tools' real names, and its id."""
+        renamed, headers = self._offer.renamed, last_headers.get()
+        if renamed:
+            answer = replace(answer, message=with_real_names(answer.message, renamed))
+        if headers:
+            answer = self._with_request_id(answer, headers)
+        return answer
+
+    def _learn_from(self, failure: ProviderError) -> None:
+        """Remember what an error says of the requests to come: a pause, a window, a refusal."""
+        limits = self.model.limits
+        delay = failure.retry_after if isinstance(failure, RateLimitError) else None
+        if delay and limits is not None and delay <= self.model.retries.max_wait:
+            limits.pause(delay)
+        if isinstance(failure, ContextOverflowError) and failure.window is not None:
+            self._facts.window = failure.window
+        if isinstance(failure, NativeDeferralError):
+            self._facts.refuses_deferral = True
+
     async def _changes_after(self, error: Exception) -> bool:
-        """Change the request so that the model may accept the next attempt. Return whether there is
-        a change.
+        """Change the request so that the model may accept the next attempt.
+
+        Returns:
+            Whether there is a change.
         """
         if self.streamed or self._changes == MAX_CHANGES:
             return False
@@ -239,9 +252,9 @@ class ModelRequest:
         messages: Sequence[ChatMessage],
         definitions: Sequence[Mapping[str, Any]],
     ) -> TokenReservation | None:
-        # On a thread, because the definitions of many tools are long.
         tokens = 0
         if limits.counts_tokens:
+            # On a thread, because the definitions of many tools are long.
             tokens = await asyncio.to_thread(request_tokens, messages, definitions)
         return await limits.turn(tokens, self._on_event or ignore)
 
@@ -280,19 +293,19 @@ class ModelRequest:
     def _diagnosis(
         self, diagnose: Callable[[Any, str, str | None], dict[str, Any]]
     ) -> dict[str, Any]:
-        """Build the fields that ask why the cache was missed: at the provider's own address, and if
-        the config requests it.
+        """Build the fields that ask why the cache was missed.
+
+        The config says whether to ask. By default, the provider is asked at its own address.
         """
-        model, spec = self.model, self._spec
-        fields = diagnose(model.client, model.model, self._before)
+        model = self.model
         asks = model.cache_diagnostics
         if asks is None:
-            asks = is_at_home(model.client, spec.homes)
+            asks = is_at_home(model.client, self._spec.homes)
         if not asks:
             return {}
-        return {
-            name: value for name, value in fields.items() if name not in self._facts.fields_left_out
-        }
+        fields = diagnose(model.client, model.model, self._before)
+        refused = self._facts.fields_left_out
+        return {name: value for name, value in fields.items() if name not in refused}
 
     async def _probe(self, offer: dict[str, Any]) -> Exception | None:
         """Send a request for a few tokens with some of the tools. A `Probe`."""
@@ -372,7 +385,11 @@ class ModelRequest:
     def _tell(self, state: RetryCallState) -> None:
         failure = _failure(state)
         if self._on_event is not None and isinstance(failure, ProviderError):
-            self._on_event(RetryScheduled(self.attempts, state.upcoming_sleep, failure.reason))
+            self._on_event(
+                RetryScheduled(
+                    attempt=self.attempts, seconds=state.upcoming_sleep, reason=failure.reason
+                )
+            )
 
 
 def _failure(state: RetryCallState) -> BaseException | None:

@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 Definition = Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class LastOffer:
+    """An offer, with the definitions and the conditions that it was made of."""
+
+    tools: Sequence[Definition]
+    conditions: tuple[Any, ...]
+    offered: Offered
+
+
 @dataclass
 class RefusedTools:
     """The tools, and parts of them, that a provider has refused. Kept as long as its client is.
@@ -30,13 +39,12 @@ class RefusedTools:
             definition is tried again.
         longest_description: How many characters a description may have, once the provider has said
             so.
-        last: The last definitions that were offered, under which conditions, and what became of
-            them.
+        last: The last offer, which is used again while nothing has changed.
     """
 
     reasons: dict[tuple[str, str], str] = field(default_factory=dict)
     longest_description: int | None = None
-    last: tuple[Sequence[Definition], tuple[Any, ...], Offered | None] = ((), (), None)
+    last: LastOffer | None = None
 
     def add(self, definition: Definition, reason: str) -> None:
         """Leave a tool out from now on."""
@@ -84,22 +92,22 @@ NOTHING = Offered(())
 async def offered(
     tools: Sequence[Definition], dialect: Dialect | None, refused: RefusedTools
 ) -> Offered:
-    """Have definitions pass the door.
+    """Have definitions pass the door for tools (`base.tool_door`).
 
-    New ones are looked at on another thread, and a tuple that is sent again only once.
+    New definitions are looked at on another thread. A tuple that is sent again is looked at once.
     """
     if dialect is None or not tools:
         return Offered(tools)
-    last, state, before = refused.last
-    now = dialect.title, len(refused.reasons), refused.longest_description
-    if before is not None and tools is last and state == now:
-        return before
+    last = refused.last
+    conditions = (dialect.title, len(refused.reasons), refused.longest_description)
+    if last is not None and tools is last.tools and conditions == last.conditions:
+        return last.offered
     found = _offered(tools, dialect, refused, known_admission)
     if found is None:
         found = await asyncio.to_thread(_offered, tools, dialect, refused, admit)
         assert found is not None
     if isinstance(tools, tuple):
-        refused.last = tools, now, found
+        refused.last = LastOffer(tools, conditions, found)
     return found
 
 
@@ -113,7 +121,8 @@ def _offered(
     sent: list[Definition] = []
     renamed: dict[str, Mapping[str, str]] = {}
     left_out: list[tuple[Definition, str]] = []
-    same, longest = True, refused.longest_description
+    longest = refused.longest_description
+    same = True
     for tool in tools:
         admission = admission_of(tool, dialect)
         if admission is None:
@@ -140,10 +149,11 @@ def with_real_names(
     message: AssistantMessage, renamed: Mapping[str, Mapping[str, str]]
 ) -> AssistantMessage:
     """Give the arguments of an answer's calls the real names of the tools' parameters."""
-    if not renamed or not any(call.function.name in renamed for call in message.tool_calls or ()):
+    made = message.tool_calls or ()
+    if not any(call.function.name in renamed for call in made):
         return message
     calls = []
-    for call in message.tool_calls or ():
+    for call in made:
         names = renamed.get(call.function.name)
         if names:
             arguments = _renamed(call.function.arguments, names)

@@ -58,8 +58,10 @@ async def _watch(response: Response) -> None:
 
 @cache
 def _unmarked_stream(package: str) -> type[Any]:
-    """Build the class for streams without a byte order mark, with which an SDK would not know the
-    first event's field.
+    """Build the class for streams without a byte order mark, for httpx or for the package that an
+    SDK uses instead.
+
+    With the mark, an SDK would not recognise the first event's field.
     """
     base: type[Any] = sys.modules[package].AsyncByteStream
 
@@ -204,10 +206,7 @@ def response_of(error: Exception) -> object:
 
 
 def status_of(error: Exception) -> int | None:
-    """Find an error's HTTP status.
-
-    For one within a stream, the status that its type usually has.
-    """
+    """Find an error's HTTP status. An error within a stream has the usual status of its type."""
     for source in (error, response_of(error)):
         status = getattr(source, "status_code", None)
         if isinstance(status, int) and status >= 400:
@@ -250,10 +249,13 @@ def text_of(error: Exception, secrets: list[str]) -> str:
 
 def has_long_body(error: Exception) -> bool:
     """Check whether an error contains more text than is read."""
-    texts = (getattr(error, name, None) for name in ("doc", "error", "message"))
-    return len(_content_of(error)) > _WINDOW or any(
-        isinstance(text, str) and len(text) > _WINDOW for text in texts
-    )
+    if len(_content_of(error)) > _WINDOW:
+        return True
+    for name in ("doc", "error", "message"):
+        text = getattr(error, name, None)
+        if isinstance(text, str) and len(text) > _WINDOW:
+            return True
+    return False
 
 
 def _content_of(error: Exception) -> bytes:
@@ -319,17 +321,18 @@ def _sentence(body: object, depth: int = 0) -> str | None:
     for name in _PLACES:
         if name in body and not own:
             own = _sentence(body[name], depth + 1)
+    # OpenRouter reports that a provider failed, with that provider's message.
     metadata = body.get("metadata")
     raw = metadata.get("raw") if isinstance(metadata, dict) else None
     upstream = _sentence(raw, depth + 1) if isinstance(raw, str) else None
-    # OpenRouter reports that a provider failed, with that provider's message.
-    return f"{own}: {upstream}" if own and upstream else own or upstream
+    if own and upstream:
+        return f"{own}: {upstream}"
+    return own or upstream
 
 
 def is_lost_connection(error: Exception) -> bool:
-    """Check whether the connection was closed while waiting.
-
-    False if there was none, or on a timeout.
+    """Check whether a connection was closed while waiting. A timeout is none of these errors, nor
+    is a connection that could not be made.
     """
     names: set[str] = set()
     for each in (error, error.__cause__):
@@ -343,8 +346,10 @@ def broke_off(error: Exception) -> bool:
 
 
 def stated_window(text: str) -> tuple[int | None, int | None]:
-    """Parse the context window that a refusal states, and the tokens that the provider counted, or
-    None for a missing one.
+    """Read a refusal of a conversation that is too long.
+
+    Returns:
+        The context window, and the tokens that the provider counted. Each is None if not stated.
     """
     for pattern in _STATED:
         match = pattern.search(text)
@@ -406,12 +411,11 @@ _UNPRINTABLE = re.compile(r"[^ -~]")
 
 def request_id_in(headers: Mapping[str, str]) -> str | None:
     """Find the provider's request id in the headers."""
-    names = (
-        "x-request-id",
-        "request-id",
-        *(name for name in headers if name.endswith(("request-id", "requestid"))),
-    )
-    return next((headers[name] for name in names if headers.get(name)), None)
+    others = [name for name in headers if name.endswith(("request-id", "requestid"))]
+    for name in ("x-request-id", "request-id", *others):
+        if headers.get(name):
+            return headers[name]
+    return None
 
 
 def request_id_of(error: Exception, secrets: list[str]) -> str | None:

@@ -69,7 +69,7 @@ class ToolOffer:
 
     @property
     def definitions(self) -> list[Definition]:
-        """The definitions before the door, with those that searches have found."""
+        """The definitions as given, with those that searches have found."""
         return [*self._tools, *(self._found_tools or ())]
 
     async def admit(self) -> None:
@@ -118,10 +118,10 @@ class ToolOffer:
             self._notify(f"Tool {name} is left out for model {model}: {reason.rstrip('.')}.")
 
     def check_forced(self, choice: str | None) -> None:
-        """Check that the tool that the model has to call is not left out.
+        """Check that the request offers the tool that the model has to call.
 
         Raises:
-            BadRequestError: It is.
+            BadRequestError: That tool is left out.
         """
         for definition, reason in self.left_out:
             if choice == definition["name"]:
@@ -166,7 +166,10 @@ class ToolOffer:
         return await self._bisect(self._bisection, names, reason)
 
     async def _bisect(self, bisection: Bisection, names: Sequence[str], reason: str) -> bool:
-        """Leave out a tool that the provider has not named, or all that it was not seen to take."""
+        """Search for a tool that the provider did not name, and leave it out.
+
+        If the search gives up, all tools are left out that the provider was not seen to take.
+        """
         if bisection.given_up:
             return False
         found = await bisection.next(names)
@@ -195,10 +198,7 @@ class ToolOffer:
         return tool_refusal(status, text, sentence, sent)
 
     async def _is_refused_for(self, probe: Probe, names: Sequence[str]) -> bool | None:
-        """Find out whether the provider refuses some of the tools.
-
-        None if it cannot be told.
-        """
+        """Ask whether the provider refuses these tools, or return None if that cannot be told."""
         dialect = self._model.dialect
         rules = RefusedTools(longest_description=self._refused.longest_description)
         some = [tool for tool in self._tools if tool["name"] in names]
@@ -210,7 +210,7 @@ class ToolOffer:
             return False
         if self._refusal_in(error, loaded, found) is not None:
             return True
-        # An answer that cannot be used is one all the same.
+        # An answer that cannot be used still shows that the tools were taken.
         if isinstance(error, StreamTruncated | ContentFiltered | InvalidResponse):
             return False
         return None

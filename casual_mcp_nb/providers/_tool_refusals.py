@@ -66,7 +66,8 @@ class ToolRefusal:
 def tool_refusal(
     status: int | None, text: str, sentence: str, sent: Sequence[str]
 ) -> ToolRefusal | None:
-    """Read a refusal that is about the definition of a tool, or return None for any other.
+    """Read an error as the refusal of a tool's definition, or return None if it is about something
+    else.
 
     Args:
         status: The answer's HTTP status, or None if it came within a stream.
@@ -80,9 +81,9 @@ def tool_refusal(
     longest = _LONGEST.search(text)
     name = ""
     named, placed = _NAMED.search(text), _PLACED.search(text)
-    if named:
-        name = named[1] if named[1] in sent else ""
-    elif placed:
+    if named and named[1] in sent:
+        name = named[1]
+    elif placed and not named:
         place = int(placed["inner"] or placed["place"])
         name = sent[place] if place < len(sent) else ""
         if not name:
@@ -92,10 +93,12 @@ def tool_refusal(
         return ToolRefusal(reason, name, int(longest[1]) if longest else None)
     if not _OF_SCHEMAS.search(text) or _OF_ANSWERS.search(text):
         return None
-    quoted = [
-        name for name in sent if name and re.search(rf"['\"`]{re.escape(name)}\\?['\"`]", text)
-    ]
+    quoted = [name for name in sent if name and _is_quoted(name, text)]
     return ToolRefusal(reason, quoted[0] if len(quoted) == 1 else "")
+
+
+def _is_quoted(name: str, text: str) -> bool:
+    return re.search(rf"['\"`]{re.escape(name)}\\?['\"`]", text) is not None
 
 
 @dataclass
@@ -119,10 +122,11 @@ class Bisection:
     _searches: int = 0
 
     async def next(self, names: Sequence[str]) -> str | None:
-        """Find a tool because of which these are refused together, or None if that cannot be told.
+        """Find a tool because of which these tools are refused together.
 
-        If `given_up` is set, the tool found before was not the reason, and all that can be done is
-        to send `accepted`.
+        Returns:
+            The tool, or None if it cannot be found. If `given_up` is set then, single tools are not
+            the reason, and only `accepted` can be sent.
         """
         given_up = self._searches >= MAX_SEARCHES
         if not given_up and self.unproven:

@@ -85,7 +85,10 @@ async def taped(
 def _plain(event: str | RetryScheduled | RateLimitWait | RequestAdapted) -> Plain:
     if isinstance(event, str):
         return event
-    return next({name: asdict(event)} for name, kind in _EVENTS.items() if isinstance(event, kind))
+    for name, kind in _EVENTS.items():
+        if isinstance(event, kind):
+            return {name: asdict(event)}
+    raise TypeError(f"A cassette has no place for {type(event).__name__}.")
 
 
 def _tell(event: Plain, tell: OnEvent) -> None:
@@ -100,14 +103,17 @@ def _tell(event: Plain, tell: OnEvent) -> None:
 
 
 def _entry_of(model: BoundModel, native: bool) -> ModelEntry:
+    price: dict[str, Any] = {}
+    if model.price:
+        price = model.price.model_dump(mode="json", exclude_defaults=True)
     return ModelEntry(
-        model.model,
-        model.client_name,
-        model.provider,
-        model.context_window,
-        native,
-        model.own_options.without(["extra_body"]).shown(),
-        model.price.model_dump(mode="json", exclude_defaults=True) if model.price else {},
+        model=model.model,
+        client=model.client_name,
+        provider=model.provider,
+        context_window=model.context_window,
+        defers_natively=native,
+        options=model.own_options.without(["extra_body"]).shown(),
+        price=price,
     )
 
 
@@ -120,13 +126,11 @@ class _AskedThroughChat:
     async def _chat(
         self, model: str, messages: list[ChatMessage], options: ChatOptions
     ) -> tuple[AssistantMessage, Any]:
-        # It knows casual-llm's tools; a client behind it makes its provider's format of them.
+        # Its `chat` takes tools in casual-llm's own form.
         tools = [_of_casual_llm(offered["function"]) for offered in options.extra.get("tools", ())]
-        extra = {
-            name: value
-            for name, value in options.extra.items()
-            if name not in ("tools", "tool_choice")
-        }
+        extra = {**options.extra}
+        extra.pop("tools", None)
+        extra.pop("tool_choice", None)
         message = await self._model.chat(
             messages=messages, options=dataclasses.replace(options, tools=tools, extra=extra)
         )
@@ -190,16 +194,21 @@ def _gateways_document() -> Mapping[str, Any]:
 
 
 def _remember_gateway(key: str, native: bool) -> None:
-    """Remember an answer, and only the newest ones.
+    """Remember whether a gateway loads deferred tools, and forget the oldest entries.
 
-    Nothing depends on it, so a folder that cannot be written is ignored, and a file of a later
-    version stays as it is.
+    Nothing depends on it, so a folder that cannot be written is ignored. A file of a later version
+    stays as it is.
     """
     version = _gateways_document().get("version")
     if isinstance(version, int) and version > GATEWAYS_VERSION:
         return
     entries = {**_gateways(), key: (native, time.time())}
-    newest = sorted(entries.items(), key=lambda entry: -entry[1][1])[:MAX_GATEWAYS]
+
+    def age(entry: tuple[str, tuple[bool, float]]) -> float:
+        _, (_, tried_at) = entry
+        return -tried_at
+
+    newest = sorted(entries.items(), key=age)[:MAX_GATEWAYS]
     path = gateways_path()
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -293,10 +302,10 @@ class ChatModel(BoundModel):
         """Give the arguments of calls that were found in a text the names that the tools' servers
         know.
         """
-        _, _, last = self.facts.refused_tools.last
+        last = self.facts.refused_tools.last
         if last is None:
             return message
-        return with_real_names(message, last.renamed)
+        return with_real_names(message, last.offered.renamed)
 
     def with_options(self, options: RequestOptions) -> ChatModel:
         """Copy this model with other options. The facts learnt about it are shared."""
@@ -353,11 +362,11 @@ class ChatModel(BoundModel):
 
     @property
     def tries_natively(self) -> bool:
-        """Whether to find out if a gateway supports native deferral, or to continue with one that
-        does.
+        """Whether to ask a gateway to load deferred tools: it is not known yet whether it can, or
+        it could before.
 
-        So it is for models that can, at another address than the provider's, unless the config
-        settles it.
+        True only for a model that can, at another address than its provider's, and if the config
+        does not say.
         """
         if not self._is_behind_a_gateway or self.facts.refuses_deferral:
             return False
@@ -401,5 +410,8 @@ class ChatModel(BoundModel):
 
 @lru_cache(maxsize=64)
 def _spec_of_kind(own: type[Any]) -> ProviderSpec | None:
-    kinds = ((spec, spec.client()) for spec in specs().values())
-    return next((spec for spec, kind in kinds if kind and issubclass(own, kind)), None)
+    for spec in specs().values():
+        kind = spec.client()
+        if kind is not None and issubclass(own, kind):
+            return spec
+    return None

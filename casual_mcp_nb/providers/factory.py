@@ -141,8 +141,9 @@ class ModelFactory:
 
     @property
     def default(self) -> str | None:
-        """The model used where none is named, at first the config's first one, or None if it has
-        none.
+        """The model used where none is named: the config's first one, unless another one was set.
+
+        None if the config has no models.
         """
         return self._default
 
@@ -212,24 +213,19 @@ class ModelFactory:
 
     def _own(self, model: Model) -> ChatModel:
         """Bind a model that the user created. The last one need not be bound again in each turn."""
-        last, bound = self._last_own
         # An object that is only asked through its `chat` has none of these.
-        plain = not (
-            getattr(model, "default_options", None)
-            or getattr(model, "system_message_handling", None)
+        has_options = getattr(model, "default_options", None) or getattr(
+            model, "system_message_handling", None
         )
-        client = getattr(model, "_client", None)
-        if (
-            plain
-            and bound is not None
-            and last is model
-            and bound.client is client
-            and bound.model == model.name
-        ):
-            return bound
+        last, bound = self._last_own
+        if bound is not None and last is model and not has_options:
+            is_unchanged = bound.client is getattr(model, "_client", None)
+            if is_unchanged and bound.model == model.name:
+                return bound
         bound = ChatModel.of(model)
         bound.price = price_of(self._config.prices, bound.name)
-        self._last_own = (model, bound) if plain else (None, None)
+        # Options can be changed in place, so a model that has some is bound in each turn.
+        self._last_own = (None, None) if has_options else (model, bound)
         return bound
 
     async def ready(self, name: str | Model | ChatModel | None = None) -> ChatModel:
@@ -259,7 +255,8 @@ class ModelFactory:
         if not tape.replays or (name is not None and not isinstance(name, str)):
             return (await self.ready(name)).taped(tape)
         await load("casual_llm")
-        name = name if name is not None else self.default or ""
+        if name is None:
+            name = self.default or ""
         self.check(name)
         return self._bind(name, ReplayClient(tape)).taped(tape)
 
@@ -285,7 +282,7 @@ class ModelFactory:
             key_places=key_places(config.client, client.provider),
             timeout=client.timeout,
             retries=Retries(client.max_retries),
-            # Not the values, because this can be shown.
+            # A function rather than the values, because the model can be shown.
             secrets=self._config.secrets,
             price=price_of(self._config.prices, name, config.model),
             limits=self._limits[config.client],
@@ -327,7 +324,8 @@ class ModelFactory:
 
         async def embed(texts: list[str], query: bool) -> Any:
             tokens = sum(map(estimate_tokens, texts)) if limits.counts_tokens else 0
-            reservation = await limits.turn(tokens, ignore)
+            # What they cost is not reported: the estimate stays.
+            await limits.turn(tokens, ignore)
             try:
                 return await request(client, model, texts)
             except Exception as error:
@@ -344,8 +342,6 @@ class ModelFactory:
                     timeout=entry.timeout,
                     secrets=secrets,
                 )
-            finally:
-                limits.settle(reservation, None)
             # Raised outside the handler, because the frames of the SDK's error hold the key.
             raise failure
 

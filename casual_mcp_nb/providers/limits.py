@@ -43,6 +43,7 @@ class Retries:
     A delay requested by the provider takes precedence.
 
     Args:
+        most: How often a failed request is retried.
         first_wait: The first delay in seconds, unless the provider requests one. Each further delay
             is twice as long, plus random jitter.
         max_wait: The longest single delay in seconds. If a provider requests more, that is an
@@ -74,8 +75,11 @@ class RateLimitWait:
 
 @dataclass
 class TokenReservation:
-    """The tokens reserved for a request before it is made: the estimate, and its entry in the
-    bucket.
+    """The tokens reserved for a request before it is made.
+
+    Args:
+        tokens: The estimate.
+        entry: Its entry in the window, or None without a limit.
     """
 
     tokens: int
@@ -99,9 +103,10 @@ class _Window:
         return InMemoryBucket([Rate(self._most, round(PERIOD * 1000))])
 
     def reserve(self, amount: int) -> RateItem | float:
-        """Add an entry for this amount, or compute the seconds until there may be room for it.
+        """Add an entry for an amount. An amount above the whole limit passes once there is no other.
 
-        An amount above the whole limit passes when the bucket is empty.
+        Returns:
+            The entry, or the seconds until there may be room for it.
         """
         item = _entry(min(self._units(amount), self._most))
         self._bucket.leak(item.timestamp)
@@ -112,16 +117,16 @@ class _Window:
         return max(milliseconds, 1) / 1000
 
     def give_back(self, entry: RateItem, amount: int) -> None:
+        """Take this amount of an entry out again, if the window still has it."""
         items = self._bucket.items
-        first = next((index for index, item in enumerate(items) if item is entry), None)
-        if first is not None:
-            del items[first : first + min(self._units(amount), entry.weight)]
+        for first, item in enumerate(items):
+            if item is entry:
+                # An entry's units follow each other.
+                del items[first : first + min(self._units(amount), entry.weight)]
+                return
 
     def add(self, amount: int) -> None:
-        """Record an amount already used, even if there is no room for it.
-
-        At most the whole limit.
-        """
+        """Record an amount already used, even if there is no room for it, up to the whole limit."""
         item = _entry(min(self._units(amount), self._most))
         self._bucket.items.extend([item] * item.weight)
 
@@ -136,8 +141,12 @@ def _entry(weight: int) -> RateItem:
 
 
 class ClientLimits:
-    """Admits one client's requests in arrival order, so many requests and tokens per minute, if
-    limited.
+    """Admits one client's requests in the order of their arrival.
+
+    Args:
+        client: The client's name.
+        requests: How many requests may be made in a minute, or None without a limit.
+        tokens: How many tokens they may take in a minute, or None without a limit.
     """
 
     def __init__(self, client: str, requests: int | None = None, tokens: int | None = None) -> None:

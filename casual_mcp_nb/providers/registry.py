@@ -48,9 +48,11 @@ class OnText(Protocol):
     """Receives an answer's text as it arrives."""
 
     def __call__(self, text: str, response: object = None, /) -> None:
-        """Receive the next chunk. An empty one means that something else arrived.
+        """Receive the next chunk.
 
-        With the response that it came in, the total size is limited too.
+        Args:
+            text: The chunk, empty if anything other than text has arrived.
+            response: The HTTP response that it came in, whose total size is limited, too.
         """
 
 
@@ -122,7 +124,7 @@ def reasoning_effort(effort: ReasoningEffort) -> dict[str, Any]:
 
 
 def no_options(*_: object) -> dict[str, Any]:
-    """Return none, for a provider that takes none of a kind."""
+    """Return no arguments, for a provider that takes none of these options."""
     return {}
 
 
@@ -170,10 +172,10 @@ class ProviderSpec:
             it needs none.
         key_variable: The environment variable for its key, looked up after the client's own.
         homes: The hosts that the key belongs to, the provider's own first.
-        names: Its models' names, by which a name without a provider finds it, or None if they tell
-            nothing.
-        reasons_with: The provider that its models which reason use instead, at its own address,
-            where only `NAME:MODEL` is given; `NAME-chat:MODEL` stays with this one.
+        names: What its models' names look like, so that a name without a provider finds it, or
+            None if the names tell nothing.
+        reasons_with: The provider to use instead for a model that reasons, at this one's own
+            address, where only `NAME:MODEL` is given. `NAME-chat:MODEL` stays with this one.
         example_model: A model that calls tools, for those who have not chosen one.
         needs_key: Whether it requires a key.
         is_language_model: Whether it is one, with a price, a window and an answer that can be
@@ -186,7 +188,7 @@ class ProviderSpec:
         notes: Notices about a model's options.
         highest_temperature: Its maximum temperature if lower than others', with its models' name.
         choose_tools: The tool choice in its format.
-        offers_none: Whether no tools are offered if none may be called.
+        offers_none: Whether a request in which no tool may be called is sent without tools.
         effort: The reasoning effort in its format.
         think: Asks its server which value the argument `think` takes for an effort, or None if it
             cannot think.
@@ -267,12 +269,13 @@ class ProviderSpec:
     def limits_of(self, model: str) -> ModelLimits | None:
         """Look up a model's limits by its name, or None if they are unknown."""
         name = model.rsplit("/", 1)[-1].rsplit("anthropic.", 1)[-1]
-        starts = [
-            start
-            for start in self.models
-            if name == start or re.match(rf"{re.escape(start)}(?![0-9a-z.])", name)
-        ]
-        return self.models[max(starts, key=len)] if starts else None
+        longest = ""
+        for start in self.models:
+            # "gpt-5" is no beginning of "gpt-5.1", nor "o1" of "o10".
+            begins = name == start or re.match(rf"{re.escape(start)}(?![0-9a-z.])", name)
+            if begins and len(start) > len(longest):
+                longest = start
+        return self.models.get(longest)
 
     def answer_limit(self, model: str, options: RequestOptions) -> int:
         """Choose the answer limit where neither the person nor the config sets one.
@@ -364,7 +367,7 @@ def key_variables(client: str, provider: str) -> tuple[str, ...]:
 
 
 def homes_of(variable: str | None) -> tuple[str, ...]:
-    """List the hosts of the provider that this variable belongs to. None for any other variable."""
+    """List the hosts of the provider that this variable belongs to. Empty for any other one."""
     for spec in specs().values():
         if variable and spec.key_variable == variable:
             return spec.homes
@@ -376,16 +379,21 @@ def is_home_address(address: str | None, homes: Sequence[str]) -> bool:
 
     None is the provider's own.
     """
+    if not address:
+        return bool(homes)
     try:
-        host = urlsplit(address or f"https://{homes[0] if homes else ''}").hostname or ""
+        host = urlsplit(address).hostname or ""
     except ValueError:
         return False
-    return any(host == home or host.endswith(f".{home}") for home in homes)
+    return _is_below(host, homes)
 
 
 def is_at_home(client: object, homes: Sequence[str]) -> bool:
     """Check whether a client's URL is on one of these hosts, or on a host below it."""
-    host = urlsplit(raw_address_of(client)).hostname or ""
+    return _is_below(urlsplit(raw_address_of(client)).hostname or "", homes)
+
+
+def _is_below(host: str, homes: Sequence[str]) -> bool:
     return any(host == home or host.endswith(f".{home}") for home in homes)
 
 
@@ -396,8 +404,8 @@ def raw_address_of(client: object) -> str:
 
 
 def window_of(model: ModelConfig, client: ClientConfig) -> int | None:
-    """Look up a model's context window: the config's, else from its provider's table, or None if
-    unknown.
+    """Look up a model's context window: the config's, or else that of its provider's table. None
+    if neither has one.
     """
     if model.context_window is not None:
         return model.context_window
@@ -436,9 +444,10 @@ def not_sent(provider: str, model: str, options: RequestOptions) -> dict[str, st
     if spec.offers_none and options.tool_choice in ("auto", "none"):
         # `auto` is the default, and with `none` no tools are offered.
         given.pop("tool_choice")
-    unsent = {
-        name: f"{spec.api} has no {name}: it is not sent." for name in spec.lacking if name in given
-    }
+    unsent: dict[str, str] = {}
+    for name in spec.lacking:
+        if name in given:
+            unsent[name] = f"{spec.api} has no {name}: it is not sent."
     return unsent | spec.unsent(model, options)
 
 
@@ -454,6 +463,7 @@ SECONDS = 0.2
 """How long to wait for all servers together: one that listens here answers in a few milliseconds.
 """
 _MAX_BYTES = 1_000_000
+_MAX_ENTRIES = 1_000
 _MAX_MODELS = 20
 _NAME = re.compile(r"[\w.:/@+-]{1,120}", re.ASCII)
 _NO_CHAT = re.compile(r"embed|rerank|whisper", re.IGNORECASE)
@@ -477,7 +487,7 @@ class LocalServer:
 
 
 LOCAL_SERVERS = (
-    LocalServer("ollama", "Ollama", 11434, "ollama", "/api/tags", ""),
+    LocalServer("ollama", "Ollama", 11434, provider="ollama", listing="/api/tags", base=""),
     LocalServer("lmstudio", "LM Studio", 1234),
     LocalServer("llamacpp", "llama.cpp", 8080),
     LocalServer("vllm", "vLLM", 8000),
@@ -510,7 +520,7 @@ def running_servers(
         answers.put((server, _models_of(server, limit)))
 
     for server in servers:
-        # A thread for each: one that is slow neither holds the others up nor the end of the
+        # A thread for each, so that a slow server holds up neither the others nor the end of the
         # interpreter.
         threading.Thread(target=look, args=(server,), daemon=True).start()
     models: dict[LocalServer, tuple[str, ...]] = {}
@@ -525,12 +535,14 @@ def running_servers(
 
 
 def _models_of(server: LocalServer, seconds: float) -> tuple[str, ...]:
-    """List a server's models. None where nothing like it answers."""
+    """List a server's models. Empty where nothing like it answers."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=seconds)
     try:
         connection.request("GET", server.listing, headers={"Accept": "application/json"})
         response = connection.getresponse()
-        return _names_in(json.loads(response.read(_MAX_BYTES))) if response.status == 200 else ()
+        if response.status != 200:
+            return ()
+        return _names_in(json.loads(response.read(_MAX_BYTES)))
     except (OSError, http.client.HTTPException, ValueError, RecursionError):
         return ()
     finally:
@@ -544,9 +556,13 @@ def _names_in(answer: Any) -> tuple[str, ...]:
     entries = answer.get("models")
     if not isinstance(entries, list):
         entries = answer.get("data")
+    if not isinstance(entries, list):
+        return ()
     names: list[str] = []
-    for entry in entries[:1_000] if isinstance(entries, list) else ():
-        name = (entry.get("name") or entry.get("id")) if isinstance(entry, dict) else None
+    for entry in entries[:_MAX_ENTRIES]:
+        if not isinstance(entry, dict):
+            continue
+        name = entry.get("name") or entry.get("id")
         if isinstance(name, str) and _NAME.fullmatch(name) and not _NO_CHAT.search(name):
             names.append(name)
     return tuple(names[:_MAX_MODELS])
