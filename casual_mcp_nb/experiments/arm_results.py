@@ -83,6 +83,11 @@ class ArmResults:
         return sum(not record.made for record in self.records)
 
     @property
+    def not_graded(self) -> int:
+        """How many runs still need a judge model's grade. They are neither right nor wrong."""
+        return sum(record.ungraded for record in self.records)
+
+    @property
     def by_case(self) -> dict[str, tuple[RunRecord, ...]]:
         """Each case's completed runs."""
         return by_case_of(self.done)
@@ -97,6 +102,7 @@ class ArmResults:
     def right(self) -> Interval | None:
         """The share of right runs with its interval, each case counting the same.
 
+        Only judged runs count: a run that was not made or not graded is neither right nor wrong.
         None if none was judged.
         """
         groups = by_case_of(self.judged)
@@ -174,16 +180,6 @@ class ArmResults:
         """How its runs' searches ranked, or None if there was none."""
         rankings = {record.ranked_by for record in self.done if record.ranked_by}
         return ", ".join(sorted(rankings)) or None
-
-    @property
-    def success(self) -> float:
-        """The share of runs that are right, and without verdicts the share that was completed."""
-        if not self.records:
-            return 0.0
-        good = 0
-        for record in self.records:
-            good += record.made if record.right is None else record.right
-        return good / len(self.records)
 
     @property
     def failures(self) -> dict[FailureGroup, int]:

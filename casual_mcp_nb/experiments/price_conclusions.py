@@ -145,14 +145,10 @@ def _cheapest(arms: Sequence[ArmResults], prices: dict[str, ArmPrice]) -> str:
             cheaper.append(each)
     if not cheaper:
         return f"{_capital(name)} {cost}."
-    often = "are right most" if chosen.judged else "fail least"
-    if chosen.judged:
-        but = "is less often right" if len(cheaper) == 1 else "are less often right"
-    else:
-        but = "fails more often" if len(cheaper) == 1 else "fail more often"
+    are = "is" if len(cheaper) == 1 else "are"
     return (
-        f"Of the arms that {often} often in these runs, {name} {cost}. {words.listed(cheaper, 3)}"
-        f" can cost less, but {but}."
+        f"Of the arms that are right most often in these runs, {name} {cost}."
+        f" {words.listed(cheaper, 3)} can cost less, but {are} less often right."
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from casual_mcp_nb.experiments.arm_results import ArmResults
+from casual_mcp_nb.experiments.arm_results import ArmResults, by_case_of
 from casual_mcp_nb.experiments.arms import Arm
 from casual_mcp_nb.experiments.run_record import CacheState, RunRecord
 
@@ -45,7 +45,7 @@ class DiscoveryEffect:
         price: The price with discovery. If `off` is None, all its input tokens.
         every_tool_loaded: The same for every tool loaded.
         fewer_right: How much lower the share of right runs is than without discovery, from 0 to 1,
-            or None if unknown.
+            see `right_shares`, or None if no case was judged in both arms.
     """
 
     on: Arm
@@ -109,10 +109,34 @@ def _in_tokens(runs: Sequence[RunRecord]) -> ArmPrice:
     return ArmPrice(cold, fmean(record.priced_tokens("warm") or 0.0 for record in runs))
 
 
+def right_shares(arms: Iterable[ArmResults]) -> dict[str, float]:
+    """Compute how often each arm is right in the cases in which all of them have a verdict.
+
+    Each case counts the same, and in it only the judged runs: one that was not made or not graded
+    is neither right nor wrong.
+
+    Returns:
+        The shares by arm, or none if the arms have no such case.
+    """
+    arms = tuple(arms)
+    cases = [set(by_case_of(arm.judged)) for arm in arms]
+    common = set[str]().union(*cases).intersection(*cases)
+    shares: dict[str, float] = {}
+    for arm in arms:
+        right = arm.of_cases(common).right
+        if right is not None:
+            # Rounded, so that equal shares of different numbers of runs are equal.
+            shares[arm.arm.name] = round(right.value, 12)
+    return shares
+
+
 def best_of(arms: Sequence[ArmResults]) -> list[ArmResults]:
-    """Choose the arms that are right most often, or without verdicts that failed least often."""
-    most = max((arm.success for arm in arms), default=0.0)
-    return [arm for arm in arms if arm.success == most]
+    """Choose the arms that are right most often, or all if no verdicts compare them."""
+    shares = right_shares(arms)
+    if not shares:
+        return [*arms]
+    most = max(shares.values())
+    return [arm for arm in arms if shares[arm.arm.name] == most]
 
 
 def cheapest_of(arms: Sequence[ArmResults]) -> ArmResults | None:
@@ -152,8 +176,8 @@ def _effect_of(
         loaded = fmean(record.undeferred_tokens or 0 for record in arm.done)
         return DiscoveryEffect(arm.arm, None, ArmPrice(sent, sent), ArmPrice(loaded, loaded))
     fewer = None
-    if off.judged and arm.judged:
-        fewer = off.success - arm.success
+    if shares := right_shares((off, arm)):
+        fewer = shares[off.arm.name] - shares[arm.arm.name]
     return DiscoveryEffect(arm.arm, off.arm, prices[arm.arm.name], prices[off.arm.name], fewer)
 
 

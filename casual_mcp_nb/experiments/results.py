@@ -283,7 +283,8 @@ class RunResults(Mapping[str, ArmResults], Displayable):
         rows = []
         for name, arm in self.items():
             right = arm.right
-            row: dict[str, Any] = {"arm": name, "runs": len(arm.done), "not_made": arm.not_made}
+            row: dict[str, Any] = {"arm": name, "runs": len(arm.done)}
+            row |= {"not_made": arm.not_made, "not_graded": arm.not_graded}
             row |= {
                 "right": right and right.value,
                 "low": right and right.low,

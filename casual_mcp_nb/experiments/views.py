@@ -179,6 +179,7 @@ def results_view(results: RunResults, limits: DisplayLimits) -> View:
             f"{words.count(len(results.retried), 'run')} had been broken off before, and were asked"
             " again."
         )
+    text += _without_verdict(results)
     text += _grading(results)
     blocks.append(_sentences(text))
     blocks.append(arms_table(results, limits))
@@ -217,12 +218,20 @@ def _not_made(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
     yield Section("Not made", (table,), note=note, fold="closed")
 
 
-def _grading(results: RunResults) -> Iterator[str]:
-    """Write what is not graded, who graded, what that took, and how far a person agrees."""
-    ungraded = sum(record.ungraded for record in results.records)
+def _without_verdict(results: RunResults) -> Iterator[str]:
+    """Write how many runs are in no share of right runs, since they were not made or not graded."""
+    failed = len(results.not_made)
+    if failed and results.judged:
+        was, is_ = ("was", "is") if failed == 1 else ("were", "are")
+        yield f"{words.count(failed, 'run')} {was} not made, and {is_} neither right nor wrong."
+    ungraded = sum(arm.not_graded for arm in results.values())
     if ungraded:
         verb = "is" if ungraded == 1 else "are"
         yield f"{words.count(ungraded, 'answer')} {verb} not graded, and neither right nor wrong."
+
+
+def _grading(results: RunResults) -> Iterator[str]:
+    """Write who graded, what that took, and how far a person agrees."""
     runs = results.graded
     asked = [record for record in runs if any(each.asked for each in record.grades)]
     if not asked:
@@ -382,9 +391,11 @@ def _runs(arm: ArmResults, planned: int) -> Cell:
     text = words.number(len(arm.done))
     if len(arm.done) < planned:
         text = f"{text} of {planned:,}"
+    if arm.not_graded:
+        text = f"{text}, {arm.not_graded:,} not graded"
     if arm.not_made:
-        return Status(f"{text}, {arm.not_made:,} failed", "bad")
-    return text
+        text = f"{text}, {arm.not_made:,} failed"
+    return Status(text, "bad") if arm.not_made or arm.not_graded else text
 
 
 def _right(arm: ArmResults, last: int | None) -> list[Cell]:
@@ -501,6 +512,8 @@ def _mark(record: RunRecord) -> Status:
         return Status("✓ right", "good")
     if record.right is False:
         return Status(f"✗ {record.outcome}", "bad")
+    if record.ungraded:
+        return Status("? not graded", "quiet")
     return Status("✓ done", "good") if record.made else Status("✗ failed", "bad")
 
 

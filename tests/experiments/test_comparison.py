@@ -33,6 +33,8 @@ from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import ProviderError, UnknownNameError, UsageError
 from casual_mcp_nb.experiments.arms import Arm, ArmSetup, Factors, cases_of_prompts, options_of
 from casual_mcp_nb.experiments.measuring import measured as with_figures
+from casual_mcp_nb.experiments.price_conclusions import price_conclusions
+from casual_mcp_nb.experiments.pricing import best_of
 from casual_mcp_nb.experiments.results import RunResults
 from casual_mcp_nb.experiments.run_record import RunRecord
 from casual_mcp_nb.experiments.runs import CaseRuns
@@ -74,6 +76,11 @@ def names(session: Session, **factors: Any) -> list[str]:
         arm.name
         for arm in options_of(session.parts.turn_service._chat, Factors(**factors), TurnOptions())
     ]
+
+
+def shares(results: RunResults) -> dict[str, float | None]:
+    """Each arm's share of right runs."""
+    return {name: arm.right and arm.right.value for name, arm in results.items()}
 
 
 async def compared(chat: McpToolChat, models: dict[str, Any], **options: Any) -> RunResults:
@@ -210,8 +217,8 @@ def test_several_prompts_have_checks_of_their_own(session: Session) -> None:
     part = results.of_cases(results.cases[:1])
     assert results.of_cases(iter(results.cases[:1])) == part
     assert results.of_cases(case for case in results.cases).cases == results.cases
-    assert [arm.success for arm in results.values()] == [0.5, 0.5]
-    assert [arm.success for arm in part.values()] == [1, 1]
+    assert shares(results) == {"planner": 0.5, "second": 0.5}
+    assert shares(part) == {"planner": 1, "second": 1}
     assert {run.model for run in results.records} == {"planner", "second"}
 
 
@@ -251,10 +258,10 @@ async def test_one_arm_that_fails_costs_the_others_nothing(chat: McpToolChat) ->
         "fine": scripted_model(call("desk__note", text="x"), "done"),
     }
     results = await compared(chat, models, check="done")
-    broken, fine = results.values()
+    broken = results["broken"]
     assert [run.made for run in results.records] == [False, True]
     assert "No." in broken.records[0].detail
-    assert (broken.success, fine.success, broken.not_made) == (0, 1, 1)
+    assert (shares(results), broken.not_made) == ({"broken": None, "fine": 1}, 1)
     assert broken.spread("steps") is None
     assert (results.status, results.cheapest) == ("done", None)
 
@@ -383,6 +390,57 @@ def test_discovery_loses_where_it_costs_more_or_answers_wrong() -> None:
         assert "loses" in str(results)
 
 
+@pytest.mark.parametrize(
+    "fields", [{"made": False, "detail": "502"}, {"made": True, "detail": "Not graded yet."}]
+)
+def test_a_run_without_a_verdict_counts_neither_as_right_nor_as_wrong(
+    fields: dict[str, Any],
+) -> None:
+    """A third run of the cheap arm has no verdict, whatever the dear arm's runs are."""
+
+    def repeat(number: int, arm: str, right: bool | None, **figures: Any) -> RunRecord:
+        tokens = 20 if arm == "on" else 100
+        return replace(
+            measured(arm, input_tokens=tokens, right=right, **figures),
+            key=f"{arm} {number}",
+            repeat=number,
+        )
+
+    for rights in ([True, True], [True, False]):
+        runs = [repeat(number, "off", right) for number, right in enumerate(rights)]
+        runs += [repeat(number, "on", right) for number, right in enumerate(rights)]
+        runs.append(repeat(2, "on", None, **fields))
+        results = of(*runs)
+        assert shares(results) == dict.fromkeys(["off", "on"], sum(rights) / 2)
+        assert results.cheapest is not None
+        assert results.cheapest.arm.name == "on"
+        (effect,) = results.discovery_effects
+        assert (effect.fewer_right, effect.loses) == (0, False)
+        assert "less often right" not in " ".join(price_conclusions(results))
+        # They are counted beside the share.
+        on = results["on"]
+        assert (on.not_made, on.not_graded) == (int(not fields["made"]), int(fields["made"]))
+        assert "neither right nor wrong" in str(results)
+
+
+def test_arms_are_ranked_by_the_cases_in_which_all_have_a_verdict() -> None:
+    """A hard case that only one arm was graded in costs that arm nothing."""
+    results = of(
+        measured("off", "easy", right=True),
+        measured("on", "easy", input_tokens=20, right=True),
+        measured("off", "hard", right=None, detail="Not graded yet."),
+        measured("on", "hard", input_tokens=20, right=False),
+    )
+    (effect,) = results.discovery_effects
+    assert effect.fewer_right == 0
+    assert [arm.arm.name for arm in best_of(results.comparable)] == ["off", "on"]
+    # Without such a case nothing ranks them.
+    apart = results.of_cases(["hard"])
+    (effect,) = apart.discovery_effects
+    assert effect.fewer_right is None
+    assert [arm.arm.name for arm in best_of(apart.comparable)] == ["off", "on"]
+
+
 def test_costs_decide_where_all_runs_have_one() -> None:
     both = of(measured("a", input_tokens=900, cost=0.01), measured("b", cost=0.02))
     assert both.cheapest is not None
@@ -456,7 +514,7 @@ def test_only_prompts_that_all_arms_answered_are_compared() -> None:
         measured("b", prompt="long", made=False),
     )
     assert [len(arm.records) for arm in results.comparable] == [1, 1]
-    # It is the cheaper one there, and failed less often in all.
+    # It is the cheaper one there.
     assert results.cheapest is not None
     assert results.cheapest.arm.name == "a"
 

@@ -303,7 +303,8 @@ def test_results_are_divided_by_tags(session: Session) -> None:
         "easy": ("a",),
         "weather": ("a", "b"),
     }
-    assert {tag: part["with all"].success for tag, part in parts.items()} == {
+    shares = {tag: part["with all"].right for tag, part in parts.items()}
+    assert {tag: share and share.value for tag, share in shares.items()} == {
         "easy": 1,
         "weather": 0.5,
     }

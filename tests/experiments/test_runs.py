@@ -918,7 +918,7 @@ def test_a_server_is_compared_with_another_one_that_ends_with_the_runs(
             "new": "It says new",
             "more": "It says old",
         }
-        assert {arm: value.success for arm, value in results.items()} == {
+        assert {arm: value.right and value.right.value for arm, value in results.items()} == {
             "as configured": 0,
             "new": 1,
             "more": 0,
