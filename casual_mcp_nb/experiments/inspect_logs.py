@@ -67,7 +67,7 @@ def _file_name(log: Mapping[str, Any], arm: str) -> str:
     return f"{stamp}_{slug}_{log['eval']['task_id']}.json"
 
 
-def inspect_log(arm: ArmResults, *, status: str, seconds: float, repeats: int) -> dict[str, Any]:
+def inspect_log(arm: ArmResults, *, status: str, repeats: int) -> dict[str, Any]:
     """Convert an arm's runs to an inspect-ai log, version 2, without that package.
 
     Each run is a sample: the case is its id, and the repeat its epoch. The score `tool_use` is C or
@@ -77,12 +77,12 @@ def inspect_log(arm: ArmResults, *, status: str, seconds: float, repeats: int) -
     Args:
         arm: The arm's runs.
         status: The status of the results.
-        seconds: How long the experiment took.
         repeats: How often each case is run.
     """
     name, records = arm.arm.name, arm.records
-    began = _began(records)
-    begin, end = min(began, default=0.0), max(began, default=0.0) + seconds
+    times = _times(records)
+    begin = min((began for began, _ in times), default=0.0)
+    end = max((ended for _, ended in times), default=0.0)
     usage = _usage_by_model(records)
     cases = list(dict.fromkeys(record.case for record in records))
 
@@ -127,14 +127,18 @@ def inspect_log(arm: ArmResults, *, status: str, seconds: float, repeats: int) -
     }
 
 
-def _began(records: Iterable[RunRecord]) -> list[float]:
-    """List when runs began, as far as that is known, in seconds since 1970."""
-    began: list[float] = []
+def _times(records: Iterable[RunRecord]) -> list[tuple[float, float]]:
+    """List when the turns of runs began and ended, as far as that is known, in seconds since 1970.
+
+    Runs that a file had already are among them, so how long an experiment took says nothing of it.
+    """
+    times: list[tuple[float, float]] = []
     for record in records:
-        first = next(iter(record.turns), None)
-        if first is not None and first.started is not None and first.started.began is not None:
-            began.append(first.started.began)
-    return began
+        for turn in record.turns:
+            began = turn.started.began
+            if began is not None:
+                times.append((began, began + turn.trace.last_at))
+    return times
 
 
 def _stamp(seconds: float) -> str:

@@ -519,9 +519,7 @@ class RunResults(Mapping[str, ArmResults], Displayable):
         names = list(self) if arm is None else [arm]
         logs = {}
         for name in names:
-            logs[name] = inspect_log(
-                self[name], status=self.status, seconds=self.seconds, repeats=self.repeats
-            )
+            logs[name] = inspect_log(self[name], status=self.status, repeats=self.repeats)
         return write_logs(logs, path, overwrite=overwrite)
 
     def plot(self) -> Any:

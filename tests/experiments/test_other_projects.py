@@ -10,6 +10,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,16 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from casual_mcp_nb import OpenTelemetry, Session
+from casual_mcp_nb.conversation.codec import dump_traces
+from casual_mcp_nb.conversation.event import TurnFinished, TurnStarted
+from casual_mcp_nb.conversation.turn import Trace
 from casual_mcp_nb.errors import MissingDependencyError, ProviderError, UnknownNameError, UsageError
+from casual_mcp_nb.experiments.arms import Arm
 from casual_mcp_nb.experiments.cases import ExpectedCall, ToolUseCase
 from casual_mcp_nb.experiments.inspect_logs import inspect_log
 from casual_mcp_nb.experiments.matching import judge_turns
 from casual_mcp_nb.experiments.results import RunResults
+from casual_mcp_nb.experiments.run_record import RunRecord
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,6 +92,38 @@ def test_a_log_has_a_sample_for_each_run(results: RunResults, tmp_path: Path) ->
     assert right["messages"][2]["tool_call_id"] == made["id"]
     assert log["results"]["completed_samples"] == 4
     assert log["results"]["scores"][0]["metrics"]["accuracy"]["value"] == 0.5
+
+
+def test_a_log_says_when_its_runs_began_and_ended(tmp_path: Path) -> None:
+    """Also of runs that the file had already, and of several turns, whatever the time taken now."""
+
+    def run(number: int, *began: float) -> RunRecord:
+        traces = []
+        for each in began:
+            events = [TurnStarted((), "m", began=each), TurnFinished("done", at=60.0)]
+            traces.append(Trace(events))
+        key = str(number)
+        transcript = dump_traces(traces) if traces else ""
+        return RunRecord(key, "p", "a", number, "p", right=True, transcript=transcript)
+
+    # The third is the last to begin, and the second has a turn after that.
+    records = (run(0, 1_000), run(1, 1_300, 1_700), run(2, 1_540), run(3))
+    results = RunResults(records, (Arm("a"),), ("p",), 4, seconds=600.0)
+    stats = _stats(results, tmp_path / "log.json")
+    assert (stats["started_at"], stats["completed_at"]) == (1_000, 1_760)
+    nothing = RunResults((run(0),), (Arm("a"),), ("p",), seconds=600.0)
+    stats = _stats(nothing, tmp_path / "nothing.json")
+    assert stats["started_at"] == stats["completed_at"]
+
+
+def _stats(results: RunResults, path: Path) -> dict[str, float]:
+    """When a log says that its runs began and ended, in seconds since 1970."""
+    (file,) = results.to_inspect(path)
+    stats = json.loads(file.read_text())["stats"]
+    return {
+        name: datetime.fromisoformat(stats[name]).timestamp()
+        for name in ("started_at", "completed_at")
+    }
 
 
 def test_a_file_is_for_one_arm_and_is_not_replaced_unasked(
@@ -264,7 +302,5 @@ print(json.dumps(told))
 
 def test_a_run_that_is_not_judged_has_no_score(session: Session) -> None:
     results = session.experiments.compare("Go", models=scripted_model("Gone"))
-    (sample,) = inspect_log(next(iter(results.values())), status="done", seconds=0.0, repeats=1)[
-        "samples"
-    ]
+    (sample,) = inspect_log(next(iter(results.values())), status="done", repeats=1)["samples"]
     assert not {"scores", "error"} & sample.keys()
