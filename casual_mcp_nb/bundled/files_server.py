@@ -182,10 +182,25 @@ def walk_files(root: Root, folder: Path) -> Iterator[Path]:
 def matches(relative: str, pattern: str) -> bool:
     """Check whether a path matches a glob pattern: the name alone, or the whole path if the pattern
     contains `/`.
+
+    In a path `*` stays in one folder, and `**` is any number of folders, or none.
     """
+    parts = relative.split("/")
     if "/" not in pattern:
-        return fnmatchcase(relative.rpartition("/")[2], pattern)
-    return fnmatchcase(relative, pattern) or fnmatchcase(relative, pattern.replace("**/", ""))
+        return fnmatchcase(parts[-1], pattern)
+    # How many parts of the path what was read of the pattern can be.
+    reached = {0}
+    for each in pattern.split("/"):
+        if each in ("", "."):
+            continue
+        if each == "**":
+            reached = set(range(min(reached), len(parts) + 1))
+        else:
+            possible = {number for number in reached if number < len(parts)}
+            reached = {number + 1 for number in possible if fnmatchcase(parts[number], each)}
+        if not reached:
+            return False
+    return len(parts) in reached
 
 
 def matching_lines(
@@ -326,7 +341,12 @@ class Files:
     def search_files(
         self,
         pattern: Annotated[
-            str, Field(description="A glob such as '*.csv' or 'src/**/*.py'", max_length=200)
+            str,
+            Field(
+                description="A glob: '*.csv' in any folder, 'src/*.py' in src alone, 'src/**/*.py'"
+                " also deeper",
+                max_length=200,
+            ),
         ],
         path: FolderPath = ".",
         limit: Limit = 100,

@@ -92,6 +92,40 @@ async def test_a_file_is_read_written_listed_searched_moved_and_deleted(
     assert not (root / "x/y").exists()
 
 
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("*.py", ["x.py", "src/a.py", "src/deep/b.py", "src/deep/er/c.py"]),
+        ("src/*.py", ["src/a.py"]),
+        ("./src/*.py", ["src/a.py"]),
+        ("./*.py", ["x.py"]),
+        ("src/*/*.py", ["src/deep/b.py"]),
+        ("*/*", ["src/a.py"]),
+        ("src/?eep/*", ["src/deep/b.py"]),
+        ("src/**/*.py", ["src/a.py", "src/deep/b.py", "src/deep/er/c.py"]),
+        ("src/**", ["src/a.py", "src/deep/b.py", "src/deep/er/c.py"]),
+        ("**/*.py", ["x.py", "src/a.py", "src/deep/b.py", "src/deep/er/c.py"]),
+        ("**/deep/*.py", ["src/deep/b.py"]),
+        ("**/deep/**/*.py", ["src/deep/b.py", "src/deep/er/c.py"]),
+        ("**/src/**/er/*", ["src/deep/er/c.py"]),
+        ("deep/*.py", []),
+        ("rc/*.py", []),
+        ("**/" * 60 + "none.py", []),
+    ],
+)
+async def test_a_star_stays_in_its_folder_and_two_go_deeper(
+    call, files, root: Path, pattern: str, found: list[str]
+) -> None:
+    folder = root / "tree"
+    for name in ("x.py", "src/a.py", "src/deep/b.py", "src/deep/er/c.py"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("here")
+    result = await call(files, "search_files", path="tree", pattern=pattern)
+    assert sorted(result["files"]) == sorted(f"tree/{name}" for name in found)
+    lines = await call(files, "search_text", path="tree", text="here", pattern=pattern)
+    assert sorted(each["path"] for each in lines["matches"]) == sorted(result["files"])
+
+
 PATHS = [
     *[
         "../root-secret/secret.txt",
