@@ -121,10 +121,6 @@ class SessionApps:
         """Remember an app, and forget the oldest."""
         # A turn's events and its drawing remember apps at the same time, on two threads.
         with self._changing:
-            if app.reopened:
-                # An app that this session has opened stays longer than a reopened one.
-                self._apps = dict([(app.id, app), *self._apps.items()][-MAX_APPS:])
-                return
             self._apps = dict([*self._apps.items(), (app.id, app)][-MAX_APPS:])
             turn = app.turn()
             if turn is not None:
@@ -143,12 +139,29 @@ class SessionApps:
     def reopen(self, turns: Iterable[Turn]) -> None:
         """Make the apps of a conversation that was resumed. Their pages are not read yet.
 
+        They come before the apps that this session has opened, so they are forgotten earlier.
+
         Args:
-            turns: The conversation's turns. Of each, the last `MAX_REOPENED` apps are made.
+            turns: The conversation's turns. Of each, the last `MAX_REOPENED` apps are made, and of
+                all these the last `MAX_APPS`.
         """
+        calls: list[tuple[Turn, ToolCall]] = []
+        by_turn: dict[Turn, list[App]] = {}
         for turn in turns:
-            calls = [call for call in turn.tool_calls if self._has_app(call)]
-            self._by_turn[turn] = [self._reopened(turn, call) for call in calls[-MAX_REOPENED:]]
+            by_turn[turn] = []
+            with_app = [call for call in turn.tool_calls if self._has_app(call)]
+            calls += [(turn, call) for call in with_app[-MAX_REOPENED:]]
+        reopened: list[App] = []
+        for turn, call in calls[-MAX_APPS:]:
+            app = self._reopened(turn, call)
+            reopened.append(app)
+            by_turn[turn].append(app)
+        with self._changing:
+            before = [app for app in self._apps.values() if app.reopened]
+            opened = [app for app in self._apps.values() if not app.reopened]
+            kept = [*before, *reopened, *opened][-MAX_APPS:]
+            self._apps = {app.id: app for app in kept}
+            self._by_turn.update(by_turn)
 
     def _has_app(self, call: ToolCall) -> bool:
         tool = self.chat.catalog.get(call.tool)
@@ -168,7 +181,6 @@ class SessionApps:
                 app.send(result=call)
             else:
                 app.send(cancelled=call.status)
-        self._keep(app)
         return app
 
     def spec_of(self, name: ToolName) -> ToolSpec | None:

@@ -4,7 +4,7 @@ ask of a session.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -26,8 +26,9 @@ from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.errors import ResourceError, ToolCallError, UsageError
 from casual_mcp_nb.magics.commands import COMMANDS
+from casual_mcp_nb.notebook import apps as session_apps
 from casual_mcp_nb.notebook.app import MAX_VALUE, App
-from casual_mcp_nb.providers.scripted import call, scripted_model
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.servers.app_pages import app_policy, is_domain
 
 
@@ -521,6 +522,43 @@ def test_calls_of_an_app_are_on_its_turns_trace_and_saved(tmp_path: Path) -> Non
         session.conversations.resume(id)
         assert (list(session.tools.apps), len(session.turns[0].app_calls)) == ([], 3)
         assert "ok · app" in str(session.turns[0])
+
+
+def test_the_apps_of_a_resumed_conversation_keep_their_order_and_the_newest_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_apps, "MAX_APPS", 5)
+    file, cities = tmp_path / "store.sqlite", "abcdefgh"
+    shows = [call("places__show", city=city) for city in cities]
+    # Of the first turn, the last three are opened again.
+    monkeypatch.setattr(session_apps, "MAX_REOPENED", 3)
+    answers = [calls(*shows[:4]), "ok", calls(*shows[4:6]), "ok", calls(*shows[6:]), "ok"]
+    with Session({}, in_process={"places": app_server()}, quiet=True, store=file) as session:
+        model = scripted_model(*answers)
+        for _ in range(3):
+            session.chat("Show", model=model, echo="none")
+        id = session.conversations.id
+
+    def shown(listed: Iterable[App]) -> str:
+        return "".join(app.call.arguments["city"] for app in listed)
+
+    with Session({}, in_process={"places": app_server()}, quiet=True, store=file) as session:
+        session.tools.app("places:show", city="x")
+        session.conversations.resume(id)
+        assert shown(session.tools.apps) == "efghx"
+        of_turns = [shown(session.parts.apps.opened_in(turn)) for turn in session.turns]
+        assert of_turns == ["", "ef", "gh"]
+        # What opens later takes the place of the oldest.
+        session.tools.app("places:show", city="y")
+        assert shown(session.tools.apps) == "fghxy"
+        # Another time, they are newer than what had been resumed before.
+        session.conversations.resume(id)
+        assert shown(session.tools.apps) == "fghxy"
+        assert shown(session.parts.apps.opened_in(session.turns[-1])) == "gh"
+    monkeypatch.setattr(session_apps, "MAX_APPS", 50)
+    with Session({}, in_process={"places": app_server()}, quiet=True, store=file) as session:
+        session.conversations.resume(id)
+        assert shown(session.tools.apps) == "bcdefgh"
 
 
 def test_a_turn_keeps_a_bounded_number_of_an_apps_calls(
