@@ -541,7 +541,8 @@ class RunResults(Mapping[str, ArmResults], Displayable):
 
         Args:
             first: The arm to compare with, or None for the first.
-            second: The other arm, or None for all others.
+            second: The other arm, or None for all others. Its interval is the same either way:
+                all others are candidates, for which `comparisons` corrects.
             by: `tag` for a row per tag and arm.
             looks: How many looks were planned, see `comparisons`.
 
@@ -550,25 +551,29 @@ class RunResults(Mapping[str, ArmResults], Displayable):
 
         Raises:
             UnknownNameError: There is no such arm.
+            UsageError: Both arms are the same.
         """
         from casual_mcp_nb.experiments.plots import difference_plot
 
         if first is None:
             first = next(iter(self))
-        others = [name for name in self if name != first]
-        if second is not None:
-            others = [second]
-        for name in (first, *others):
-            if name not in self:
+        for name in (first, second):
+            if name is not None and name not in self:
                 raise UnknownNameError("arm", name, self)
-        chosen = dataclasses.replace(self, arms=tuple(self[name].arm for name in (first, *others)))
+        if first == second:
+            raise UsageError(f"Arm {shown(first)} cannot be compared with itself.")
+        others = [name for name in self if name != first]
+        ordered = dataclasses.replace(self, arms=tuple(self[name].arm for name in (first, *others)))
+        parts = {"": ordered} if by is None else ordered.by_tag()
+        drawn = others if second is None else [second]
         rows: list[tuple[str, PairedDifference]] = []
-        if by is None:
-            rows += [(each.second, each.right) for each in chosen.comparisons(looks=looks)]
-            return difference_plot(first, rows)
-        for tag, part in chosen.by_tag().items():
+        for tag, part in parts.items():
             for each in part.comparisons(looks=looks):
-                label = tag if len(others) == 1 else f"{tag}: {each.second}"
+                if each.second not in drawn:
+                    continue
+                label = each.second
+                if by is not None:
+                    label = tag if len(drawn) == 1 else f"{tag}: {label}"
                 rows.append((label, each.right))
         return difference_plot(first, rows)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import replace
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from casual_mcp_nb.errors import UnknownNameError
+from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.experiments import plots
 from casual_mcp_nb.experiments.arms import Arm
 from casual_mcp_nb.experiments.results import RunResults
@@ -92,6 +93,37 @@ def test_matplotlib_draws_the_same_rows() -> None:
     assert plots.difference_plot("A", []) is not None
 
 
+@pytest.mark.parametrize("by", [None, "tag"])
+def test_an_arm_that_is_drawn_alone_has_the_figures_that_it_has_among_all(
+    by: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    cases = "01234567"
+    right = {"a": "", "b": "012345", "c": "01", "d": cases}
+    records: list[RunRecord] = []
+    for case in cases:
+        for arm, its in right.items():
+            key = f"{case}{arm}"
+            records.append(RunRecord(key, case, arm, 0, case, tags=("t",), right=case in its))
+    results = RunResults(tuple(records), tuple(map(Arm, right)), tuple(cases))
+    b = results.comparisons()[0].right
+    # Not clear among three candidates, though it would be alone.
+    assert b.p < 0.05 < b.corrected_p
+    for first in ("a", "b"):
+        among_all = _figures(results.plot_difference(first, by=by))
+        others = [arm for arm in right if arm != first]
+        assert len(among_all) == len(others)
+        alone = [_figures(results.plot_difference(first, each, by=by)) for each in others]
+        assert alone == [[each] for each in among_all]
+
+
+def _figures(drawing: Any) -> list[str]:
+    """What a drawing says of each arm, without the arm's name."""
+    svg = ElementTree.fromstring(drawing._repr_svg_())
+    said = svg.findtext("{http://www.w3.org/2000/svg}desc") or ""
+    return [each.rpartition(": ")[2] for each in said.split("; ")]
+
+
 def test_results_draw_the_difference_of_two_arms_or_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     cases = [str(number) for number in range(8)]
@@ -107,6 +139,8 @@ def test_results_draw_the_difference_of_two_arms_or_of_all(monkeypatch: pytest.M
     assert "-100 points" in one
     with pytest.raises(UnknownNameError):
         results.plot_difference("b", "nobody")
+    with pytest.raises(UsageError):
+        results.plot_difference("a", "a")
     tagged = [
         replace(record, tags=("dates", "all") if record.case in "012" else ("all",))
         for record in records
