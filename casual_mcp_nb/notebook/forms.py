@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime
+from decimal import Decimal
 from itertools import islice
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -228,19 +229,25 @@ def _boolean(field: FormField, given: Any) -> bool:
 def _number(field: FormField, given: Any) -> float:
     number: float
     if isinstance(given, int) and not isinstance(given, bool):
-        # A large whole number would not survive as a float.
         number = given
     else:
-        try:
-            number = float(str(given).strip())
-        except ValueError:
-            title = shown(field.title)
-            raise UsageError(f"{title} takes a number, not {shown(str(given))}.") from None
-        if not math.isfinite(number) or (field.kind == "integer" and not number.is_integer()):
-            raise UsageError(f"{shown(field.title)} takes {_A_NUMBER[field.kind]}.")
-    if field.kind == "integer":
-        number = int(number)
+        number = _read_number(field, str(given).strip())
     return _within(field, number)
+
+
+def _read_number(field: FormField, text: str) -> float:
+    """Read a number. A whole one is an int, since a float would round it if it is large."""
+    title = shown(field.title)
+    try:
+        number, exact = float(text), Decimal(text)
+    except (ValueError, ArithmeticError):
+        raise UsageError(f"{title} takes a number, not {shown(text)}.") from None
+    is_whole = math.isfinite(number) and exact == int(exact)
+    if not math.isfinite(number) or (field.kind == "integer" and not is_whole):
+        raise UsageError(f"{title} takes {_A_NUMBER[field.kind]}.")
+    if is_whole:
+        return int(exact)
+    return number
 
 
 def _formatted(field: FormField, text: str) -> str:
@@ -299,10 +306,16 @@ https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation#supp
 
 def _within(field: FormField, number: float, unit: str = "") -> float:
     if field.minimum is not None and number < field.minimum:
-        raise UsageError(f"{shown(field.title)} takes at least {field.minimum:g}{unit}.")
+        raise UsageError(f"{shown(field.title)} takes at least {_written(field.minimum)}{unit}.")
     if field.maximum is not None and number > field.maximum:
-        raise UsageError(f"{shown(field.title)} takes at most {field.maximum:g}{unit}.")
+        raise UsageError(f"{shown(field.title)} takes at most {_written(field.maximum)}{unit}.")
     return number
+
+
+def _written(number: float) -> str:
+    if isinstance(number, float):
+        return f"{number:g}"
+    return cut(str(number), 100)
 
 
 def _chosen(field: FormField, given: Any) -> str:
