@@ -207,6 +207,8 @@ def _value(field: FormField, given: Any) -> Any:
         case "choice":
             return _chosen(field, given)
         case "choices":
+            if isinstance(given, str):
+                return _all_chosen(field, given)
             if not isinstance(given, list | tuple | set):
                 given = [given]
             return [_chosen(field, item) for item in given]
@@ -316,6 +318,24 @@ def _written(number: float) -> str:
     if isinstance(number, float):
         return f"{number:g}"
     return cut(str(number), 100)
+
+
+def _all_chosen(field: FormField, text: str) -> list[str]:
+    """Read choices with commas between them. A choice can have commas too."""
+    names: set[str] = set()
+    for value_and_label in field.choices:
+        names.update(value_and_label)
+    most_parts = max(name.count(",") + 1 for name in names)
+    chosen: list[str] = []
+    parts = text.split(",")
+    while parts:
+        taken = min(most_parts, len(parts))
+        # The longest first, since a choice can begin with another one.
+        while taken > 1 and ",".join(parts[:taken]).strip() not in names:
+            taken -= 1
+        chosen.append(_chosen(field, ",".join(parts[:taken]).strip()))
+        parts = parts[taken:]
+    return chosen
 
 
 def _chosen(field: FormField, given: Any) -> str:

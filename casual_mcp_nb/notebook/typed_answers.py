@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from casual_mcp_nb.display.words import first
 from casual_mcp_nb.engine.consent import ONE_BY_ONE
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.notebook.forms import FORMATS, FormField
+from casual_mcp_nb.notebook.forms import FORMATS, FormField, checked
 from casual_mcp_nb.notebook.questions import (
     AddressQuestion,
     ApprovalQuestion,
@@ -127,20 +127,34 @@ async def _agreed(question: Elicitation, what: str, ask: Ask) -> bool:
 async def _form(question: FormQuestion, ask: Ask) -> None:
     if not await _agreed(question, "Fill in the form?", ask):
         return
+    typed: dict[str, str] = {}
+    for field in question.fields:
+        typed |= await _filled_in(field, ask)
+    question.answer(typed)
+
+
+async def _filled_in(field: FormField, ask: Ask) -> dict[str, str]:
+    """Ask for a field until its value is valid. Return the text by name, or nothing if none is typed."""
     mistake = ""
-    while not question.future.done():
+    while True:
         typed: dict[str, str] = {}
-        for field in question.fields:
-            text = await ask(f"{mistake}{_prompt(field)}")
-            if text:
-                typed[field.name] = text
+        text = await ask(f"{mistake}{_prompt(field)}")
+        if text:
+            typed[field.name] = text
         try:
-            question.answer(typed)
+            checked((field,), typed)
         except UsageError as error:
             mistake = f"{error}\n"
+        else:
+            return typed
 
 
-_KINDS = {"boolean": "yes or no", "number": "a number", "integer": "a whole number"}
+_KINDS = {
+    "boolean": "yes or no",
+    "number": "a number",
+    "integer": "a whole number",
+    "choices": "one or more, with commas between them",
+}
 
 
 def _prompt(field: FormField) -> str:

@@ -26,6 +26,19 @@ WRONG = {
 """What is not in the format that a field wants."""
 
 
+COMMAS = {
+    "type": "array",
+    "items": {
+        "anyOf": [
+            {"const": "tx", "title": "Paris"},
+            {"const": "fr", "title": "Paris, France"},
+            {"const": "no", "title": "Oslo, Norway"},
+        ]
+    },
+}
+"""Choices whose labels have commas, one of them the beginning of another."""
+
+
 def field(part: Any, required: bool = False) -> Any:
     (made,) = fields_of(
         {"type": "object", "properties": {"x": part}, "required": ["x"] if required else []}
@@ -115,6 +128,9 @@ def test_what_a_server_writes_is_cleaned_and_bounded() -> None:
         ({"enum": ["a"], "enumNames": ["An a"]}, "An a", "a"),
         ({"type": "array", "items": {"enum": ["a", "b"]}}, ["b", "a"], ["b", "a"]),
         ({"type": "array", "items": {"enum": ["a", "b"]}}, "a", ["a"]),
+        ({"type": "array", "items": {"enum": ["a", "b"]}}, "b ,a", ["b", "a"]),
+        (COMMAS, "Paris, France, Paris, Oslo, Norway", ["fr", "tx", "no"]),
+        (COMMAS, "no,Paris", ["no", "tx"]),
         ({"type": "string", "format": "email"}, " ada@example.com ", "ada@example.com"),
         (
             {"type": "string", "format": "uri"},
@@ -173,6 +189,9 @@ def test_what_is_left_empty_is_left_out_unless_it_is_required(empty: Any) -> Non
         ({"type": "boolean"}, "perhaps", "yes or no"),
         ({"enum": ["a", "b"]}, "c", "one of: a, b"),
         ({"type": "array", "items": {"enum": ["a", "b"]}}, ["a", "c"], "one of: a, b"),
+        ({"type": "array", "items": {"enum": ["a", "b"]}}, "a, c", "one of: a, b"),
+        ({"type": "array", "items": {"enum": ["a", "b"]}}, "a b", "one of: a, b"),
+        ({"type": "array", "items": {"enum": ["a", "b"]}}, "a,,b", "one of: a, b"),
         *(
             ({"type": "string", "format": name}, wrong, "such as")
             for name, wrongs in WRONG.items()

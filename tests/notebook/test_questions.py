@@ -411,6 +411,20 @@ def test_a_script_fills_in_the_form_of_a_server_with_input() -> None:
     assert "takes a number" in done.stdout
 
 
+def test_a_mistake_in_a_typed_form_asks_for_its_own_field_again() -> None:
+    code = """
+form["properties"]["colours"] = {"type": "array", "items": {"enum": ["red", "blue"]}}
+form["properties"]["size"] = {"type": "integer", "default": 4}
+with Session({"servers": {}}, in_process={"travel": travel_server("Which?", form)}) as other:
+    print('got', other.tools.call('travel__book').result)
+"""
+    done = script(code, "y\nmany\n\n7\nred; blue\nblue, red\n\n")
+    got = "got accept {'value': 7, 'colours': ['blue', 'red'], 'size': 4}"
+    assert got in done.stdout, done.stderr
+    prompts = done.stdout.partition("got ")[0]
+    assert [prompts.count(f"{title} (") for title in ("How many", "colours", "size")] == [3, 2, 1]
+
+
 def test_a_script_steps_with_input() -> None:
     code = """
 for _ in range(2):
