@@ -342,7 +342,7 @@ def parse_call(line: str) -> tuple[str, dict[str, Any]]:
         raise UsageError("Which tool?", hint='For example: %mcp call math:add {"a": 1, "b": 2}')
     if not text:
         return name, {}
-    if re.match(r"[^\W\d]\w*=", text):
+    if "=" in text and text[0] not in "{[":
         from casual_mcp_nb.base.limits import typed_value
 
         name, values = parse_assignments("call", line, "tool", "math:add a=1 b=2")
@@ -366,7 +366,7 @@ def parse_assignments(
 ) -> tuple[str, dict[str, str]]:
     """Parse name and values in `%mcp prompt NAME argument=value …`.
 
-    Quotes keep a value with spaces together.
+    Quotes keep a value with spaces together. A JSON object or list needs none.
 
     Args:
         command: The command, for errors.
@@ -375,9 +375,14 @@ def parse_assignments(
         example: What could follow the command, for errors.
 
     Raises:
-        UsageError: There is no name, or a word is not an argument with its value.
+        UsageError: There is no name, a word is not an argument with its value, or a value is JSON
+            with a mistake.
     """
-    words = words_of(line)
+    words: list[str] = []
+    rest = line.strip(_BLANKS)
+    while rest:
+        word, rest = _word_or_json(rest)
+        words.append(word)
     hint = f"For example: %mcp {command} {example}"
     if not words or not words[0]:
         raise UsageError(f"Which {kind}?", hint=hint)
@@ -391,6 +396,39 @@ def parse_assignments(
             )
         values[name] = value
     return words[0], values
+
+
+_BLANKS = " \t\r\n"
+_WORD = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|\\.|[^ \t\r\n"'\\])+""", re.DOTALL)
+"""A word as `shlex` finds it."""
+_OPENS_JSON = re.compile(r"""(?P<name>[^\s='"\\]+)=(?=[{\[])""")
+
+
+def _word_or_json(text: str) -> tuple[str, str]:
+    """Split a text into its first word and the rest.
+
+    `name=value` is a word as it is written if its value is a JSON object or list: its quotes and
+    spaces belong to the value.
+    """
+    opening = _OPENS_JSON.match(text)
+    if opening is not None:
+        try:
+            _, end = json.JSONDecoder().raw_decode(text, opening.end())
+        except (ValueError, RecursionError):
+            end = 0
+        if end and text[end : end + 1] in ("", *_BLANKS):
+            return text[:end], text[end:].lstrip(_BLANKS)
+        if '"' in first_word(text)[0]:
+            name = opening["name"]
+            raise UsageError(
+                f"The value of {shown(name)} is not valid JSON.",
+                hint=f"If it is a text, put it in single quotes: {name}='…'",
+            )
+    match = _WORD.match(text)
+    if match is None:
+        # A quotation without an end: this is the error.
+        return words_of(text)[0], ""
+    return words_of(match[0])[0], text[match.end() :].lstrip(_BLANKS)
 
 
 _MODEL_FIRST = re.compile(r"--model(?:=|\s+)(?P<model>[^\s=]\S*)(?:\s+|$)")

@@ -129,6 +129,16 @@ def test_a_wrong_option_is_one_line(line: str, words: str) -> None:
             "text__x text='two words' all=true of=[1,2] n=NaN",
             ("text__x", {"text": "two words", "all": True, "of": [1, 2], "n": "NaN"}),
         ),
+        (
+            'x filter={"k":1} of=["b c", {}]\tn=2',
+            ("x", {"filter": {"k": 1}, "of": ["b c", {}], "n": 2}),
+        ),
+        ('x filter={"t": "it\'s \\"q\\""}', ("x", {"filter": {"t": 'it\'s "q"'}})),
+        ("x 'filter={\"k\": 1}'", ("x", {"filter": {"k": 1}})),
+        ("x text='say a={\"k\":1} now'", ("x", {"text": 'say a={"k":1} now'})),
+        ("x pattern=[a-z]+ other={k}", ("x", {"pattern": "[a-z]+", "other": "{k}"})),
+        ("x pattern='[\"a\"]+'", ("x", {"pattern": '["a"]+'})),
+        ("x my-arg=1 a.b=2", ("x", {"my-arg": 1, "a.b": 2})),
         ('text__x {"text": "$HOME {braces}"}', ("text__x", {"text": "$HOME {braces}"})),
     ],
 )
@@ -139,6 +149,17 @@ def test_a_call_is_a_tool_and_a_json_object(text: str, call: tuple[str, dict[str
 @pytest.mark.parametrize("text", ["", "math__add {", "math__add [1]", "math__add 1"])
 def test_a_call_that_cannot_be_read_says_how_it_is_written(text: str) -> None:
     with pytest.raises(UsageError, match=r"\{\"a\": 1"):
+        parse_call(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['x filter={"k":1,}', 'x n=1 filter={"k": 1', 'x filter=["a"]+', 'x filter={"k":1}{"k":2}'],
+)
+def test_a_value_that_is_nearly_json_is_refused_rather_than_sent_without_its_quotes(
+    text: str,
+) -> None:
+    with pytest.raises(UsageError, match=r"filter.*JSON.*filter='"):
         parse_call(text)
 
 
@@ -337,8 +358,8 @@ def test_a_plan_is_an_option_of_a_cell() -> None:
 
 
 def test_values_of_a_prompt_are_read_with_quotes() -> None:
-    line = "docs:compare first=Oslo note='a = b, \"c\"' empty="
-    values = {"first": "Oslo", "note": 'a = b, "c"', "empty": ""}
+    line = 'docs:compare first=Oslo note=\'a = b, "c"\' empty= where={"k": [1]}'
+    values = {"first": "Oslo", "note": 'a = b, "c"', "empty": "", "where": '{"k": [1]}'}
     assert parse_assignments("prompt", line, "prompt", "docs:compare") == ("docs:compare", values)
 
 
