@@ -108,7 +108,7 @@ class FollowedTask:
         on_change: Called after each change.
         in_call: Whether the call that started it waits for it, or did when it ended.
         stop: Ends following it. It continues at its server.
-        cancelled_at: When its server was told to cancel it, by `time.monotonic()`, or None.
+        cancelling: Whether its server was told to cancel it.
     """
 
     tool: ToolName
@@ -123,7 +123,7 @@ class FollowedTask:
     result: ToolResult | None = None
     error: str = ""
     on_change: Callable[[FollowedTask], None] = ignore
-    cancelled_at: float | None = None
+    cancelling: bool = False
     in_call: bool = False
     stop: Callable[[], object] = ignore
 
@@ -298,7 +298,8 @@ class ServerTasks:
         return task.outcome()
 
     async def cancel(self, task: FollowedTask) -> None:
-        """Cancel a task. It has ended when its server reports that, or after `CANCEL_SECONDS`.
+        """Cancel a task. It has ended when its server reports that, or after `CANCEL_SECONDS`,
+        whether or not its server still answers.
 
         Raises:
             ToolCallError: The server could not be asked, or refused it.
@@ -323,8 +324,25 @@ class ServerTasks:
                 server=self._server,
                 tool=task.tool.tool,
             ) from None
-        task.cancelled_at = time.monotonic()
+        task.cancelling = True
         task.wake.set()
+        following = self._following.get(task)
+        if following is not None:
+            timer = asyncio.get_running_loop().call_later(
+                CANCEL_SECONDS, self._abandon, task, context=contextvars.Context()
+            )
+            following.add_done_callback(lambda _: timer.cancel())
+
+    def _abandon(self, task: FollowedTask) -> None:
+        """End a cancelled task at which its server goes on, or about which it says nothing."""
+        task.end(
+            "cancelled",
+            error=(
+                "The task was cancelled. Its server has not ended it, and it is not followed any"
+                " more."
+            ),
+        )
+        task.stop()
 
     def wake(self) -> None:
         """Poll now, because the server is ready again."""
@@ -405,7 +423,7 @@ class ServerTasks:
                 continue
             failures = unreadable = 0
             wait = max(poll_seconds(answer), min((loop.time() - start) * POLL_SHARE, MAX_POLL))
-            if task.cancelled_at is not None:
+            if task.cancelling:
                 wait = min(wait, CANCEL_POLL)
 
     async def _pause(self, task: FollowedTask, seconds: float) -> None:
@@ -476,15 +494,6 @@ class ServerTasks:
             case _:
                 self._withdraw(task, ())
                 task.update("working", message, asking=False)
-        if task.cancelled_at is not None and time.monotonic() - task.cancelled_at > CANCEL_SECONDS:
-            # Its server need not obey.
-            task.end(
-                "cancelled",
-                error=(
-                    "The task was cancelled. Its server has not ended it, and it is not followed"
-                    " any more."
-                ),
-            )
 
     async def _result(self, session: McpSession, task: FollowedTask, raw: Any) -> ToolResult:
         from mcp_types import CallToolResult

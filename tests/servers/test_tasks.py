@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.tasks import Tasks, tasks_server
+from kit.tasks import Params, Tasks, tasks_server
+from mcp import MCPError
+from mcp_types import INTERNAL_ERROR
 
 from casual_mcp_nb.base.mcp import TASKS_EXTENSION, QuestionAnswer, ServerQuestion
 from casual_mcp_nb.errors import ToolCallError
@@ -266,6 +268,42 @@ async def test_a_task_that_goes_on_when_cancelled_is_left(
     await connection.tasks.cancel(task)
     await task.wait()
     assert task.status == "cancelled"
+
+
+class Leaving(Tasks):
+    """A server that stops answering polls once it was asked to cancel a task.
+
+    Args:
+        how: `silent` never answers, `failing` answers with errors.
+    """
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+
+    async def _get(self, context: Any, params: Params) -> Any:
+        if "tasks/cancel" not in self.requests:
+            return await super()._get(context, params)
+        if self.how == "silent":
+            await asyncio.Event().wait()
+        raise MCPError(code=INTERNAL_ERROR, message="no disk")
+
+
+@pytest.mark.parametrize("how", ["silent", "failing"])
+async def test_a_cancelled_task_ends_though_its_server_stops_answering(
+    opened: Opened, until: Until, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(limits, "CANCEL_SECONDS", 0.2)
+    extension = Leaving(how)
+    connection = await lab(opened, extension)
+    task = started(connection, extension, "stubborn")
+    changes: list[str] = []
+    task.on_change = lambda task: changes.append(task.status)
+    await connection.tasks.cancel(task)
+    assert await task.wait(15)
+    assert (task.status, task.problem, changes[-1]) == ("cancelled", "", "cancelled")
+    assert "not followed" in task.error
+    await until(lambda: not connection.tasks._following)
 
 
 async def test_there_are_at_most_so_many_tasks_of_a_server(
