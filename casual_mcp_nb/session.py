@@ -746,8 +746,9 @@ class Session(Checked, Displayable):
 
         Args:
             path: The file. Its extension decides the format: `.html` (one page, without scripts or
-                network access), `.md`, or `.json` (all of the conversation; `Conversation.load`
-                reads it). All have the written cells too.
+                network access), `.md`, `.json` (all of the conversation; `Conversation.load` reads
+                it), or `.ipynb` (a notebook that makes the calls again, without a model). All have
+                the written cells too.
             id: A saved conversation's id, or the beginning of its id, or None for this one.
             overwrite: Replace a file that exists.
             player: Make the `.html` file a player: a page that steps through the conversation,

@@ -266,6 +266,109 @@ def fenced(text: str, language: str = "text") -> str:
     return f"{fence}{language}\n{text}\n{fence}"
 
 
+_ITEM = re.compile(r"^[ \t]*(\d*)(?=[-+.)])", re.MULTILINE)
+_BLOCKS = frozenset({"p", _HEADING, "pre", "blockquote", "ul", "ol", "table", "hr"})
+
+
+def prose_markdown(text: str) -> str:
+    """Write Markdown again, with the structure that `prose_html` draws, and everything else
+    escaped: HTML, images, links and formulas stay the text that they are.
+    """
+    return _prose_blocks(prose_tree(text))
+
+
+def _prose_blocks(nodes: Sequence[Any], between: str = "\n\n") -> str:
+    parts: list[str] = []
+    inline: list[Any] = []
+    for node in (*nodes, None):
+        is_block = isinstance(node, list) and node[0] in _BLOCKS
+        if node is not None and not is_block:
+            inline.append(node)
+            continue
+        if inline:
+            parts.append(_prose_line(inline))
+            inline = []
+        if is_block:
+            parts.append(_prose_block(node))
+    return between.join(parts)
+
+
+def _prose_block(node: Any) -> str:
+    tag, *inside = node
+    match tag:
+        case "pre":
+            return fenced(inside[0].removesuffix("\n"))
+        case "blockquote":
+            return textwrap.indent(_prose_blocks(inside), "> ", _every_line)
+        case "ul" | "ol":
+            between = "\n\n" if any(map(_has_paragraph, inside)) else "\n"
+            items: list[str] = []
+            for number, (_, *item) in enumerate(inside, 1):
+                mark = "- " if tag == "ul" else f"{number}. "
+                body = textwrap.indent(_prose_blocks(item, between), " " * len(mark))
+                items.append(f"{mark}{body.lstrip(' ')}")
+            return between.join(items)
+        case "table":
+            rows = [row for _, *part in inside for _, *row in part]
+            lines = [[_prose_line(cell[1:], by=" ") for cell in row] for row in rows]
+            lines.insert(1, ["---"] * len(lines[0]))
+            return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        case "hr":
+            # Three hyphens could make a heading of the line before them.
+            return "***"
+    line = _prose_line(inside)
+    if tag == _HEADING and line:
+        return f"**{line}**"
+    return line
+
+
+def _has_paragraph(item: Any) -> bool:
+    """Check for a paragraph, which only items of a loose list have."""
+    return any(isinstance(part, list) and part[0] == "p" for part in item)
+
+
+def _every_line(_: str) -> bool:
+    return True
+
+
+def _prose_line(nodes: Sequence[Any], by: str = "  \n") -> str:
+    """Write text with emphasis and code. `by` stands for the end of a line in it."""
+    text = ""
+    for node in nodes:
+        part = _prose_part(node, by)
+        if text.endswith("`") and part.startswith("`"):
+            # Two code spans without a space would be read as one, or as none.
+            text += " "
+        text += part
+    # What begins a line must not begin a list.
+    return _ITEM.sub(r"\1\\", text)
+
+
+def _prose_part(node: Any, by: str) -> str:
+    if isinstance(node, str):
+        return escape(node)
+    tag, *inside = node
+    if tag == "br":
+        return by
+    if tag == "code":
+        return _code_span("".join(inside))
+    mark = _EMPHASIS.get(tag, "")
+    return f"{mark}{_prose_line(inside, by)}{mark}"
+
+
+_EMPHASIS = {"strong": "**", "em": "*", "s": "~~"}
+
+
+def _code_span(text: str) -> str:
+    # A bar would end a table's cell.
+    if "|" in text or not text.strip():
+        return escape(text)
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    marks = "`" * (longest + 1)
+    space = " " if longest else ""
+    return f"{marks}{space}{text}{space}{marks}"
+
+
 def _markdown_blocks(blocks: tuple[Block, ...]) -> list[str]:
     parts = []
     for block in blocks:

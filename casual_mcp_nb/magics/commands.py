@@ -815,7 +815,7 @@ def _diff(session: Session, line: str) -> Any:
 @command(
     "export",
     _SAVED,
-    "save it, or a saved conversation, as .html, .md or .json",
+    "save it, or a saved conversation, as .html, .md, .json or .ipynb",
     usage="FILE [ID] [--player] [--overwrite]",
     example="lesson.html --player",
 )

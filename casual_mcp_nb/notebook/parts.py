@@ -246,17 +246,17 @@ class SessionParts:
             page: Builds a player, or None for a page without scripts.
         """
         secrets = self.cassettes.secrets()
-        head: ConversationHead | None = None
+        head: ConversationHead
         programs: list[WrittenProgram] = []
         if id is None:
-            conversation = self.runner.conversation
+            conversation, head = self.runner.conversation, self.runner.saver.head
             programs = [cell.now for cell in self.runner.cells]
         else:
             store = self.runner.saver.required
             conversation = store.load(id)
             head = store.get(id).head
         if page is not None:
-            cassette = self.cassettes.of(conversation.as_in_a_file(), head)
+            cassette = self.cassettes.of(conversation.as_in_a_file(), head if id else None)
             page = partial(page, view=self.chat.current_view(), cassette=cassette, secrets=secrets)
         return export(
             conversation,
@@ -265,6 +265,8 @@ class SessionParts:
             secrets=secrets,
             player=page,
             programs=programs,
+            session=head.session,
+            tools=self.chat.current_view().catalog,
         )
 
     async def close(self) -> None:

@@ -15,6 +15,7 @@ from urllib.parse import quote
 from casual_mcp_nb.base.content import size_in_words
 from casual_mcp_nb.base.displayable import display
 from casual_mcp_nb.base.files import write_text
+from casual_mcp_nb.base.tool import Catalog
 from casual_mcp_nb.errors import ConfigError, UsageError, closest, did_you_mean, shown
 from casual_mcp_nb.notebook.caller import shell
 
@@ -22,7 +23,11 @@ if TYPE_CHECKING:
     from fastmcp import FastMCP
 
     from casual_mcp_nb.base.config import Config, Policies
-    from casual_mcp_nb.conversation.conversation import Conversation, ConversationHead
+    from casual_mcp_nb.conversation.conversation import (
+        Conversation,
+        ConversationHead,
+        SavedSession,
+    )
     from casual_mcp_nb.conversation.store import ConversationStore, SavedTurns
     from casual_mcp_nb.conversation.turn import Turn
     from casual_mcp_nb.conversation.written_program import WrittenProgram
@@ -31,7 +36,12 @@ if TYPE_CHECKING:
 
 
 TITLE = "A conversation with casual_mcp_nb"
-_FORMATS: Mapping[str, Any] = {".html": "html", ".md": "markdown", ".json": None}
+_FORMATS: Mapping[str, Any] = {
+    ".html": "html",
+    ".md": "markdown",
+    ".json": None,
+    ".ipynb": "notebook",
+}
 """Document formats, or None for the conversation itself."""
 
 
@@ -43,6 +53,8 @@ def export(
     secrets: Iterable[str] = (),
     player: Callable[..., str] | None = None,
     programs: Iterable[WrittenProgram] = (),
+    session: SavedSession | None = None,
+    tools: Catalog | None = None,
 ) -> Path:
     """Write a conversation to a file, in the format of its extension.
 
@@ -50,12 +62,14 @@ def export(
 
     Args:
         conversation: The conversation.
-        path: The file: `.html`, `.md` or `.json`.
+        path: The file: `.html`, `.md`, `.json` or `.ipynb`.
         overwrite: Whether to replace an existing file.
         secrets: The texts to mask.
         player: Builds a page that steps through the conversation, in place of the page without
             scripts. Its arguments are the conversation, a title and the `programs`.
         programs: The programs that were written for cells meanwhile. All formats have them.
+        session: What opens the conversation's session again, for a notebook.
+        tools: The tools that are known, for a notebook.
 
     Returns:
         The file.
@@ -77,6 +91,12 @@ def export(
     programs = [_masked_program(program, secrets) for program in programs]
     if form is None:
         text = _masked_text(conversation.to_json(programs), secrets)
+    elif form == "notebook":
+        from casual_mcp_nb.notebook.as_notebook import notebook_of
+
+        text = notebook_of(
+            _masked(conversation, secrets), path.stem, session, tools or Catalog(()), programs
+        )
     elif player:
         text = player(_masked(conversation, secrets), TITLE, programs=programs)
     else:

@@ -14,8 +14,6 @@ from pydantic import Base64Bytes
 from casual_mcp_nb.base.content import pictures_of
 from casual_mcp_nb.conversation.conversation import Prompt
 from casual_mcp_nb.conversation.event import (
-    SYNTHETIC,
-    UNKNOWN,
     ApprovalAnswered,
     ApprovalAsked,
     Event,
@@ -32,8 +30,9 @@ from casual_mcp_nb.conversation.step import ToolCall, with_nested
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.conversation.views import doing
 from casual_mcp_nb.display.view import pretty
-from casual_mcp_nb.display.words import call_code, one_line, python_call
+from casual_mcp_nb.display.words import one_line, python_call
 from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.notebook.as_notebook import code_of_call
 from casual_mcp_nb.notebook.images import image_content, with_images
 from casual_mcp_nb.notebook.questions import (
     AddressQuestion,
@@ -96,7 +95,7 @@ def copied(turn: Turn, what: Copied, call: str | None, options: Mapping[str, Any
         case "result":
             return tool_call.result
         case "call_python":
-            return _code(tool_call)
+            return code_of_call(tool_call)
 
 
 def _call_of(turn: Turn, id: str | None) -> ToolCall:
@@ -104,17 +103,6 @@ def _call_of(turn: Turn, id: str | None) -> ToolCall:
         if call.id == id:
             return call
     raise UsageError("This turn has no such call.")
-
-
-def _code(call: ToolCall) -> str:
-    if isinstance(call.arguments, str):
-        raise UsageError(
-            "The arguments of this call are not a JSON object, so no Python makes the same call."
-        )
-    name = str(call.tool)
-    if call.tool.server in (SYNTHETIC, UNKNOWN):
-        name = call.name
-    return call_code(name, call.arguments)
 
 
 def row_of(question: Question, order: int) -> dict[str, Any]:

@@ -233,7 +233,7 @@ def texts_of(path: Path) -> Callable[[Conversation], Iterator[str]]:
     """The writers that leave out secrets."""
 
     def written(talk: Conversation) -> Iterator[str]:
-        for suffix in (".json", ".md", ".html"):
+        for suffix in (".json", ".md", ".html", ".ipynb"):
             yield export(talk, path / f"talk{suffix}", secrets=[SECRET]).read_text(encoding="utf-8")
         yield Cassette.from_conversation(talk).to_json([SECRET])
         yield player_page(talk, "Talk", cassette=Cassette.from_conversation(talk), secrets=[SECRET])

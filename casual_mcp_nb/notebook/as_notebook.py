@@ -1,0 +1,297 @@
+"""A conversation as a notebook that makes its calls again, without a model.
+
+Nothing that a server or a model said becomes code: only names that are Python identifiers, and
+arguments as literals.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pprint import pformat
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.base.secret import MASK
+from casual_mcp_nb.conversation.event import SYNTHETIC, UNKNOWN
+from casual_mcp_nb.conversation.step import ToolCall, is_program
+from casual_mcp_nb.discovery.signatures import identifier, parameters_of, unused
+from casual_mcp_nb.display.render import escape, fenced, prose_markdown
+from casual_mcp_nb.display.words import call_code, clean, cut, first, one_line, python_call
+from casual_mcp_nb.errors import UsageError
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.base.tool import Catalog, ToolSpec
+    from casual_mcp_nb.conversation.conversation import Conversation, SavedSession
+    from casual_mcp_nb.conversation.turn import Turn
+    from casual_mcp_nb.conversation.written_program import WrittenProgram
+
+_MAX_REASON = 300
+_MAX_OUTPUT = 10_000
+_WIDTH = 96
+_ABOUT = (
+    "Run all cells to make the calls of this conversation again, without a model. Calls that change"
+    " something change it again."
+)
+_NO_CONFIG = "The config of this conversation's session was not saved. Name the file that has it."
+_DEFAULT_FILE = "casual_mcp_config.json"
+_PROGRAM = "**A program of the model.** It is not run. The next cell has its calls."
+_OF_PROGRAM = "The calls that the program made"
+_NO_CALLS = "The program made no calls."
+_NO_OBJECT = "Not run: its arguments are not a JSON object."
+_MOCKED = "Not run: a stub answered in place of the tool."
+_OWN = "Not run: only a model needs this tool."
+_HAS_SECRET = "Not run: an argument has a secret, which is not saved."
+_UNKNOWN_END = "How it ended is not known."
+_ENDS = {
+    "error": "It failed.",
+    "denied": "It was not approved, so it did not run.",
+    "stopped": "It was stopped.",
+    "timeout": "It reached its time limit.",
+}
+_DESTRUCTIVE = "It may change or delete something."
+
+
+def notebook_of(
+    conversation: Conversation,
+    title: str,
+    session: SavedSession | None,
+    tools: Catalog,
+    programs: Sequence[WrittenProgram] = (),
+) -> str:
+    """Write a conversation as a notebook, in the format 4.5.
+
+    Args:
+        conversation: The conversation, with secrets masked.
+        title: The notebook's title. The person is asked about programs by this name.
+        session: What opens the session, or None if that is not known.
+        tools: The tools that are known. Their calls are written as typed functions.
+        programs: The programs that models wrote for notebook cells meanwhile.
+    """
+    writer = _Writer(tools, session.lost if session else {})
+    writer.markdown(f"# {escape(one_line(title))}", _ABOUT)
+    writer.code(_opening(session, title))
+    for number, turn in enumerate(conversation, 1):
+        writer.turn(number, turn)
+    for number, program in enumerate(programs, 1):
+        writer.markdown(
+            f"## Written cell {number}",
+            prose_markdown(clean(program.task)),
+            fenced(clean(program.code), "python"),
+        )
+    return writer.text()
+
+
+def _opening(session: SavedSession | None, title: str) -> str:
+    """Write the code that opens the session."""
+    if session is None or "config" in session.lost:
+        return "\n".join(
+            (
+                "from casual_mcp_nb import Session",
+                "",
+                f"# {_NO_CONFIG}",
+                python_call("session = Session.from_config", [_DEFAULT_FILE], {}),
+                "session.connect()",
+            )
+        )
+    lines = ["from casual_mcp_nb import Session, load_config", ""]
+    for name, reason in session.lost.items():
+        lines.append(_comment(f"{one_line(name)} is not here. {one_line(reason)}"))
+    source: Any = session.config
+    added: dict[str, Any] = {"servers": dict(session.added)}
+    if source is None:
+        source = dict(session.content)
+        if not session.found:
+            source, added = source | added, {"servers": {}}
+    lines.append(f"config = load_config({_pretty(source)})")
+    if added["servers"]:
+        lines.append(f"added = load_config({_pretty(added)})")
+        lines.append(f"config = config.with_servers(added, found={session.found!r})")
+    if session.config is None:
+        lines.append("# You are asked about the programs in it, as about those in a config file.")
+        recalled = [f"the notebook {one_line(title)}"]
+        lines.append(python_call("config = config.recalled_from", recalled, {}))
+    options = ", strict=True" if session.strict else ""
+    lines += [f"session = Session.from_config(config{options})", "session.connect()"]
+    return "\n".join(lines)
+
+
+def _pretty(value: Any) -> str:
+    return pformat(value, sort_dicts=False, width=_WIDTH)
+
+
+@dataclass
+class _Writer:
+    """Collects a notebook's cells.
+
+    Args:
+        tools: The tools that are known.
+        lost: The servers that the notebook cannot open, with the reasons.
+    """
+
+    tools: Catalog
+    lost: Mapping[str, str]
+    _cells: list[dict[str, Any]] = field(default_factory=list)
+    _variables: set[str] = field(default_factory=set)
+
+    def text(self) -> str:
+        """Write the notebook's file."""
+        kernel = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+        notebook = {
+            "cells": self._cells,
+            "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}},
+            "nbformat": 4,
+            "nbformat_minor": 5,
+        }
+        return json.dumps(notebook, ensure_ascii=False, indent=1) + "\n"
+
+    def markdown(self, *parts: str) -> None:
+        """Add a cell of paragraphs that are escaped."""
+        self._add("markdown", "\n\n".join(filter(None, parts)))
+
+    def code(self, source: str, result: str = "") -> None:
+        """Add a cell of code, with the recorded result as its output."""
+        outputs: list[dict[str, Any]] = []
+        if result:
+            data = {"text/plain": clean(cut(result, _MAX_OUTPUT))}
+            output = {"output_type": "execute_result", "execution_count": None}
+            outputs.append({**output, "data": data, "metadata": {}})
+        self._add("code", source, execution_count=None, outputs=outputs)
+
+    def _add(self, kind: str, source: str, **fields: Any) -> None:
+        id = f"cell-{len(self._cells) + 1}"
+        self._cells.append(
+            {"cell_type": kind, "id": id, "metadata": {}, "source": source, **fields}
+        )
+
+    def turn(self, number: int, turn: Turn) -> None:
+        """Add a turn: what the person said, then the model's words and calls in their order."""
+        self.markdown(f"## Turn {number}", prose_markdown(clean(turn.prompt)))
+        for step in turn.steps:
+            if step.text.strip():
+                self.markdown("**Model**", prose_markdown(clean(step.text)))
+            for call in step.tool_calls:
+                self._call(call)
+        if turn.added and turn.answer:
+            self.markdown("**Model**", prose_markdown(clean(turn.answer)))
+        if turn.error:
+            self.markdown(f"**The turn {turn.status}.** {escape(one_line(turn.error))}")
+
+    def _call(self, call: ToolCall) -> None:
+        if not is_program(call.tool):
+            self._single(call)
+            return
+        program = ""
+        if isinstance(call.arguments, dict):
+            program = str(call.arguments.get("code", ""))
+        self.markdown(_PROGRAM, fenced(clean(program), "python"))
+        heads = [_OF_PROGRAM if call.nested else _NO_CALLS]
+        if call.status != "ok":
+            heads.append(_ending(call))
+        sources = ["\n".join(map(_comment, heads))]
+        for nested in call.nested:
+            sources += self._sources(nested)
+        self.code("\n\n".join(sources))
+
+    def _single(self, call: ToolCall) -> None:
+        if self._why_not(call):
+            self.code("\n\n".join(self._sources(call)))
+            return
+        variable = self._variable(call)
+        # As the last line, the variable shows its value.
+        self.code(f"{self._assignment(variable, call)}\n{variable}", call.result)
+
+    def _sources(self, call: ToolCall) -> Iterator[str]:
+        """Yield the code of a call, or of the calls that it made if it is not run itself."""
+        why_not = self._why_not(call)
+        if why_not:
+            yield _comment(f"{why_not}\n{_written(call)}")
+            for nested in call.nested:
+                yield from self._sources(nested)
+        else:
+            yield self._assignment(self._variable(call), call)
+
+    def _assignment(self, variable: str, call: ToolCall) -> str:
+        tool = self._tool(call)
+        line = f"{variable} = {_expression(call, tool)}"
+        if tool is not None and tool.annotations and tool.annotations.destructive:
+            return f"{_comment(_DESTRUCTIVE)}\n{line}"
+        return line
+
+    def _tool(self, call: ToolCall) -> ToolSpec | None:
+        tool = self.tools.get(call.tool)
+        if tool is not None and tool.tool_name == call.tool:
+            return tool
+        return None
+
+    def _variable(self, call: ToolCall) -> str:
+        name = "result"
+        if call.tool.tool.isascii():
+            name = f"{identifier(call.tool.tool)}_result"
+        name = unused(name, self._variables)
+        self._variables.add(name)
+        return name
+
+    def _why_not(self, call: ToolCall) -> str:
+        """Say why a call is not made again. Empty if it is."""
+        if call.status != "ok":
+            return _ending(call)
+        if not isinstance(call.arguments, dict):
+            return _NO_OBJECT
+        if call.mocked:
+            return _MOCKED
+        if call.tool.server == SYNTHETIC:
+            return _OWN
+        if call.tool.server in self.lost:
+            return f"Not run: {one_line(self.lost[call.tool.server])}"
+        if MASK in str(call.arguments):
+            return _HAS_SECRET
+        return ""
+
+
+def _expression(call: ToolCall, tool: ToolSpec | None) -> str:
+    """Write a call's value: of the tool's function, if the tool is known and has a plain name."""
+    arguments: Any = call.arguments
+    if tool is not None and _is_plain(tool.server) and _is_plain(tool.name):
+        parameters = parameters_of(tool).values()
+        declared = {name for name, _, _ in parameters}
+        required = {name for name, _, is_required in parameters if is_required}
+        if required <= arguments.keys() and (not declared or arguments.keys() <= declared):
+            return python_call(f"session.tools.functions.{tool.server}.{tool.name}", [], arguments)
+    return f"{call_code(call.tool, arguments)}.value"
+
+
+def code_of_call(call: ToolCall) -> str:
+    """Write a call as Python that makes it, see `call_code`.
+
+    Raises:
+        UsageError: Its arguments are not an object, so that no Python can make it.
+    """
+    if isinstance(call.arguments, str):
+        raise UsageError(
+            "The arguments of this call are not a JSON object, so no Python makes the same call."
+        )
+    if call.tool.server in (SYNTHETIC, UNKNOWN):
+        return call_code(call.name, call.arguments)
+    return call_code(call.tool, call.arguments)
+
+
+def _is_plain(name: str) -> bool:
+    """Check whether a name is its own Python identifier."""
+    return name.isascii() and identifier(name) == name
+
+
+def _written(call: ToolCall) -> str:
+    """Write a call that is not run."""
+    if isinstance(call.arguments, str):
+        return f"{call.name}: {first(call.arguments, _MAX_REASON)}"
+    return code_of_call(call)
+
+
+def _ending(call: ToolCall) -> str:
+    """Describe how a call ended that has no result."""
+    return f"{_ENDS.get(call.status, _UNKNOWN_END)} {first(call.result, _MAX_REASON)}".rstrip()
+
+
+def _comment(text: str) -> str:
+    return "\n".join(f"# {line}".rstrip() for line in clean(text).split("\n"))
