@@ -161,6 +161,7 @@ def view_of(value: Any, limits: DisplayLimits) -> View:
 _VIEWS: tuple[Callable[..., View], ...] = (
     servers_views.server_view,
     servers_views.servers_view,
+    servers_views.hosts_view,
     servers_views.tools_view,
     servers_views.tool_view,
     servers_views.manifest_view,

@@ -4,21 +4,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from casual_mcp_nb.base.dialects import DIALECTS, HOSTS, Host
+from casual_mcp_nb.base.dialects import DIALECTS, HOSTS, Dialect, Host
+from casual_mcp_nb.base.displayable import DisplayableList
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.base.tool_door import admit
 
-Effect = Literal["left out", "changed", "cut"]
+Effect = Literal["left out", "changed", "cut", "renamed"]
 """`left out`: the model does not get the tool.
 
 `changed`: its schema would be refused, so another one is sent. `cut`: its model reads a part of its
-description.
+description, or of its server's instructions. `renamed`: its name would be refused, so its model
+reads another one.
 """
 _MAX_CHANGES = 3
+_PLACES: tuple[Host | Dialect, ...] = (*HOSTS, *DIALECTS.values())
 
 
 @dataclass(frozen=True)
@@ -55,21 +58,32 @@ def _at_providers(tool: ToolSpec) -> Iterator[Elsewhere]:
             if more > 0:
                 changes.append(f"and {more} more changes")
             yield Elsewhere(dialect.title, "changed", "; ".join(changes))
+        if dialect.names is not None and not dialect.names.fullmatch(tool.name):
+            reason = f"its name would be refused, so it is sent as {tool.wire_name}"
+            yield Elsewhere(dialect.title, "renamed", reason)
 
 
 def _in_hosts(tool: ToolSpec) -> Iterator[Elsewhere]:
     for host in HOSTS:
-        name = host.name_prefix.replace("{server}", tool.server) + tool.name
-        if host.longest_name is not None and len(name) > host.longest_name:
-            yield Elsewhere(
-                host.title,
-                "left out",
-                f"its name has {len(name)} characters there, and {host.longest_name} fit",
-            )
+        problem = _name_problem(host, tool)
+        if problem and host.costs_all:
+            problem += ", which costs the server all its tools there"
+        if problem:
+            yield Elsewhere(host.title, host.bad_names, problem)
         longest = host.longest_description
         if longest is not None and len(tool.description) > longest:
             read = f"{longest:,} of {len(tool.description):,} characters"
             yield Elsewhere(host.title, "cut", f"its model reads {read} of the description")
+
+
+def _name_problem(host: Host, tool: ToolSpec) -> str:
+    """Say why a host does not take a tool's name. Empty if it does."""
+    name = host.name_prefix.replace("{server}", tool.server) + tool.name
+    if host.longest_name is not None and len(name) > host.longest_name:
+        return f"its name has {len(name)} characters there, and {host.longest_name} fit"
+    if host.letters is not None and not host.letters.fullmatch(tool.name):
+        return "its name has characters other than letters, digits, _ and -"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -79,7 +93,7 @@ class Affected:
     Args:
         where: The provider or host.
         effect: What becomes of them.
-        tools: Their names, in catalog order.
+        tools: Their names, in catalog order. None if it is about the server's instructions.
         reason: Why, of the first one.
     """
 
@@ -89,8 +103,8 @@ class Affected:
     reason: str
 
 
-def affected(tools: Iterable[ToolSpec]) -> tuple[Affected, ...]:
-    """Group what becomes of tools by provider or host."""
+def affected(tools: Iterable[ToolSpec], instructions: str = "") -> tuple[Affected, ...]:
+    """Group what becomes of tools, and of their server's instructions, by provider or host."""
     tools = tuple(tools)
     names: dict[tuple[str, Effect], list[str]] = {}
     reasons: dict[tuple[str, Effect], str] = {}
@@ -103,17 +117,86 @@ def affected(tools: Iterable[ToolSpec]) -> tuple[Affected, ...]:
     for where, effect in names:
         group, reason = names[where, effect], reasons[where, effect]
         found.append(Affected(where, effect, tuple(group), reason))
-    found += [_too_many(host, tools) for host in HOSTS]
+    found += [_too_many(place, tools) for place in _PLACES]
+    found += [_cut_instructions(host, instructions) for host in HOSTS]
     return tuple(filter(None, found))
 
 
-def _too_many(host: Host, tools: tuple[ToolSpec, ...]) -> Affected | None:
-    if host.most_tools is None or len(tools) <= host.most_tools:
+def _too_many(place: Host | Dialect, tools: tuple[ToolSpec, ...]) -> Affected | None:
+    if place.most_tools is None or len(tools) <= place.most_tools:
         return None
-    beyond = tuple(str(tool.tool_name) for tool in tools[host.most_tools :])
+    beyond = tuple(str(tool.tool_name) for tool in tools[place.most_tools :])
     return Affected(
-        host.title,
+        place.title,
         "left out",
         beyond,
-        f"it offers {host.most_tools} tools at a time, and there are {len(tools):,}",
+        f"it takes {place.most_tools} tools at a time, and there are {len(tools):,}",
     )
+
+
+def _cut_instructions(host: Host, instructions: str) -> Affected | None:
+    longest = host.longest_instructions
+    if longest is None or len(instructions) <= longest:
+        return None
+    read = f"{longest:,} of {len(instructions):,} characters"
+    return Affected(host.title, "cut", (), f"its model reads {read} of the server's instructions")
+
+
+@dataclass(frozen=True)
+class SeenByHost:
+    """What one provider or host makes of a server.
+
+    Args:
+        where: The provider or host.
+        models: The providers whose models it uses, as far as the table knows: it meets their
+            refusals, too. Empty for a provider.
+        tools: How many tools it takes as they are.
+        affected: What becomes of the others, and of the server's instructions.
+        sources: Where the facts were read.
+        checked: When, as a date.
+    """
+
+    where: str
+    models: tuple[str, ...]
+    tools: int
+    affected: tuple[Affected, ...]
+    sources: tuple[str, ...]
+    checked: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Convert it to JSON values."""
+        affected = [{**vars(each), "tools": list(each.tools)} for each in self.affected]
+        return {**vars(self), "affected": affected}
+
+
+@dataclass(frozen=True)
+class SeenByHosts(DisplayableList[SeenByHost], items="hosts"):
+    """What providers and hosts make of a server's tools and instructions."""
+
+    server: str
+    hosts: tuple[SeenByHost, ...]
+
+
+def seen_by_hosts(server: str, tools: Sequence[ToolSpec], instructions: str) -> SeenByHosts:
+    """List each host, then each provider, with what it makes of a server.
+
+    Args:
+        server: The server's name.
+        tools: Its tools.
+        instructions: Its instructions, or empty.
+    """
+    found = affected(tools, instructions)
+    hosts: list[SeenByHost] = []
+    for place in _PLACES:
+        changes = tuple(each for each in found if each.where == place.title)
+        names: set[str] = set()
+        for each in changes:
+            names.update(each.tools)
+        taken = len(tools) - len(names)
+        models: tuple[str, ...] = ()
+        if isinstance(place, Host):
+            models = tuple(DIALECTS[name].title for name in place.dialects)
+            if place.costs_all and names:
+                taken = 0
+        hosts.append(SeenByHost(place.title, models, taken, changes, place.sources, place.checked))
+    return SeenByHosts(server, tuple(hosts))

@@ -102,9 +102,9 @@ class ServerStatus(Displayable):
     @cached_property
     def affected(self) -> tuple[Affected, ...]:
         """The tools that providers and other hosts take only in part, or not at all, among the
-        first `MAX_JUDGED`.
+        first `MAX_JUDGED`, and what becomes of the instructions.
         """
-        return affected(self.specs[:MAX_JUDGED])
+        return affected(self.specs[:MAX_JUDGED], self.instructions)
 
 
 class Servers(DisplayableMapping[ServerStatus]):

@@ -115,6 +115,8 @@ def _taken_elsewhere(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
             )
         elif effect == "left out" and places[0] not in _HOSTS:
             yield "provider", f"{where}: it is left out, because {reason}."
+        elif effect == "renamed" and places[0] not in _HOSTS:
+            yield "provider", f"{where}: {reason}."
         else:
             if effect == "left out":
                 reason = f"it is left out, because {reason}"

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Never, cast, overload
 
 from casual_mcp_nb.base.config import REGISTRY, Config, EmbeddingConfig, ServerConfig
 from casual_mcp_nb.base.displayable import NamespaceList, NamespaceMapping
+from casual_mcp_nb.base.elsewhere import SeenByHosts, seen_by_hosts
 from casual_mcp_nb.base.mcp import Account, Accounts
 from casual_mcp_nb.base.selection import Mode
 from casual_mcp_nb.base.status import (
+    MAX_JUDGED,
     Diagnosis,
     HostAudit,
     ServerDiagnosis,
@@ -248,6 +250,20 @@ class SessionServers(NamespaceMapping[ServerStatus]):
     def audit(self) -> HostAudit:
         """Measure what the connected servers' tools cost, see `audit_host`."""
         return measure(self._chat, self._config)
+
+    def hosts(self, name: str) -> SeenByHosts:
+        """Tell how other hosts and providers will see a server: tools that they leave out, names
+        and schemas that they change, and texts that they cut, each with its source.
+
+        Args:
+            name: The server. Only tools known so far are included.
+
+        Raises:
+            UnknownNameError: There is no such server.
+        """
+        self._chat.names.check_server(name)
+        status = self._chat.server_manager.status_of(name)
+        return seen_by_hosts(name, status.specs[:MAX_JUDGED], status.instructions)
 
     def log(self, name: str) -> ServerLog:
         """Return a server's last log lines: stderr and log messages, across restarts.

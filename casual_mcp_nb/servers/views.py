@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from casual_mcp_nb.base.config import ExcludeSpec, ToolSetConfig
-from casual_mcp_nb.base.elsewhere import Affected, Effect
+from casual_mcp_nb.base.elsewhere import Affected, Effect, SeenByHosts
 from casual_mcp_nb.base.schema import header_parameters
 from casual_mcp_nb.base.status import (
     Manifest,
@@ -208,7 +208,9 @@ _EFFECTS: Mapping[Effect, str] = {
     "left out": "leaves them out",
     "changed": "gets another schema",
     "cut": "reads a part of their description",
+    "renamed": "reads another name",
 }
+_CUT_INSTRUCTIONS = "reads a part of the instructions"
 
 
 def affected_table(found: Sequence[Affected], limits: DisplayLimits) -> Table:
@@ -216,7 +218,7 @@ def affected_table(found: Sequence[Affected], limits: DisplayLimits) -> Table:
     rows = tuple(
         (
             each.where,
-            _EFFECTS[each.effect],
+            _EFFECTS[each.effect] if each.tools else _CUT_INSTRUCTIONS,
             words.number(len(each.tools)),
             first(", ".join(each.tools), 200),
             first(each.reason, 300),
@@ -228,6 +230,27 @@ def affected_table(found: Sequence[Affected], limits: DisplayLimits) -> Table:
         rows,
         len(found) - len(rows),
     )
+
+
+def hosts_view(seen: SeenByHosts, limits: DisplayLimits) -> View:
+    """Show what each host and provider makes of a server, what it changes, and the sources."""
+    rows: list[tuple[Cell, ...]] = []
+    sources: list[str] = []
+    found: list[Affected] = []
+    for host in seen:
+        changes = words.number(len(host.affected)) if host.affected else "takes it as it is"
+        models = ", ".join(host.models)
+        rows.append((host.where, words.number(host.tools), changes, models, host.checked))
+        found += host.affected
+        sources += [f"{host.where}: {source}" for source in host.sources]
+    titles = ("Host or provider", "Tools as they are #", "Findings", "Its models", "Checked")
+    blocks: list[Block] = [Table(columns(*titles), tuple(rows))]
+    if found:
+        table = affected_table(found, limits)
+        blocks.append(Section("Findings", (table,), note=words.count(len(found), "finding")))
+    read = TextBlock("\n".join(sources), limit=limits.document)
+    blocks.append(Section("Sources", (read,), fold="closed"))
+    return View("hosts", f"How hosts see {seen.server}", tuple(blocks))
 
 
 def protocol_words(status: ServerStatus) -> str:

@@ -442,6 +442,7 @@ METHODS: dict[str, Action] = {
         w.session.parts.engine.run(w.session.tools.searchable()).tools
     ),
     "servers.audit": lambda w: w.session.servers.audit().tokens,
+    "servers.hosts": lambda w: [len(each.affected) for each in w.session.servers.hosts("harbour")],
     "tools.functions": lambda w: w.session.tools.functions.harbour.nothing(number=0),
     "tools.stubs": lambda w: len(w.session.tools.stubs(w.folder / "tools.pyi").read_text()),
     "tools.calls": lambda w: [each.call.arguments for each in w.session.tools.calls],

@@ -118,6 +118,7 @@ def test_findings_are_sorted_by_kind_and_shown_in_every_form() -> None:
         "no description",
         "parameter without description",
         "name",
+        "provider",
         "host",
     ]
     for form in report._repr_mimebundle_().values():
@@ -126,7 +127,7 @@ def test_findings_are_sorted_by_kind_and_shown_in_every_form() -> None:
             "Parameter without description",
             "Name",
             "a:read",
-            "4 findings in 3 tools",
+            "6 findings in 3 tools",
         ):
             assert text in form
     assert report.rows()[1] == {
@@ -136,7 +137,7 @@ def test_findings_are_sorted_by_kind_and_shown_in_every_form() -> None:
         "text": "No description: p.",
         "others": "",
     }
-    assert repr(report) == "<Lint: 4 findings in 3 tools>"
+    assert repr(report) == "<Lint: 6 findings in 3 tools>"
 
 
 def test_thousands_of_equal_tools_each_name_the_first() -> None:

@@ -4,6 +4,7 @@ audit say the same.
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from casual_mcp_nb.base.dialects import DIALECTS, HOSTS
 from casual_mcp_nb.base.elsewhere import affected, elsewhere
 from casual_mcp_nb.base.status import ToolDiagnosis
 from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.errors import UnknownNameError
 
 pytestmark = pytest.mark.defect("M3")
 
@@ -36,19 +38,27 @@ TOOLS: list[Any] = [
     },
     {"name": "long", "description": "Long. " * 500, "inputSchema": PLAIN},
     {"name": "named_" + "x" * 60, "description": "Named at length.", "inputSchema": PLAIN},
+    {"name": "bills.all", "description": "List all bills.", "inputSchema": PLAIN},
 ]
+INSTRUCTIONS = "Pay bills on time. " * 200
 EFFECTS = {
     ("shop:find", "Anthropic", "changed"),
     ("shop:tags", "OpenAI", "changed"),
     ("shop:tags", "Gemini", "changed"),
     ("shop:long", "Claude Code", "cut"),
     (f"shop:named_{'x' * 60}", "Cursor", "left out"),
+    (f"shop:named_{'x' * 60}", "Claude Desktop", "left out"),
+    (f"shop:named_{'x' * 60}", "OpenAI", "renamed"),
+    ("shop:bills.all", "Claude Desktop", "left out"),
+    ("shop:bills.all", "Codex", "renamed"),
+    ("shop:bills.all", "Anthropic", "renamed"),
 }
 
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[Session]:
-    with Session.from_config({"servers": {"shop": raw_config(tools=TOOLS)}}) as opened:
+    config = raw_config(tools=TOOLS, greeting={"instructions": INSTRUCTIONS})
+    with Session.from_config({"servers": {"shop": config}}) as opened:
         opened.connect(quiet=True)
         yield opened
 
@@ -59,6 +69,34 @@ def test_the_card_of_a_server_says_it(session: Session) -> None:
     assert found >= EFFECTS
     assert not [name for name, _, _ in found if name == "shop:pay"]
     assert all(where in str(status) for _, where, _ in EFFECTS)
+
+
+def test_each_host_and_provider_says_what_it_makes_of_a_server(session: Session) -> None:
+    seen = session.servers.hosts("shop")
+    by_name = {each.where: each for each in seen}
+    assert list(by_name) == [place.title for place in (*HOSTS, *DIALECTS.values())]
+    found = {
+        (name, each.where, change.effect)
+        for each in seen
+        for change in each.affected
+        for name in change.tools
+    }
+    assert found >= EFFECTS
+    assert by_name["VS Code"].tools == len(TOOLS)
+    # One name that it does not take costs the server all its tools.
+    assert by_name["Claude Desktop"].tools == 0
+    assert by_name["Codex"].tools == len(TOOLS) - 1
+    (cut,) = [each for each in by_name["Claude Code"].affected if not each.tools]
+    assert (cut.effect, f"{len(INSTRUCTIONS):,}" in cut.reason) == ("cut", True)
+    assert cut in session.servers["shop"].affected
+    assert json.dumps([each.as_dict() for each in seen])
+    for each in seen:
+        assert each.sources
+        assert datetime.date.fromisoformat(each.checked)
+        assert each.where in str(seen)
+        assert all(source in seen._repr_html_() for source in each.sources)
+    with pytest.raises(UnknownNameError):
+        session.servers.hosts("shops")
 
 
 def test_the_doctor_says_it_of_one_tool(session: Session) -> None:
@@ -96,9 +134,9 @@ def test_the_audit_says_it(tmp_path: Path) -> None:
 
 def test_more_tools_than_a_host_offers_are_counted() -> None:
     tools = [ToolSpec("s", f"tool{number}", "Do it.", PLAIN) for number in range(130)]
-    (many,) = affected(tools)
-    assert (many.where, many.effect, len(many.tools)) == ("VS Code", "left out", 2)
-    assert {host.title for host in HOSTS} == {"Claude Code", "Cursor", "VS Code"}
+    found = affected(tools)
+    assert [each.where for each in found] == ["VS Code", "OpenAI", "OpenAI (Responses)"]
+    assert {(each.effect, len(each.tools)) for each in found} == {("left out", 2)}
 
 
 def test_a_hopeless_tool_is_left_out_by_every_provider() -> None:
