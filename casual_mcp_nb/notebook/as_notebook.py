@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pprint import pformat
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.secret import MASK
@@ -42,13 +43,6 @@ _NO_OBJECT = "Not run: its arguments are not a JSON object."
 _MOCKED = "Not run: a stub answered in place of the tool."
 _OWN = "Not run: only a model needs this tool."
 _HAS_SECRET = "Not run: an argument has a secret, which is not saved."
-_UNKNOWN_END = "How it ended is not known."
-_ENDS = {
-    "error": "It failed.",
-    "denied": "It was not approved, so it did not run.",
-    "stopped": "It was stopped.",
-    "timeout": "It reached its time limit.",
-}
 _DESTRUCTIVE = "It may change or delete something."
 
 
@@ -205,7 +199,7 @@ class _Writer:
         """Yield the code of a call, or of the calls that it made if it is not run itself."""
         why_not = self._why_not(call)
         if why_not:
-            yield _comment(f"{why_not}\n{_written(call)}")
+            yield _comment(f"{fill(why_not, _WIDTH)}\n{_written(call)}")
             for nested in call.nested:
                 yield from self._sources(nested)
         else:
@@ -289,8 +283,8 @@ def _written(call: ToolCall) -> str:
 
 
 def _ending(call: ToolCall) -> str:
-    """Describe how a call ended that has no result."""
-    return f"{_ENDS.get(call.status, _UNKNOWN_END)} {first(call.result, _MAX_REASON)}".rstrip()
+    """Describe how a call ended that has no result, which is what its model read instead."""
+    return first(call.result, _MAX_REASON) or f"Not run: its state was {call.status}."
 
 
 def _comment(text: str) -> str:
