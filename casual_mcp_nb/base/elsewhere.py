@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from casual_mcp_nb.base.dialects import DIALECTS, HOSTS, Dialect, Host
 from casual_mcp_nb.base.displayable import DisplayableList
@@ -162,11 +162,6 @@ class SeenByHost:
     affected: tuple[Affected, ...]
     sources: tuple[str, ...]
     checked: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """Convert it to JSON values."""
-        affected = [{**vars(each), "tools": list(each.tools)} for each in self.affected]
-        return {**vars(self), "affected": affected}
 
 
 @dataclass(frozen=True)

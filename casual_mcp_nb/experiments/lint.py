@@ -113,14 +113,11 @@ def _taken_elsewhere(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
                     f" {reason}."
                 ),
             )
-        elif effect == "left out" and places[0] not in _HOSTS:
-            yield "provider", f"{where}: it is left out, because {reason}."
-        elif effect == "renamed" and places[0] not in _HOSTS:
-            yield "provider", f"{where}: {reason}."
         else:
             if effect == "left out":
                 reason = f"it is left out, because {reason}"
-            yield "host", f"{where}: {reason}."
+            kind: FindingKind = "host" if places[0] in _HOSTS else "provider"
+            yield kind, f"{where}: {reason}."
 
 
 _HOSTS = {host.title for host in HOSTS}

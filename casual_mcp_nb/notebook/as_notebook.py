@@ -34,8 +34,12 @@ _ABOUT = (
     "Run all cells to make the calls of this conversation again, without a model. Calls that change"
     " something change it again."
 )
-_NO_CONFIG = "The config of this conversation's session was not saved. Name the file that has it."
-_DEFAULT_FILE = "casual_mcp_config.json"
+_WITHOUT_CONFIG = """\
+from casual_mcp_nb import Session
+
+# The config of this conversation's session was not saved. Name the file that has it.
+session = Session.from_config("casual_mcp_config.json")
+session.connect()"""
 _PROGRAM = "**A program of the model.** It is not run. The next cell has its calls."
 _OF_PROGRAM = "The calls that the program made"
 _NO_CALLS = "The program made no calls."
@@ -79,26 +83,16 @@ def notebook_of(
 def _opening(session: SavedSession | None, title: str) -> str:
     """Write the code that opens the session."""
     if session is None or "config" in session.lost:
-        return "\n".join(
-            (
-                "from casual_mcp_nb import Session",
-                "",
-                f"# {_NO_CONFIG}",
-                python_call("session = Session.from_config", [_DEFAULT_FILE], {}),
-                "session.connect()",
-            )
-        )
+        return _WITHOUT_CONFIG
     lines = ["from casual_mcp_nb import Session, load_config", ""]
     for name, reason in session.lost.items():
         lines.append(_comment(f"{one_line(name)} is not here. {one_line(reason)}"))
     source: Any = session.config
-    added: dict[str, Any] = {"servers": dict(session.added)}
+    added = {"servers": dict(session.added)}
     if source is None:
-        source = dict(session.content)
-        if not session.found:
-            source, added = source | added, {"servers": {}}
+        source = {**session.content, **added}
     lines.append(f"config = load_config({_pretty(source)})")
-    if added["servers"]:
+    if session.config is not None and session.added:
         lines.append(f"added = load_config({_pretty(added)})")
         lines.append(f"config = config.with_servers(added, found={session.found!r})")
     if session.config is None:
