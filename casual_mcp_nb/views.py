@@ -17,6 +17,7 @@ from casual_mcp_nb.base.displayable import Detail, Namespace
 from casual_mcp_nb.base.status import HostAudit
 from casual_mcp_nb.conversation import (
     view_calls,
+    view_foreign,
     view_planned,
     view_requests,
     view_stats,
@@ -224,6 +225,8 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     view_stats.stats_view,
     view_usage.tool_usage_view,
     view_usage.tool_use_view,
+    view_foreign.foreign_sessions_view,
+    view_foreign.foreign_session_view,
     conversation_views.stored_view,
     conversation_views.stored_conversation_view,
     view_calls.call_view,

@@ -31,6 +31,7 @@ from casual_mcp_nb.cli.servers import (
     tool,
     tools,
 )
+from casual_mcp_nb.cli.sessions import sessions
 from casual_mcp_nb.cli.sign_in import sign_in, sign_out
 from casual_mcp_nb.cli.terminal import tell, write_json
 from casual_mcp_nb.cli.toolsets import toolsets
@@ -76,6 +77,7 @@ app.command(clients)
 app.command(check)
 app.command(doctor)
 app.command(audit)
+app.command(sessions)
 app.command(migrate_config)
 app.command(serve)
 app.command(sign_in)

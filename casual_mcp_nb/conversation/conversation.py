@@ -54,7 +54,8 @@ class Conversation(Sequence[Turn], Displayable):
     """A conversation's turns, oldest first.
 
     Attributes:
-        repairs: The repairs on loading, one sentence per kind.
+        repairs: The repairs on loading, one sentence per kind. Of another agent's session, also
+            what was not understood.
     """
 
     def __init__(self, turns: Iterable[Turn] = ()) -> None:
@@ -133,7 +134,11 @@ class Conversation(Sequence[Turn], Displayable):
 
     @classmethod
     def load(cls, path: str | Path) -> Conversation:
-        """Load a conversation that `session.export` saved as JSON.
+        """Load a conversation: one that `session.export` saved as JSON, or a session of Claude Code
+        or Codex.
+
+        Nothing in it is executed. In another agent's session, probable secrets are masked, and
+        `repairs` says what was not understood.
 
         Args:
             path: The file.
@@ -141,10 +146,16 @@ class Conversation(Sequence[Turn], Displayable):
         Raises:
             UsageError: The file does not exist, or is not a saved conversation.
         """
-        try:
-            text = Path(path).read_bytes()
-        except OSError as error:
-            raise UsageError(f"{shown(Path(path))} cannot be read: {error.strerror}.") from None
+        from casual_mcp_nb.conversation.foreign.opening import open_foreign, opened
+
+        path = Path(path)
+        foreign = open_foreign(path)
+        if foreign is not None:
+            conversation = cls(foreign.turns)
+            conversation.repairs = foreign.notes
+            return conversation
+        with opened(path) as file:
+            text = file.read()
         return cls.from_json(text)
 
     def __repr__(self) -> str:

@@ -455,7 +455,7 @@ def _prompt(turn: Turn, limits: DisplayLimits, limit: int | None) -> Section:
 def _repairs(conversation: Conversation) -> tuple[Section, ...]:
     if not conversation.repairs:
         return ()
-    return (Section("Repaired when it was loaded", (TextBlock("\n".join(conversation.repairs)),)),)
+    return (Section("Noticed when it was loaded", (TextBlock("\n".join(conversation.repairs)),)),)
 
 
 def _note(conversation: Conversation) -> str:

@@ -844,6 +844,15 @@ def _import_file(session: Session, line: str) -> Any:
     return session.conversations.save(Conversation.load(file))
 
 
+COMMANDS["open"] = Command(
+    _SAVED,
+    "show a conversation from a file, or a session of Claude Code or Codex. Without a file, list"
+    " these sessions",
+    usage="[FILE]",
+    example="~/.claude/projects/docs/4f1c.jsonl",
+)
+
+
 @command(
     "cassette",
     _RECORDINGS,

@@ -214,6 +214,17 @@ class McpMagics(Magics):
 
         return audit_host(paths[0], trust="--trust" in options)
 
+    def _open(self, line: str) -> Any:
+        """Load a conversation from a file, or list the sessions of other agents."""
+        if not line:
+            from casual_mcp_nb.conversation.foreign.listing import find_foreign_sessions
+
+            return find_foreign_sessions()
+        from casual_mcp_nb.conversation.conversation import Conversation
+
+        file = one_word("open", line, "file", "lesson.json")
+        return Conversation.load(Path(file).expanduser())
+
     def _check(self, line: str) -> Any:
         """Check the answer to a lesson's exercise."""
         from casual_mcp_nb.experiments.exercises import check_exercise

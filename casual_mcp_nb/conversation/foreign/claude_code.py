@@ -1,0 +1,238 @@
+"""Sessions of Claude Code: `~/.claude/projects/FOLDER/SESSION.jsonl`, and files of its subagents.
+
+A line has one block of a message. Lines of one message share its id and repeat its tokens, in which
+the last line is right. A message can be in the session's file and in that of a subagent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from casual_mcp_nb.base.tokens import TokenUsage
+from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.conversation.event import HostedCall
+from casual_mcp_nb.conversation.foreign.draft import Draft, DraftCall, DraftStep, tool_of
+from casual_mcp_nb.conversation.foreign.lines import (
+    object_in,
+    objects_in,
+    seconds_of,
+    text_in,
+    tokens_in,
+)
+
+AGENT = "Claude Code"
+_SERVER = "claude-code"
+_TITLES = {"summary": "summary", "custom-title": "customTitle", "ai-title": "aiTitle"}
+_SPOKEN = frozenset({"user", "assistant", "system", *_TITLES})
+_SILENT = frozenset(
+    {
+        "agent-name",
+        "agent-color",
+        "agent-setting",
+        "attachment",
+        "attribution-snapshot",
+        "content-replacement",
+        "file-history-snapshot",
+        "last-prompt",
+        "mode",
+        "permission-mode",
+        "pr-link",
+        "progress",
+        "queue-operation",
+        "tag",
+        "worktree-state",
+    }
+)
+"""Kinds of lines that are about the program rather than the conversation."""
+_THOUGHTS = frozenset({"thinking", "redacted_thinking"})
+_AGENT_TOOLS = frozenset({"Agent", "Task"})
+_INTERRUPTED = "[Request interrupted by user"
+_SYNTHETIC = "<synthetic>"
+_MAX_LINKS = 100_000
+
+
+def is_claude_code(record: dict[str, Any]) -> bool:
+    """Check whether a line looks like one of Claude Code."""
+    kind, message = record.get("type"), record.get("message")
+    if isinstance(message, dict):
+        return kind in _SPOKEN or (kind is None and message.get("role") in ("user", "assistant"))
+    return (kind in _SPOKEN or kind in _SILENT) and not record.keys().isdisjoint(
+        {"sessionId", "uuid", "leafUuid", "messageId"}
+    )
+
+
+class ClaudeCodeReader:
+    """Reads lines of Claude Code into a draft.
+
+    Attributes:
+        session_id: The session's id, as the lines say it.
+        agents: The calls that started subagents, by the subagent's id.
+    """
+
+    def __init__(self, draft: Draft) -> None:
+        self.session_id = ""
+        self.agents: dict[str, DraftCall] = {}
+        self._draft = draft
+        self._prompts: dict[str, DraftCall] = {}
+        self._parents: dict[str, DraftCall] = {}
+        self._has_main = self._is_titled = False
+        self._lines = 0
+
+    def read(self, record: dict[str, Any]) -> None:
+        """Read a line."""
+        self._lines += 1
+        draft, message = self._draft, object_in(record, "message")
+        kind = record.get("type") or message.get("role")
+        aside = record.get("isSidechain") is True
+        if not aside and kind in ("user", "assistant"):
+            self._has_main = True
+            self.session_id = self.session_id or text_in(record, "sessionId")
+        match kind:
+            case "assistant":
+                self._answer(record, message, aside and self._has_main)
+            case "user":
+                self._user(record, message, aside and self._has_main)
+            case "system":
+                self._system(record)
+            case str() if kind in _TITLES:
+                # A title that the person gave wins.
+                title = text_in(record, _TITLES[kind], "title")
+                if title and (kind == "custom-title" or not self._is_titled):
+                    self._is_titled = True
+                    draft.name(title)
+            case str() if kind in _SILENT:
+                pass
+            case _:
+                draft.unread.add(kind or "without a type")
+
+    def _answer(self, record: dict[str, Any], message: dict[str, Any], aside: bool) -> None:
+        draft, at = self._draft, seconds_of(record.get("timestamp"))
+        blocks = objects_in(message.get("content"))
+        model = text_in(message, "model")
+        if model == _SYNTHETIC:
+            # The program wrote this itself, for example that a request failed.
+            draft.time(at)
+            draft.notice("\n".join(text_in(block, "text") for block in blocks) or _SYNTHETIC)
+            return
+        key = text_in(message, "id") or text_in(record, "uuid") or f"line {self._lines}"
+        step = draft.step(
+            key, at, aside=aside, parent=self._parent(record, message) if aside else None
+        )
+        step.model = step.model or model[:100]
+        step.finish = text_in(message, "stop_reason")[:40] or step.finish
+        step.usage = usage_of(message.get("usage")) or usage_of(record) or step.usage
+        for block in blocks:
+            self._block(step, block)
+
+    def _block(self, step: DraftStep, block: dict[str, Any]) -> None:
+        draft = self._draft
+        kind = block.get("type")
+        if kind == "text":
+            draft.say(step, text_in(block, "text"))
+        elif kind == "tool_use":
+            name, arguments = text_in(block, "name"), object_in(block, "input")
+            query = text_in(arguments, "query") if name == "ToolSearch" else ""
+            call = draft.call(step, text_in(block, "id"), name, arguments, _SERVER, query)
+            if call is not None and name in _AGENT_TOOLS and len(self._prompts) < _MAX_LINKS:
+                self._prompts[text_in(arguments, "prompt")] = call
+        elif kind in ("server_tool_use", "mcp_tool_use"):
+            if step.kept:
+                written = str(draft.arguments(block.get("input")))
+                step.hosted.append(HostedCall(draft.text(text_in(block, "name")), written))
+        elif isinstance(kind, str) and kind.endswith("_tool_result"):
+            if step.hosted:
+                last = step.hosted[-1]
+                text = draft.text(_text(objects_in(block.get("content"))))
+                step.hosted[-1] = HostedCall(last.name, last.arguments, text)
+        elif kind not in _THOUGHTS:
+            draft.unread.add(f"assistant: {kind}")
+
+    def _user(self, record: dict[str, Any], message: dict[str, Any], aside: bool) -> None:
+        draft, at = self._draft, seconds_of(record.get("timestamp"))
+        draft.time(at)
+        texts: list[dict[str, Any]] = []
+        for block in objects_in(message.get("content")):
+            if block.get("type") == "tool_result":
+                self._result(record, block)
+            else:
+                texts.append(block)
+        if aside:
+            self._parent(record, message)
+            return
+        text = _text(texts)
+        if record.get("isCompactSummary") is True:
+            draft.compact(text)
+        elif text.startswith(_INTERRUPTED):
+            draft.stop()
+        elif text and record.get("isMeta") is not True:
+            draft.ask(text, at)
+
+    def _result(self, record: dict[str, Any], block: dict[str, Any]) -> None:
+        parts = objects_in(block.get("content"))
+        names = [text_in(each, "tool_name") for each in parts]
+        found: list[ToolName] = [tool_of(name[:200], _SERVER) for name in names if name]
+        call = self._draft.result(
+            text_in(block, "tool_use_id"),
+            _text(parts),
+            failed=block.get("is_error") is True,
+            found=found,
+        )
+        agent = text_in(object_in(record, "toolUseResult"), "agentId") or text_in(record, "agentId")
+        if call is not None and agent and len(self.agents) < _MAX_LINKS:
+            self.agents.setdefault(agent, call)
+
+    def _system(self, record: dict[str, Any]) -> None:
+        draft = self._draft
+        draft.time(seconds_of(record.get("timestamp")))
+        subtype, text = record.get("subtype"), text_in(record, "content")
+        if subtype in ("compact_boundary", "microcompact_boundary"):
+            if subtype == "compact_boundary":
+                draft.compact("")
+        elif text and (record.get("level") in ("error", "warning") or subtype == "api_error"):
+            draft.notice(text)
+
+    def _parent(self, record: dict[str, Any], message: dict[str, Any]) -> DraftCall | None:
+        """Find the call that started the subagent of a line."""
+        parent = self.agents.get(text_in(record, "agentId"))
+        if parent is None:
+            parent = self._parents.get(text_in(record, "parentUuid"))
+        if parent is None and message.get("role") == "user":
+            parent = self._prompts.get(_text(objects_in(message.get("content"))))
+        if parent is None and self._prompts:
+            parent = next(reversed(self._prompts.values()))
+        if parent is not None and len(self._parents) < _MAX_LINKS:
+            self._parents[text_in(record, "uuid")] = parent
+            agent = text_in(record, "agentId")
+            if agent:
+                self.agents.setdefault(agent, parent)
+        return parent
+
+
+def _text(blocks: Iterable[dict[str, Any]]) -> str:
+    """Join the texts of blocks. Of others, say what they are."""
+    texts: list[str] = []
+    for block in blocks:
+        kind = block.get("type")
+        if kind == "text":
+            texts.append(text_in(block, "text"))
+        elif kind == "tool_reference":
+            texts.append(text_in(block, "tool_name"))
+        else:
+            texts.append(f"[{str(kind)[:40]}]")
+    return "\n".join(filter(None, texts))
+
+
+def usage_of(fields: object) -> TokenUsage | None:
+    """Read the tokens of an answer. The input is what was new, and what the cache read and wrote.
+
+    None if there are no numbers.
+    """
+    new = tokens_in(fields, "input_tokens", "inputTokens")
+    answer = tokens_in(fields, "output_tokens", "outputTokens")
+    if new is None and answer is None:
+        return None
+    cached = tokens_in(fields, "cache_read_input_tokens", "cacheReadInputTokens")
+    written = tokens_in(fields, "cache_creation_input_tokens", "cacheCreationInputTokens")
+    prompt = (new or 0) + (cached or 0) + (written or 0)
+    return TokenUsage(prompt, answer or 0, cached, cache_write_tokens=written)

@@ -1,0 +1,325 @@
+"""Sessions of Codex: `~/.codex/sessions/YYYY/MM/DD/rollout-*.jsonl`, also archived ones.
+
+An event often repeats an item. After each answer a count of tokens has those of the answer, and
+those of the session so far: the difference between two of the latter is counted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from casual_mcp_nb.base.tokens import TokenUsage
+from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.conversation.event import HostedCall
+from casual_mcp_nb.conversation.foreign.draft import Draft, DraftStep, tool_of
+from casual_mcp_nb.conversation.foreign.lines import (
+    object_in,
+    objects_in,
+    parsed,
+    seconds_of,
+    text_in,
+    tokens_in,
+)
+
+AGENT = "Codex"
+_SERVER = "codex"
+_LINES = frozenset(
+    {"session_meta", "turn_context", "response_item", "event_msg", "compacted", "world_state"}
+)
+_CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call", "tool_search_call"})
+_OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output", "tool_search_output"})
+_HOSTED = frozenset({"web_search_call", "image_generation_call"})
+_ITEMS = _CALLS | _OUTPUTS | _HOSTED | {"message", "reasoning"}
+_SILENT_ITEMS = frozenset({"reasoning", "ghost_snapshot", "compaction", "other"})
+_SILENT_EVENTS = re.compile(
+    r"agent_reasoning\w*|background_event|deprecation_notice|\w+_begin|\w+_delta|\w+_end"
+    r"|(?:entered|exited)_review_mode|item_(?:started|completed)|mcp_startup_\w+|patch_apply_\w+"
+    r"|plan_update|session_configured|(?:task|turn)_(?:started|complete|diff)|thread_\w+"
+    r"|undo_\w+|warning|raw_response_item|skills_update_available|collab_\w+"
+)
+"""Events that repeat what an item has, or are about the program."""
+_INJECTED = re.compile(
+    r"\s*(?:<(?:environment_context|user_instructions|permissions|skill|turn_aborted"
+    r"|subagent_notification|collaboration_mode|app-context|INSTRUCTIONS)\b|# AGENTS\.md)"
+)
+"""How texts begin that the program adds to what the person writes."""
+_EXIT = re.compile(r"^(?:Exit code:|Process exited with code) (-?\d{1,9})", re.MULTILINE)
+_HEAD = 500
+_FIELDS = ("input_tokens", "cached_input_tokens", "output_tokens", "total_tokens")
+_REASONING = "reasoning_output_tokens"
+
+
+def is_codex(record: dict[str, Any]) -> bool:
+    """Check whether a line looks like one of Codex."""
+    if isinstance(record.get("payload"), dict):
+        return record.get("type") in _LINES
+    kind = record.get("type")
+    if kind == "message":
+        return record.get("role") in ("user", "assistant") and isinstance(
+            record.get("content"), list
+        )
+    return kind in _ITEMS or (kind is None and record.keys() >= {"id", "timestamp", "instructions"})
+
+
+class CodexReader:
+    """Reads lines of Codex into a draft."""
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+        self._model = ""
+        self._step: DraftStep | None = None
+        self._has_tokens = False
+        self._unsaid = ""
+        self._asked: list[str] = []
+        self._answers = 0
+        self._total: dict[str, int] = {}
+
+    def read(self, record: dict[str, Any]) -> None:
+        """Read a line."""
+        self._draft.time(seconds_of(record.get("timestamp")))
+        payload, kind = object_in(record, "payload"), record.get("type")
+        match kind:
+            case "session_meta":
+                self._session(payload)
+            case "turn_context":
+                self._model = text_in(payload, "model")[:100] or self._model
+            case "response_item":
+                self._item(payload)
+            case "event_msg":
+                self._event(payload)
+            case "compacted":
+                self._end_step()
+                self._draft.compact(text_in(payload, "message"))
+            case "world_state":
+                pass
+            case str() if kind in _ITEMS:
+                self._item(record)
+            case None if "instructions" in record:
+                self._session(record)
+            case None if record.get("record_type") == "state":
+                pass
+            case _:
+                self._draft.unread.add(kind or "without a type")
+
+    def close(self) -> None:
+        """End reading."""
+        self._end_step()
+
+    def _session(self, payload: dict[str, Any]) -> None:
+        draft = self._draft
+        draft.provider = text_in(payload, "model_provider")[:40] or draft.provider
+        prompt = text_in(object_in(payload, "base_instructions"), "text")
+        prompt = prompt or text_in(payload, "base_instructions", "instructions")
+        if prompt and not draft.system:
+            draft.system = draft.text(prompt)
+
+    # Items.
+
+    def _item(self, item: dict[str, Any]) -> None:
+        draft, kind = self._draft, item.get("type")
+        if kind is None and "role" in item:
+            kind = "message"
+        match kind:
+            case "message":
+                self._message(item)
+            case str() if kind in _CALLS:
+                self._call(item)
+            case str() if kind in _OUTPUTS:
+                text, failed = _output(item)
+                tools = objects_in(item.get("tools"))
+                draft.result(text_in(item, "call_id"), text, failed=failed, found=_found(tools))
+                # What the model says next is another answer.
+                self._has_tokens = self._has_tokens or self._step is not None
+            case str() if kind in _HOSTED:
+                step = self._open_step()
+                if step.kept:
+                    arguments = item.get("action", item.get("revised_prompt"))
+                    written = json.dumps(draft.arguments(arguments), ensure_ascii=False)
+                    step.hosted.append(HostedCall(kind.removesuffix("_call"), written))
+            case str() if kind in _SILENT_ITEMS:
+                if kind == "reasoning":
+                    self._open_step()
+            case _:
+                draft.unread.add(f"response_item: {kind}")
+
+    def _message(self, item: dict[str, Any]) -> None:
+        parts = objects_in(item.get("content"))
+        text = "\n".join(text_in(part, "text", "output_text") for part in parts)
+        role = item.get("role")
+        if role == "assistant":
+            self._say(text)
+        elif role == "user" and text and not _INJECTED.match(text):
+            self._ask(text)
+        elif role not in ("user", "developer", "system"):
+            self._draft.unread.add(f"response_item: message of {role}")
+
+    def _call(self, item: dict[str, Any]) -> None:
+        kind = item.get("type")
+        name, arguments, query = text_in(item, "name"), item.get("arguments"), ""
+        if kind == "custom_tool_call":
+            arguments = {"input": item.get("input")}
+        elif kind == "local_shell_call":
+            name, arguments = "local_shell", object_in(item, "action")
+        elif kind == "tool_search_call":
+            name = "tool_search"
+            if isinstance(arguments, str):
+                arguments = parsed(arguments)
+            query = text_in(arguments, "query") or "tools"
+        space = text_in(item, "namespace").rstrip("_")
+        if space and not name.startswith(space):
+            name = f"{space}__{name}"
+        call_id = text_in(item, "call_id", "id")
+        self._draft.call(self._open_step(), call_id, name, arguments, _SERVER, query)
+
+    # Events.
+
+    def _event(self, payload: dict[str, Any]) -> None:
+        draft, kind = self._draft, payload.get("type")
+        match kind:
+            case "token_count":
+                self._tokens(object_in(payload, "info"))
+            case "user_message":
+                text = text_in(payload, "message")
+                if text:
+                    self._ask(text)
+            case "agent_message":
+                self._say_later(text_in(payload, "message"))
+            case "turn_aborted":
+                self._end_step()
+                draft.stop()
+            case "context_compacted":
+                draft.compact("")
+            case "error" | "stream_error":
+                draft.notice(text_in(payload, "message") or kind)
+            case str() if _SILENT_EVENTS.fullmatch(kind):
+                pass
+            case _:
+                draft.unread.add(f"event_msg: {kind}")
+
+    def _ask(self, text: str) -> None:
+        """Begin a turn, unless the text is that of the event or item before."""
+        draft = self._draft
+        self._end_step()
+        if draft.waiting and text.strip() in map(str.strip, self._asked):
+            return
+        if not draft.waiting:
+            self._asked = []
+        self._asked.append(text)
+        draft.ask(text, None)
+
+    def _say(self, text: str) -> None:
+        step = self._open_step()
+        if text.strip() == self._unsaid.strip():
+            self._unsaid = ""
+        self._draft.say(step, text)
+
+    def _say_later(self, text: str) -> None:
+        """Keep a text that an item may repeat."""
+        step = self._step
+        if step is not None and self._draft.text(text) in step.texts:
+            return
+        if self._unsaid:
+            self._draft.say(self._open_step(), self._unsaid)
+        self._unsaid = text
+
+    def _open_step(self) -> DraftStep:
+        """Find the answer to which the next item belongs."""
+        if self._step is None or self._has_tokens:
+            self._answers += 1
+            self._step = self._draft.step(f"answer {self._answers}", None)
+            self._step.model = self._model
+            self._has_tokens = False
+        return self._draft.step(f"answer {self._answers}", None) if self._step.kept else self._step
+
+    def _end_step(self) -> None:
+        """End an answer. A text that no item has repeated belongs to it."""
+        unsaid, self._unsaid = self._unsaid, ""
+        if unsaid:
+            self._draft.say(self._open_step(), unsaid)
+        self._step = None
+
+    def _tokens(self, info: dict[str, Any]) -> None:
+        last, total = _numbers(info, "last_token_usage"), _numbers(info, "total_token_usage")
+        if total and total == self._total:
+            # The limits have changed, and not the tokens.
+            return
+        grown = {name: n - self._total.get(name, 0) for name, n in total.items()}
+        fell = any(n < 0 for n in grown.values())
+        if total:
+            self._total = total
+        usage = _usage(last if fell and last else total if fell else grown or last)
+        if usage is None:
+            return
+        self._model = text_in(info, "model")[:100] or self._model
+        if self._unsaid:
+            self._draft.say(self._open_step(), self._unsaid)
+            self._unsaid = ""
+        step = self._step
+        if step is None or step.usage is not None:
+            self._step, self._has_tokens = None, False
+            step = self._open_step()
+        step.usage = usage
+        step.model = step.model or self._model
+        self._has_tokens = True
+
+
+def _numbers(info: dict[str, Any], name: str) -> dict[str, int]:
+    fields = object_in(info, name)
+    numbers: dict[str, int] = {}
+    for each in (*_FIELDS, _REASONING):
+        number = tokens_in(fields, each)
+        if number is not None:
+            numbers[each] = number
+    return numbers
+
+
+def _usage(numbers: dict[str, int]) -> TokenUsage | None:
+    """Read the tokens of an answer. What the total has beyond the input is the answer's."""
+    if not numbers:
+        return None
+    prompt, answer = numbers.get("input_tokens", 0), numbers.get("output_tokens", 0)
+    total = numbers.get("total_tokens", 0)
+    return TokenUsage(
+        prompt,
+        max(answer, total - prompt),
+        numbers.get("cached_input_tokens"),
+        numbers.get(_REASONING),
+    )
+
+
+def _output(item: dict[str, Any]) -> tuple[str, bool]:
+    """Read a call's result, and whether it says that the call failed."""
+    output, failed = item.get("output"), False
+    if isinstance(output, dict):
+        failed = output.get("success") is False
+        output = output.get("content")
+    if isinstance(output, str) and output.startswith('{"output":'):
+        inner = parsed(output)
+        code = object_in(inner, "metadata").get("exit_code")
+        failed = failed or (isinstance(code, int) and code != 0)
+        output = text_in(inner, "output") or output
+    text = "\n".join(text_in(part, "text") or _kind(part) for part in objects_in(output))
+    if item.get("type") == "tool_search_output" and not text:
+        text = "\n".join(map(str, _found(objects_in(item.get("tools")))))
+    code_line = _EXIT.search(text[:_HEAD])
+    return text, failed or (code_line is not None and int(code_line[1]) != 0)
+
+
+def _kind(part: dict[str, Any]) -> str:
+    return f"[{str(part.get('type'))[:40]}]"
+
+
+def _found(tools: Iterable[dict[str, Any]]) -> list[ToolName]:
+    """List the tools that a search found: each by itself, or within a namespace."""
+    found: list[ToolName] = []
+    for tool in tools:
+        name = text_in(tool, "name")[:200]
+        inner = objects_in(tool.get("tools"))
+        for each in inner:
+            found.append(tool_of(f"{name.rstrip('_')}__{text_in(each, 'name')[:200]}", _SERVER))
+        if name and not inner:
+            found.append(tool_of(name, _SERVER))
+    return found

@@ -1,0 +1,163 @@
+"""Read a foreign file line by line, in bounded memory. What is not understood is counted."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import IO, Any
+
+from pydantic_core import from_json
+
+from casual_mcp_nb.base.displayable import count
+from casual_mcp_nb.errors import shown
+
+MAX_LINE = 8 * 1024 * 1024
+"""How long a line may be, in bytes. A longer one is counted and not parsed."""
+_MAX_KINDS = 50
+_NAMED_KINDS = 8
+_MAX_COUNT = 10**15
+_MILLISECONDS = 10**11
+
+
+@dataclass
+class Unread:
+    """Lines that were not understood.
+
+    Args:
+        kinds: How many lines there are of each unknown kind.
+        malformed: How many lines are not JSON objects.
+        too_long: How many lines are longer than `MAX_LINE`.
+    """
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    malformed: int = 0
+    too_long: int = 0
+
+    @property
+    def total(self) -> int:
+        """How many lines were not understood."""
+        return self.kinds.total() + self.malformed + self.too_long
+
+    def add(self, kind: object) -> None:
+        """Count a line of an unknown kind."""
+        name = shown(str(kind), 40)
+        if name not in self.kinds and len(self.kinds) >= _MAX_KINDS:
+            name = "others"
+        self.kinds[name] += 1
+
+    def sentences(self) -> list[str]:
+        """Say what was not understood, one sentence for each reason."""
+        sentences: list[str] = []
+        if self.kinds:
+            named = [f"{kind} ({n:,})" for kind, n in self.kinds.most_common(_NAMED_KINDS)]
+            if len(self.kinds) > _NAMED_KINDS:
+                named.append(f"{len(self.kinds) - _NAMED_KINDS:,} other kinds")
+            lines = count(self.kinds.total(), "line")
+            sentences.append(f"Not shown, because of an unknown kind: {lines}: {', '.join(named)}.")
+        if self.malformed:
+            sentences.append(f"Not shown, because not valid JSON: {count(self.malformed, 'line')}.")
+        if self.too_long:
+            limit = f"over {MAX_LINE // 1024**2} MB"
+            sentences.append(f"Not shown, because {limit}: {count(self.too_long, 'line')}.")
+        return sentences
+
+
+def read_lines(
+    file: IO[bytes], unread: Unread, most: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects in a file, one from each line.
+
+    Args:
+        file: The file.
+        unread: Counts the lines that hold none.
+        most: Stop after so many bytes. None reads the whole file.
+    """
+    size = 0
+    while line := file.readline(MAX_LINE + 1):
+        size += len(line)
+        if len(line) > MAX_LINE:
+            unread.too_long += 1
+            while not line.endswith(b"\n") and (line := file.readline(MAX_LINE)):
+                size += len(line)
+        elif not line.isspace():
+            value = parsed(line)
+            if isinstance(value, dict):
+                yield value
+            else:
+                unread.malformed += 1
+        if most is not None and size >= most:
+            return
+
+
+def parsed(text: bytes | str) -> Any:
+    """Parse JSON, or return None if it is not valid."""
+    try:
+        return from_json(text)
+    except ValueError:
+        pass
+    try:
+        # This one also takes lone surrogates, which JavaScript writes.
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def seconds_of(value: object) -> float | None:
+    """Read a time: ISO 8601, or a number of seconds, milliseconds or nanoseconds since 1970."""
+    if isinstance(value, str):
+        try:
+            return datetime.fromisoformat(value).timestamp()
+        except (ValueError, OverflowError, OSError):
+            value = int(value) if value.isdecimal() and len(value) < 20 else None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 10**20:
+        return None
+    while value > _MILLISECONDS:
+        value /= 1_000
+    return float(value)
+
+
+def tokens_in(fields: object, *names: str) -> int | None:
+    """Read a number of tokens, by the first of these names that has one."""
+    if not isinstance(fields, dict):
+        return None
+    for name in names:
+        value = fields.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_COUNT:
+            return value
+    return None
+
+
+def object_in(fields: object, name: str) -> dict[str, Any]:
+    """Read an object. An empty one, if there is none."""
+    value = fields.get(name) if isinstance(fields, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def text_in(fields: object, *names: str) -> str:
+    """Read a text, by the first of these names that has one. Empty, if none has."""
+    if isinstance(fields, dict):
+        for name in names:
+            value = fields.get(name)
+            if isinstance(value, str) and value:
+                return value
+    return ""
+
+
+def objects_in(value: object) -> list[dict[str, Any]]:
+    """List the objects in a list. An object by itself is one, and a text is a text part."""
+    if isinstance(value, str):
+        return [{"type": "text", "text": value}] if value else []
+    if isinstance(value, dict):
+        return [value]
+    if not isinstance(value, list):
+        return []
+    parts: list[dict[str, Any]] = []
+    for each in value:
+        if isinstance(each, str):
+            parts.append({"type": "text", "text": each})
+        elif isinstance(each, dict):
+            parts.append(each)
+    return parts

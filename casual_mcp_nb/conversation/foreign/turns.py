@@ -1,0 +1,248 @@
+"""Makes turns of what was collected of a foreign session."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from casual_mcp_nb.base.content import ContentPart, ToolResult
+from casual_mcp_nb.base.displayable import count
+from casual_mcp_nb.base.tokens import TokenParts, message_tokens
+from casual_mcp_nb.base.tool import SYNTHETIC
+from casual_mcp_nb.base.wire_names import accepted_name
+from casual_mcp_nb.conversation.event import (
+    Event,
+    Notice,
+    Request,
+    SearchRow,
+    StepFinished,
+    StepStarted,
+    ToolFinished,
+    ToolsSearched,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+)
+from casual_mcp_nb.conversation.foreign.draft import Draft, DraftCall, DraftStep, DraftTurn
+from casual_mcp_nb.conversation.step import EMPTY_RESULT, UNANSWERED, ModelResponse
+from casual_mcp_nb.conversation.turn import Trace, Turn
+
+if TYPE_CHECKING:
+    from casual_llm.messages import AssistantMessage, ChatMessage
+
+
+MAX_MESSAGES = 100
+"""How many messages of the conversation a request has: the last ones."""
+_NO_PROMPT = "[The file has no message of the person here.]"
+_NAMED_CALLS = 5
+_UNKNOWN_MODEL = "unknown"
+
+
+def turns_of(draft: Draft) -> list[Turn]:
+    """Make turns of a draft, which is used up."""
+    writer = _Writer(draft)
+    turns: list[Turn] = []
+    drafts = deque(draft.turns)
+    draft.turns.clear()
+    while drafts:
+        turn = drafts.popleft()
+        turns.append(Turn(Trace(writer.events(turn, is_last=not drafts))))
+    return turns
+
+
+def notes_on(draft: Draft) -> tuple[str, ...]:
+    """Say what a draft is, what was not understood, and what is not kept."""
+    notes = [
+        f"Read from a session of {draft.agent}. Its file does not hold the requests: they are shown"
+        " with the messages that it has, and whatever else was reported counts as system prompt.",
+        *draft.unread.sentences(),
+    ]
+    if draft.cut:
+        notes.append(f"Cut, because they are long: {count(draft.cut, 'text')}.")
+    if draft.left_out:
+        answers = count(draft.left_out, "answer")
+        notes.append(f"Not kept, because the file is large: {answers}, except for the tokens.")
+    return tuple(notes)
+
+
+class _Writer:
+    """Writes events. It knows the messages so far, which each request repeats."""
+
+    def __init__(self, draft: Draft) -> None:
+        from casual_llm.messages import SystemMessage
+
+        self._draft = draft
+        self._messages: deque[ChatMessage] = deque(maxlen=MAX_MESSAGES)
+        self._system: tuple[ChatMessage, ...] = ()
+        if draft.system:
+            self._system = (SystemMessage(content=draft.system),)
+        self._system_tokens = sum(map(message_tokens, self._system))
+        self._history = self._results = 0
+        self._began = self._at = 0.0
+        self._steps = 0
+        self._model = ""
+
+    def events(self, turn: DraftTurn, *, is_last: bool) -> Iterator[Event]:
+        """Yield the events of a turn."""
+        from casual_llm.messages import UserMessage
+
+        self._began, self._at, self._steps = turn.began or 0.0, 0.0, 0
+        if turn.compacted is not None:
+            self._messages.clear()
+            self._history = self._results = 0
+            if turn.compacted:
+                turn.texts.insert(0, turn.compacted)
+        rest = self._draft.rest if is_last and self._draft.left_out else None
+        self._model = next((step.model for step in turn.steps if step.model), "")
+        if turn.steps or rest is not None:
+            self._model = self._model or _UNKNOWN_MODEL
+        messages = [UserMessage(content=text) for text in turn.texts if text]
+        if not messages:
+            messages.append(UserMessage(content=_NO_PROMPT))
+        yield TurnStarted(
+            tuple(messages), self._model, provider=self._draft.provider, began=turn.began
+        )
+        for message in messages:
+            self._add(message)
+        for text in turn.notices:
+            yield Notice(text)
+        for step in turn.steps:
+            yield from self._step(step, None)
+        if rest is not None:
+            text = (
+                f"{count(self._draft.left_out, 'more answer')}, of which only the tokens are kept."
+            )
+            yield Notice(text, at=self._at)
+            yield from self._step(DraftStep(usage=rest, aside=True), None)
+        if turn.stopped:
+            yield TurnFinished("stopped", "The person stopped it.", self._at)
+        else:
+            yield TurnFinished("done", at=self._at)
+
+    def _time(self, at: float | None) -> float:
+        """Seconds since the turn began. Never earlier than the event before."""
+        if at is not None and self._began:
+            self._at = max(self._at, at - self._began)
+        return self._at
+
+    def _step(self, step: DraftStep, parent: DraftCall | None) -> Iterator[Event]:
+        number = self._steps
+        self._steps += 1
+        yield StepStarted(number, self._request(step), self._time(step.began))
+        message = _message(step, parent)
+        response = ModelResponse(message, step.usage, step.finish)
+        # Providers refuse an empty message in a history.
+        is_empty = not message.content and not message.tool_calls
+        yield StepFinished(
+            number,
+            message,
+            step.usage,
+            step.finish,
+            self._time(step.ended),
+            truncated=response.truncated,
+            hosted_calls=tuple(step.hosted),
+            dropped=step.aside or is_empty,
+        )
+        if not step.aside and not is_empty:
+            self._add(message)
+        for call in step.calls:
+            yield from self._call(call, number, parent)
+            if not step.aside:
+                self._add_result(call)
+
+    def _request(self, step: DraftStep) -> Request:
+        options = {}
+        if step.model and step.model != self._model:
+            options["model"] = step.model
+        if step.aside:
+            return Request((), (), self._parts(step, 0, 0), options=options)
+        messages = (*self._system, *self._messages)
+        return Request(
+            messages, (), self._parts(step, self._history, self._results), options=options
+        )
+
+    def _parts(self, step: DraftStep, history: int, results: int) -> TokenParts:
+        """Say how the tokens of a request are made up: the messages, and the rest.
+
+        The rest is the system prompt with the tools, which the file does not hold.
+        """
+        known = history + results
+        system = self._system_tokens if not step.aside else 0
+        reported = step.usage.prompt_tokens if step.usage is not None else None
+        if reported is None and self._draft.has_usage:
+            # Its tokens are those of another answer: an estimate would be too much.
+            return TokenParts(origin="reported")
+        if reported is None:
+            return TokenParts(system=system, history=history, results=results)
+        parts = TokenParts(system=max(reported - known, 0), history=history, results=results)
+        if parts.total == reported:
+            return TokenParts(parts.system, history=history, results=results, origin="reported")
+        return parts.scaled_to(reported)
+
+    def _call(self, call: DraftCall, step: int, parent: DraftCall | None) -> Iterator[Event]:
+        name = accepted_name(call.name)
+        yield ToolStarted(
+            step,
+            call.id,
+            name,
+            call.tool,
+            call.arguments,
+            self._time(call.began),
+            wire_name=name,
+            parent=parent.id if parent is not None else None,
+        )
+        for inner in call.steps:
+            yield from self._step(inner, call)
+        at = self._time(call.ended)
+        if call.tool.server == SYNTHETIC and call.done:
+            rows = tuple(SearchRow(tool, None, newly_loaded=True) for tool in call.found)
+            yield ToolsSearched(step, call.id, call.query, rows, len(rows), at)
+        if call.done:
+            result = ToolResult((ContentPart("text", call.text),), is_error=call.failed)
+            status = "error" if call.failed else "ok"
+            yield ToolFinished(
+                step,
+                call.id,
+                call.tool,
+                status,  # type: ignore[arg-type]
+                call.text,
+                result,
+                at,
+            )
+
+    def _add(self, message: ChatMessage) -> None:
+        self._messages.append(message)
+        self._history += message_tokens(message)
+
+    def _add_result(self, call: DraftCall) -> None:
+        from casual_llm.messages import ToolResultMessage
+
+        text = (call.text or EMPTY_RESULT) if call.done else UNANSWERED
+        message = ToolResultMessage(
+            name=accepted_name(call.name), tool_call_id=call.id, content=text
+        )
+        self._messages.append(message)
+        self._results += message_tokens(message)
+
+
+def _message(step: DraftStep, parent: DraftCall | None) -> AssistantMessage:
+    """Make the message of an answer. The calls of a subagent belong to the call that started it."""
+    from casual_llm.messages import (
+        AssistantMessage,
+        AssistantToolCall,
+        AssistantToolCallFunction,
+    )
+
+    calls: list[AssistantToolCall] = []
+    for call in step.calls if parent is None and not step.aside else ():
+        arguments = call.arguments if isinstance(call.arguments, dict) else {}
+        written = json.dumps(arguments, ensure_ascii=False)
+        function = AssistantToolCallFunction(name=accepted_name(call.name), arguments=written)
+        calls.append(AssistantToolCall(id=call.id, function=function))
+    text = "\n\n".join(step.texts)
+    if step.aside and (step.texts or step.calls):
+        named = ", ".join(str(call.tool) for call in step.calls[:_NAMED_CALLS])
+        text = f"[subagent] {text or f'calls {named}'}"
+    return AssistantMessage(content=text, tool_calls=calls or None)

@@ -1,0 +1,56 @@
+"""The sessions of other agents, as a view."""
+
+from __future__ import annotations
+
+from casual_mcp_nb.conversation.foreign.listing import ForeignSession, ForeignSessions
+from casual_mcp_nb.display import words
+from casual_mcp_nb.display.view import (
+    Cell,
+    DisplayLimits,
+    KeyValues,
+    Name,
+    Table,
+    TextBlock,
+    View,
+    columns,
+)
+
+_COLUMNS = columns(
+    "Changed", "Agent", "Title", "Turns #", "Calls #", "Tokens #", "Not understood #", "File"
+)
+
+
+def foreign_sessions_view(sessions: ForeignSessions, limits: DisplayLimits) -> View:
+    """Show the sessions, the newest first."""
+    rows = tuple(_row(session) for session in sessions.sessions[: limits.rows])
+    total = max(len(sessions), sessions.total)
+    block: Table | TextBlock = TextBlock("None in ~/.claude/projects and ~/.codex/sessions.")
+    if rows:
+        block = Table(_COLUMNS, rows, total - len(rows))
+    note = words.count(total, "session")
+    return View("foreign-sessions", "Sessions of other agents", (block,), note=note)
+
+
+def foreign_session_view(session: ForeignSession, limits: DisplayLimits) -> View:
+    """Show one session."""
+    titles = [column.title for column in _COLUMNS]
+    facts = tuple(zip(titles, _row(session), strict=True))
+    return View("foreign-session", session.title or session.agent, (KeyValues(facts),))
+
+
+def _row(session: ForeignSession) -> tuple[Cell, ...]:
+    return (
+        session.changed.strftime("%Y-%m-%d %H:%M"),
+        session.agent,
+        session.title,
+        _number(session.turns, session),
+        _number(session.calls, session),
+        _number(session.tokens, session),
+        _number(session.unread, session) if session.unread else "",
+        Name(str(session.path)),
+    )
+
+
+def _number(number: int, session: ForeignSession) -> str:
+    """Format a number. Of a file that was read in part, it is the least."""
+    return words.number(number) if session.whole else f"≥ {words.number(number)}"
