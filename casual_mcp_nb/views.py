@@ -226,7 +226,6 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     view_usage.tool_usage_view,
     view_usage.tool_use_view,
     view_foreign.foreign_sessions_view,
-    view_foreign.foreign_session_view,
     conversation_views.stored_view,
     conversation_views.stored_conversation_view,
     view_calls.call_view,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -14,30 +12,17 @@ from casual_mcp_nb.cli.terminal import AsJson, show, write_json
 
 
 def sessions(
-    file: Path | None = None,
-    /,
     *,
     limit: Annotated[int, Parameter(validator=Number(gte=1, lte=1_000))] = 50,
     json: AsJson = False,
 ) -> None:
-    """List your sessions with Claude Code and Codex on this computer, the newest first, or show
-    one.
+    """List your sessions with Claude Code and Codex on this computer, the newest first.
 
-    Nothing is changed, sent or executed.
+    Nothing is changed, sent or executed. In a notebook, `%mcp open FILE` shows one.
 
     Args:
-        file: Show this session. With --json, convert it to a saved conversation.
         limit: How many are listed.
     """
-    if file is not None:
-        from casual_mcp_nb.conversation.conversation import Conversation
-
-        conversation = Conversation.load(file)
-        if json:
-            sys.stdout.write(f"{conversation.to_json()}\n")
-        else:
-            show(conversation, whole=True)
-        return
     from casual_mcp_nb.conversation.foreign.listing import find_foreign_sessions
 
     found = find_foreign_sessions(limit)

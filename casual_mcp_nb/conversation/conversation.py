@@ -151,8 +151,9 @@ class Conversation(Sequence[Turn], Displayable):
         path = Path(path)
         foreign = open_foreign(path)
         if foreign is not None:
-            conversation = cls(foreign.turns)
-            conversation.repairs = foreign.notes
+            turns, notes = foreign
+            conversation = cls(turns)
+            conversation.repairs = notes
             return conversation
         with opened(path) as file:
             text = file.read()

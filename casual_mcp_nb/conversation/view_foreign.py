@@ -7,7 +7,6 @@ from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import (
     Cell,
     DisplayLimits,
-    KeyValues,
     Name,
     Table,
     TextBlock,
@@ -29,13 +28,6 @@ def foreign_sessions_view(sessions: ForeignSessions, limits: DisplayLimits) -> V
         block = Table(_COLUMNS, rows, total - len(rows))
     note = words.count(total, "session")
     return View("foreign-sessions", "Sessions of other agents", (block,), note=note)
-
-
-def foreign_session_view(session: ForeignSession, limits: DisplayLimits) -> View:
-    """Show one session."""
-    titles = [column.title for column in _COLUMNS]
-    facts = tuple(zip(titles, _row(session), strict=True))
-    return View("foreign-session", session.title or session.agent, (KeyValues(facts),))
 
 
 def _row(session: ForeignSession) -> tuple[Cell, ...]:

@@ -11,7 +11,6 @@ from typing import Any
 
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.base.tool import ToolName
-from casual_mcp_nb.conversation.event import HostedCall
 from casual_mcp_nb.conversation.foreign.draft import Draft, DraftCall, DraftStep, tool_of
 from casual_mcp_nb.conversation.foreign.lines import (
     object_in,
@@ -54,9 +53,9 @@ _MAX_LINKS = 100_000
 
 def is_claude_code(record: dict[str, Any]) -> bool:
     """Check whether a line looks like one of Claude Code."""
-    kind, message = record.get("type"), record.get("message")
+    kind, message = text_in(record, "type"), record.get("message")
     if isinstance(message, dict):
-        return kind in _SPOKEN or (kind is None and message.get("role") in ("user", "assistant"))
+        return kind in _SPOKEN or (not kind and message.get("role") in ("user", "assistant"))
     return (kind in _SPOKEN or kind in _SILENT) and not record.keys().isdisjoint(
         {"sessionId", "uuid", "leafUuid", "messageId"}
     )
@@ -83,7 +82,7 @@ class ClaudeCodeReader:
         """Read a line."""
         self._lines += 1
         draft, message = self._draft, object_in(record, "message")
-        kind = record.get("type") or message.get("role")
+        kind = text_in(record, "type") or text_in(message, "role")
         aside = record.get("isSidechain") is True
         if not aside and kind in ("user", "assistant"):
             self._has_main = True
@@ -95,13 +94,13 @@ class ClaudeCodeReader:
                 self._user(record, message, aside and self._has_main)
             case "system":
                 self._system(record)
-            case str() if kind in _TITLES:
+            case _ if kind in _TITLES:
                 # A title that the person gave wins.
                 title = text_in(record, _TITLES[kind], "title")
                 if title and (kind == "custom-title" or not self._is_titled):
                     self._is_titled = True
                     draft.name(title)
-            case str() if kind in _SILENT:
+            case _ if kind in _SILENT:
                 pass
             case _:
                 draft.unread.add(kind or "without a type")
@@ -127,7 +126,7 @@ class ClaudeCodeReader:
 
     def _block(self, step: DraftStep, block: dict[str, Any]) -> None:
         draft = self._draft
-        kind = block.get("type")
+        kind = text_in(block, "type")
         if kind == "text":
             draft.say(step, text_in(block, "text"))
         elif kind == "tool_use":
@@ -136,15 +135,6 @@ class ClaudeCodeReader:
             call = draft.call(step, text_in(block, "id"), name, arguments, _SERVER, query)
             if call is not None and name in _AGENT_TOOLS and len(self._prompts) < _MAX_LINKS:
                 self._prompts[text_in(arguments, "prompt")] = call
-        elif kind in ("server_tool_use", "mcp_tool_use"):
-            if step.kept:
-                written = str(draft.arguments(block.get("input")))
-                step.hosted.append(HostedCall(draft.text(text_in(block, "name")), written))
-        elif isinstance(kind, str) and kind.endswith("_tool_result"):
-            if step.hosted:
-                last = step.hosted[-1]
-                text = draft.text(_text(objects_in(block.get("content"))))
-                step.hosted[-1] = HostedCall(last.name, last.arguments, text)
         elif kind not in _THOUGHTS:
             draft.unread.add(f"assistant: {kind}")
 

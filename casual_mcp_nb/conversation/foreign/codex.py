@@ -32,7 +32,6 @@ _LINES = frozenset(
 _CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call", "tool_search_call"})
 _OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output", "tool_search_output"})
 _HOSTED = frozenset({"web_search_call", "image_generation_call"})
-_ITEMS = _CALLS | _OUTPUTS | _HOSTED | {"message", "reasoning"}
 _SILENT_ITEMS = frozenset({"reasoning", "ghost_snapshot", "compaction", "other"})
 _SILENT_EVENTS = re.compile(
     r"agent_reasoning\w*|background_event|deprecation_notice|\w+_begin|\w+_delta|\w+_end"
@@ -54,14 +53,7 @@ _REASONING = "reasoning_output_tokens"
 
 def is_codex(record: dict[str, Any]) -> bool:
     """Check whether a line looks like one of Codex."""
-    if isinstance(record.get("payload"), dict):
-        return record.get("type") in _LINES
-    kind = record.get("type")
-    if kind == "message":
-        return record.get("role") in ("user", "assistant") and isinstance(
-            record.get("content"), list
-        )
-    return kind in _ITEMS or (kind is None and record.keys() >= {"id", "timestamp", "instructions"})
+    return isinstance(record.get("payload"), dict) and text_in(record, "type") in _LINES
 
 
 class CodexReader:
@@ -80,7 +72,7 @@ class CodexReader:
     def read(self, record: dict[str, Any]) -> None:
         """Read a line."""
         self._draft.time(seconds_of(record.get("timestamp")))
-        payload, kind = object_in(record, "payload"), record.get("type")
+        payload, kind = object_in(record, "payload"), text_in(record, "type")
         match kind:
             case "session_meta":
                 self._session(payload)
@@ -94,12 +86,6 @@ class CodexReader:
                 self._end_step()
                 self._draft.compact(text_in(payload, "message"))
             case "world_state":
-                pass
-            case str() if kind in _ITEMS:
-                self._item(record)
-            case None if "instructions" in record:
-                self._session(record)
-            case None if record.get("record_type") == "state":
                 pass
             case _:
                 self._draft.unread.add(kind or "without a type")
@@ -119,27 +105,27 @@ class CodexReader:
     # Items.
 
     def _item(self, item: dict[str, Any]) -> None:
-        draft, kind = self._draft, item.get("type")
-        if kind is None and "role" in item:
+        draft, kind = self._draft, text_in(item, "type")
+        if not kind and "role" in item:
             kind = "message"
         match kind:
             case "message":
                 self._message(item)
-            case str() if kind in _CALLS:
+            case _ if kind in _CALLS:
                 self._call(item)
-            case str() if kind in _OUTPUTS:
+            case _ if kind in _OUTPUTS:
                 text, failed = _output(item)
                 tools = objects_in(item.get("tools"))
                 draft.result(text_in(item, "call_id"), text, failed=failed, found=_found(tools))
                 # What the model says next is another answer.
                 self._has_tokens = self._has_tokens or self._step is not None
-            case str() if kind in _HOSTED:
+            case _ if kind in _HOSTED:
                 step = self._open_step()
                 if step.kept:
                     arguments = item.get("action", item.get("revised_prompt"))
                     written = json.dumps(draft.arguments(arguments), ensure_ascii=False)
                     step.hosted.append(HostedCall(kind.removesuffix("_call"), written))
-            case str() if kind in _SILENT_ITEMS:
+            case _ if kind in _SILENT_ITEMS:
                 if kind == "reasoning":
                     self._open_step()
             case _:
@@ -148,7 +134,7 @@ class CodexReader:
     def _message(self, item: dict[str, Any]) -> None:
         parts = objects_in(item.get("content"))
         text = "\n".join(text_in(part, "text", "output_text") for part in parts)
-        role = item.get("role")
+        role = text_in(item, "role")
         if role == "assistant":
             self._say(text)
         elif role == "user" and text and not _INJECTED.match(text):
@@ -157,7 +143,7 @@ class CodexReader:
             self._draft.unread.add(f"response_item: message of {role}")
 
     def _call(self, item: dict[str, Any]) -> None:
-        kind = item.get("type")
+        kind = text_in(item, "type")
         name, arguments, query = text_in(item, "name"), item.get("arguments"), ""
         if kind == "custom_tool_call":
             arguments = {"input": item.get("input")}
@@ -177,7 +163,7 @@ class CodexReader:
     # Events.
 
     def _event(self, payload: dict[str, Any]) -> None:
-        draft, kind = self._draft, payload.get("type")
+        draft, kind = self._draft, text_in(payload, "type")
         match kind:
             case "token_count":
                 self._tokens(object_in(payload, "info"))
@@ -194,7 +180,7 @@ class CodexReader:
                 draft.compact("")
             case "error" | "stream_error":
                 draft.notice(text_in(payload, "message") or kind)
-            case str() if _SILENT_EVENTS.fullmatch(kind):
+            case _ if _SILENT_EVENTS.fullmatch(kind):
                 pass
             case _:
                 draft.unread.add(f"event_msg: {kind}")

@@ -16,10 +16,8 @@ from casual_mcp_nb.errors import shown
 
 MAX_LINE = 8 * 1024 * 1024
 """How long a line may be, in bytes. A longer one is counted and not parsed."""
-_MAX_KINDS = 50
-_NAMED_KINDS = 8
+_MAX_KINDS = 20
 _MAX_COUNT = 10**15
-_MILLISECONDS = 10**11
 
 
 @dataclass
@@ -52,11 +50,9 @@ class Unread:
         """Say what was not understood, one sentence for each reason."""
         sentences: list[str] = []
         if self.kinds:
-            named = [f"{kind} ({n:,})" for kind, n in self.kinds.most_common(_NAMED_KINDS)]
-            if len(self.kinds) > _NAMED_KINDS:
-                named.append(f"{len(self.kinds) - _NAMED_KINDS:,} other kinds")
+            named = ", ".join(f"{kind} ({n:,})" for kind, n in self.kinds.most_common())
             lines = count(self.kinds.total(), "line")
-            sentences.append(f"Not shown, because of an unknown kind: {lines}: {', '.join(named)}.")
+            sentences.append(f"Not shown, because of an unknown kind: {lines}: {named}.")
         if self.malformed:
             sentences.append(f"Not shown, because not valid JSON: {count(self.malformed, 'line')}.")
         if self.too_long:
@@ -106,17 +102,11 @@ def parsed(text: bytes | str) -> Any:
 
 
 def seconds_of(value: object) -> float | None:
-    """Read a time: ISO 8601, or a number of seconds, milliseconds or nanoseconds since 1970."""
-    if isinstance(value, str):
-        try:
-            return datetime.fromisoformat(value).timestamp()
-        except (ValueError, OverflowError, OSError):
-            value = int(value) if value.isdecimal() and len(value) < 20 else None
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 10**20:
+    """Read a time as ISO 8601, in seconds since 1970. None, if it is none."""
+    try:
+        return datetime.fromisoformat(str(value)).timestamp()
+    except (ValueError, OverflowError, OSError):
         return None
-    while value > _MILLISECONDS:
-        value /= 1_000
-    return float(value)
 
 
 def tokens_in(fields: object, *names: str) -> int | None:
@@ -147,17 +137,9 @@ def text_in(fields: object, *names: str) -> str:
 
 
 def objects_in(value: object) -> list[dict[str, Any]]:
-    """List the objects in a list. An object by itself is one, and a text is a text part."""
+    """List the objects in a list. A text is a text part."""
     if isinstance(value, str):
-        return [{"type": "text", "text": value}] if value else []
-    if isinstance(value, dict):
-        return [value]
+        return [{"type": "text", "text": value}]
     if not isinstance(value, list):
         return []
-    parts: list[dict[str, Any]] = []
-    for each in value:
-        if isinstance(each, str):
-            parts.append({"type": "text", "text": each})
-        elif isinstance(each, dict):
-            parts.append(each)
-    return parts
+    return [each for each in value if isinstance(each, dict)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from casual_mcp_nb.base.displayable import Displayable, DisplayableList
+from casual_mcp_nb.base.displayable import DisplayableList
 from casual_mcp_nb.conversation.foreign.opening import read_foreign
 from casual_mcp_nb.errors import UsageError
 
@@ -19,7 +19,7 @@ _MOST_FILES = 100_000
 
 
 @dataclass(frozen=True)
-class ForeignSession(Displayable):
+class ForeignSession:
     """A session of another agent.
 
     Args:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import stat
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO
 
 from casual_mcp_nb.conversation.foreign import claude_code, codex
 from casual_mcp_nb.conversation.foreign.claude_code import ClaudeCodeReader
@@ -24,19 +23,11 @@ _MAX_SUBAGENTS = 1_000
 _HEAD = 1024 * 1024
 
 
-@dataclass(frozen=True)
-class Opened:
-    """A foreign session: its turns, and notes on how it was read."""
-
-    turns: list[Turn]
-    notes: tuple[str, ...]
-
-
-def open_foreign(path: Path) -> Opened | None:
+def open_foreign(path: Path) -> tuple[list[Turn], tuple[str, ...]] | None:
     """Read the session of another agent, with those of its subagents.
 
     Returns:
-        None if the file is not one.
+        Its turns, and notes on how it was read. None if the file is not one.
 
     Raises:
         UsageError: The file cannot be read.
@@ -45,7 +36,7 @@ def open_foreign(path: Path) -> Opened | None:
     if draft is None:
         return None
     notes = notes_on(draft)
-    return Opened(turns_of(draft), notes)
+    return turns_of(draft), notes
 
 
 def read_foreign(path: Path, *, steps: int | None = None, most: int | None = None) -> Draft | None:
@@ -59,12 +50,23 @@ def read_foreign(path: Path, *, steps: int | None = None, most: int | None = Non
     Returns:
         None if the file is not one.
     """
-    agent = agent_of(path)
-    if agent == claude_code.AGENT:
-        return _read_claude_code(path, steps, most)
-    if agent == codex.AGENT:
-        return _read_codex(path, steps, most)
-    return None
+    reader: ClaudeCodeReader | CodexReader
+    match agent_of(path):
+        case claude_code.AGENT:
+            draft = Draft(claude_code.AGENT, "anthropic", steps=steps)
+            reader = ClaudeCodeReader(draft)
+            _read_into(draft, reader, path, most)
+            for each in _subagents(path, reader.agents):
+                _read_into(draft, reader, each, most)
+        case codex.AGENT:
+            draft = Draft(codex.AGENT, "openai", steps=steps)
+            reader = CodexReader(draft)
+            _read_into(draft, reader, path, most)
+            reader.close()
+        case _:
+            return None
+    draft.close()
+    return draft
 
 
 def agent_of(path: Path) -> str | None:
@@ -90,33 +92,12 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         raise UsageError(f"{shown(path)} cannot be read: {error.strerror}.") from None
 
 
-class _Reader(Protocol):
-    def read(self, record: dict[str, Any]) -> None: ...
-
-
-def _read_into(draft: Draft, reader: _Reader, path: Path, most: int | None) -> None:
+def _read_into(
+    draft: Draft, reader: ClaudeCodeReader | CodexReader, path: Path, most: int | None
+) -> None:
     with opened(path) as file:
         for record in read_lines(file, draft.unread, most):
             reader.read(record)
-
-
-def _read_codex(path: Path, steps: int | None, most: int | None) -> Draft:
-    draft = Draft(codex.AGENT, "openai", steps=steps)
-    reader = CodexReader(draft)
-    _read_into(draft, reader, path, most)
-    reader.close()
-    draft.close()
-    return draft
-
-
-def _read_claude_code(path: Path, steps: int | None, most: int | None) -> Draft:
-    draft = Draft(claude_code.AGENT, "anthropic", steps=steps)
-    reader = ClaudeCodeReader(draft)
-    _read_into(draft, reader, path, most)
-    for each in _subagents(path, reader.agents):
-        _read_into(draft, reader, each, most)
-    draft.close()
-    return draft
 
 
 def _subagents(path: Path, agents: Container[str]) -> list[Path]:
