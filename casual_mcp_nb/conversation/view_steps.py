@@ -212,7 +212,8 @@ def events_by_step(turn: Turn) -> tuple[dict[int, tuple[float, float]], dict[int
 
 def _step_blocks(step: Step, first_call: int, timeline: _Timeline) -> list[Block]:
     blocks: list[Block] = []
-    if step.text and step.tool_calls:
+    # The last answer is that of the turn, which is shown above its steps.
+    if step.text and (step.tool_calls or step.index < timeline.last):
         blocks.append(TextBlock(step.text, limit=timeline.share, prose=True))
     now = timeline.now if timeline.running else None
     blocks += [hosted_section(call, timeline.share) for call in step.hosted_calls[: timeline.calls]]

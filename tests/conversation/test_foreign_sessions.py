@@ -133,6 +133,7 @@ def test_calls_searches_and_subagents_are_a_turn(tmp_path: Path) -> None:
     # The subagent's answers are steps, but no part of the history.
     assert len(turn.steps) == 5
     assert "[subagent] The module is fine." in [step.text for step in turn.steps]
+    assert "[subagent] The module is fine." in turn._repr_html_()
     assert [message.role for message in turn.messages] == [
         *("user", "assistant", "tool", "assistant", "tool", "assistant")
     ]
@@ -302,6 +303,29 @@ def test_what_is_not_understood_is_counted_and_no_error(tmp_path: Path) -> None:
     assert "later_item" in notes
     assert "not valid JSON: 2 lines" in notes
     assert "later_item" in str(conversation)
+
+
+@pytest.mark.parametrize("wrong", [None, 0, [], {}, [[]], "", 10**30, {"type": [1]}])
+def test_a_field_of_another_type_is_no_error(tmp_path: Path, wrong: Any) -> None:
+    for path in (claude_session(tmp_path), codex_session(tmp_path / "rollout-5.jsonl")):
+        rows = [json.loads(row) for row in path.read_text(encoding="utf-8").splitlines()]
+        spoiled = [row for row in rows[3:] for row in _spoiled(row, wrong)]
+        conversation = Conversation.load(write(path, [*rows[:3], *spoiled]))
+        assert Conversation.from_json(conversation.to_json()).repairs == ()
+
+
+def _spoiled(value: Any, wrong: Any) -> list[Any]:
+    """Copy a JSON value once for each field in it, with that field replaced."""
+    copies: list[Any] = []
+    items = list(enumerate(value)) if isinstance(value, list) else []
+    if isinstance(value, dict):
+        items = list(value.items())
+    for key, item in items:
+        for new in (wrong, *_spoiled(item, wrong)):
+            copy = value.copy()
+            copy[key] = new
+            copies.append(copy)
+    return copies
 
 
 def test_an_unpaired_surrogate_is_read(tmp_path: Path) -> None:
