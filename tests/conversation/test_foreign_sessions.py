@@ -288,6 +288,17 @@ def test_a_codex_session_of_events_only_has_its_answer(tmp_path: Path) -> None:
     assert (first.answer, second.answer) == ("Hi", "Hi again")
 
 
+def test_an_early_codex_session_has_its_items_bare(tmp_path: Path) -> None:
+    rows = [
+        {"id": "x", "timestamp": "2025-05-01T00:00:00Z"},
+        message("user", "Hello")["payload"],
+        message("assistant", "Hi")["payload"],
+    ]
+    conversation = Conversation.load(write(tmp_path / "rollout-3.jsonl", rows))
+    assert (conversation[0].prompt, conversation[0].answer) == ("Hello", "Hi")
+    assert len(conversation.repairs) == 1
+
+
 # Both.
 
 

@@ -32,6 +32,7 @@ _LINES = frozenset(
 _CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call", "tool_search_call"})
 _OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output", "tool_search_output"})
 _HOSTED = frozenset({"web_search_call", "image_generation_call"})
+_ITEMS = _CALLS | _OUTPUTS | {"message", "reasoning"}
 _SILENT_ITEMS = frozenset({"reasoning", "ghost_snapshot", "compaction", "other"})
 _SILENT_EVENTS = re.compile(
     r"agent_reasoning\w*|background_event|deprecation_notice|\w+_begin|\w+_delta|\w+_end"
@@ -53,6 +54,9 @@ _REASONING = "reasoning_output_tokens"
 
 def is_codex(record: dict[str, Any]) -> bool:
     """Check whether a line looks like one of Codex."""
+    if text_in(record, "type") == "message":
+        # The first versions wrote the items themselves.
+        return "role" in record and isinstance(record.get("content"), list)
     return isinstance(record.get("payload"), dict) and text_in(record, "type") in _LINES
 
 
@@ -87,6 +91,10 @@ class CodexReader:
                 self._draft.compact(text_in(payload, "message"))
             case "world_state":
                 pass
+            case _ if kind in _ITEMS:
+                self._item(record)
+            case "" if "id" in record:
+                self._session(record)
             case _:
                 self._draft.unread.add(kind or "without a type")
 
