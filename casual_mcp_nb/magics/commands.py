@@ -80,9 +80,10 @@ def _of_server(session: Session, items: Any, command: str, line: str) -> Any:
 
 
 def set_mode(session: Session, line: str, mode: Mode) -> Any:
-    """Set the mode of the servers that the line names, or load single tools.
+    """Set the mode of the servers and of the single tools that the line names.
 
-    Deferring turns discovery on, without which nothing is deferred.
+    Deferring turns discovery on, without which nothing is deferred. The other tools of a server of
+    which a tool is deferred stay loaded.
 
     Returns the session's status, with what has changed as a note.
 
@@ -95,14 +96,22 @@ def set_mode(session: Session, line: str, mode: Mode) -> Any:
     servers: list[str] = []
     tools: list[str] = []
     for word in words:
-        if mode == "loaded" and ":" in word:
+        if ":" in word:
             tools.append(word)
         else:
             _check("server", word, session.servers)
             servers.append(word)
     before = session.status
     for tool in tools:
-        session.tools.load(tool)
+        if mode == "loaded":
+            session.tools.load(tool)
+        elif mode == "off":
+            session.selection.tools_off.add(str(session.tools[tool].tool_name))
+    if mode == "deferred" and tools:
+        from casual_mcp_nb.notebook.usage import selection_deferring
+
+        names = {session.tools[tool].tool_name for tool in tools}
+        session.selection.assign(selection_deferring(session.parts.chat, names))
     for server in servers:
         session.selection.servers[server] = mode
     if mode == "deferred":
@@ -373,7 +382,7 @@ def _tool(session: Session, line: str) -> Any:
 @command(
     "approval",
     _TOOLS,
-    "when calls ask for your consent, and setting that for a server or a tool",
+    "when calls ask for your consent or permission, and allowing a server or a tool",
     usage="[SERVER | TOOL never | destructive | always]",
     example="library never",
     names="tools",
@@ -475,7 +484,7 @@ def _load(session: Session, line: str) -> Any:
     "defer",
     _CHOICE,
     "let the model find them by search",
-    usage="SERVER …",
+    usage="SERVER … | SERVER:TOOL …",
     example="files time",
     names="servers",
 )
@@ -484,7 +493,12 @@ def _defer(session: Session, line: str) -> Any:
 
 
 @command(
-    "off", _CHOICE, "hide a server's tools", usage="SERVER …", example="files", names="servers"
+    "off",
+    _CHOICE,
+    "hide a server's tools, or single ones",
+    usage="SERVER … | SERVER:TOOL …",
+    example="files",
+    names="servers",
 )
 def _off(session: Session, line: str) -> Any:
     return set_mode(session, line, "off")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from casual_mcp_nb.base.displayable import Displayable
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tokens import Budget
+from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.conversation.usage import ToolUsage, ToolUse
 from casual_mcp_nb.errors import UsageError
 
@@ -61,16 +62,7 @@ class SessionUsage(ToolUsage, items="tools"):
             UsageError: Every tool that is loaded was used, or none was ever sent.
         """
         unused = self._unused_now()
-        names = {tool.tool for tool in unused}
-        servers = {name.server for name in names}
-        selection = self._chat.selection.snapshot()
-        selection.discovery = True
-        for server in servers:
-            selection.servers[server] = "deferred"
-        for tool in self._chat.current_view().loaded:
-            # The used tools of a server stay loaded when it is deferred.
-            if tool.server in servers and tool.tool_name not in names:
-                selection.always_loaded = (*selection.always_loaded, str(tool.tool_name))
+        selection = selection_deferring(self._chat, {tool.tool for tool in unused})
         return self._change("deferred", unused, selection)
 
     def turn_off(self) -> UsageChange:
@@ -112,3 +104,18 @@ class SessionUsage(ToolUsage, items="tools"):
             _selection=selection,
             _apply=self._chat.selection.assign,
         )
+
+
+def selection_deferring(chat: McpToolChat, names: Collection[ToolName]) -> Selection:
+    """Copy the selection, with these tools deferred. The other loaded tools of their servers stay
+    loaded.
+    """
+    servers = {name.server for name in names}
+    selection = chat.selection.snapshot()
+    selection.discovery = True
+    for server in servers:
+        selection.servers[server] = "deferred"
+    for tool in chat.current_view().loaded:
+        if tool.server in servers and tool.tool_name not in names:
+            selection.always_loaded = (*selection.always_loaded, str(tool.tool_name))
+    return selection

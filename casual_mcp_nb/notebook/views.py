@@ -538,7 +538,7 @@ def _trust_section(entry: TrustEntry, limits: DisplayLimits) -> Section:
 
 def consent_view(consent: ConsentStatus, limits: DisplayLimits) -> View:
     """Show whether the config is accepted, when calls ask, and which definitions have changed."""
-    servers, calls = "may start", "ask according to their policies"
+    servers, calls = "may start", "ask by their policies: never, destructive or always"
     if not consent.accepted:
         servers = "ask before they start, if you have not accepted them"
     if consent.strict:

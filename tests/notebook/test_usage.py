@@ -209,3 +209,19 @@ def test_the_magic_shows_before_it_changes(session: Session) -> None:
 def test_usage_of_an_empty_store_is_empty(tmp_path: Path) -> None:
     with ConversationStore(tmp_path / "none.db") as store:
         assert len(store.usage()) == 0
+
+
+def test_single_tools_are_deferred_and_turned_off_by_magics(session: Session) -> None:
+    defer, off = COMMANDS["defer"].run, COMMANDS["off"].run
+    assert defer is not None
+    assert off is not None
+    defer(session, "math:fail")
+    view = session.parts.chat.current_view()
+    assert [tool.tool_name for tool in view.deferred] == [FAIL]
+    assert ADD in {tool.tool_name for tool in view.loaded}
+    off(session, "books:lend")
+    view = session.parts.chat.current_view()
+    assert LEND not in {tool.tool_name for tool in (*view.loaded, *view.deferred)}
+    for run in (defer, off):
+        with pytest.raises(UsageError):
+            run(session, "books:nothing")
