@@ -158,7 +158,7 @@ def _chosen(runs: Sequence[RunRecord], repeat: int | None) -> RunRecord:
 
 def _run_row(row: dict[str, Any], runs: Sequence[RunRecord], *, active: bool) -> dict[str, Any]:
     done = [record for record in runs if record.made]
-    wrong = [record for record in runs if record.right is False or not record.made]
+    others = [record for record in runs if record.right is not True]
     called: dict[str, None] = {}
     for record in runs:
         called |= dict.fromkeys(record.called)
@@ -169,8 +169,9 @@ def _run_row(row: dict[str, Any], runs: Sequence[RunRecord], *, active: bool) ->
         "active": active or None,
         "ended": len(runs),
         "right": sum(record.right is True for record in done),
+        "judged": sum(record.right is not None for record in done),
         "made": len(done),
-        "outcomes": list(dict.fromkeys(record.outcome for record in wrong)),
+        "outcomes": list(dict.fromkeys(record.outcome for record in others)),
         "message": "",
         "detail": "",
         "tools": first(", ".join(called), MAX_TEXT),
@@ -182,8 +183,8 @@ def _run_row(row: dict[str, Any], runs: Sequence[RunRecord], *, active: bool) ->
     if runs:
         new["case"] = first(runs[0].label, MAX_NAME)
         new["message"] = first(runs[0].message, MAX_TEXT)
-    if wrong:
-        new["detail"] = first(wrong[0].detail, MAX_TEXT)
+    if others:
+        new["detail"] = first(others[0].detail, MAX_TEXT)
     return new
 
 
@@ -197,6 +198,7 @@ def _arm_row(arm: ArmResults) -> dict[str, Any]:
         "name": first(arm.arm.name, MAX_NAME),
         "made": len(done),
         "not_made": arm.not_made,
+        "not_graded": arm.not_graded,
         "right": right and right.value,
         "low": right and right.low,
         "high": right and right.high,
@@ -227,9 +229,9 @@ def _mean(values: Sequence[float | None]) -> float | None:
 def _mark(record: RunRecord) -> str:
     if not record.made:
         return "!"
-    if record.right is False:
-        return "✗"
-    return "✓"
+    if record.right is None:
+        return "?"
+    return "✓" if record.right else "✗"
 
 
 def _run_detail(row: str, record: RunRecord, runs: Sequence[RunRecord]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from casual_mcp_nb.experiments.arms import Arm
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.matching import FAILURE_GROUPS
 from casual_mcp_nb.experiments.results import RunResults
+from casual_mcp_nb.experiments.run_record import RunRecord
 from casual_mcp_nb.providers.scripted import call, scripted_model
 from casual_mcp_nb.widgets.base import merge_patch
 from casual_mcp_nb.widgets.runs import RunsExplorer
@@ -38,6 +39,32 @@ def session() -> Iterator[Session]:
 
 def outcome(row: dict[str, Any]) -> tuple[Any, ...]:
     return row.get("right"), row.get("made"), row.get("outcomes")
+
+
+async def test_a_run_without_a_verdict_is_marked_neither_as_right_nor_as_wrong(
+    session: Session,
+) -> None:
+    runs = (
+        RunRecord("0", "a", "x", 0, "a", right=True),
+        RunRecord("1", "a", "x", 1, "a", detail="Not graded yet."),
+        RunRecord("2", "b", "x", 0, "b", detail="Not graded yet."),
+        RunRecord("3", "b", "x", 1, "b", made=False, detail="502"),
+    )
+    explorer = session.experiments.explore(RunResults(runs, (Arm("x"),), ("a", "b"), 2))
+    shown = explorer.shown["runs"]
+    rows = shown["rows"]
+    assert {key: (*outcome(row), row["judged"]) for key, row in rows.items()} == {
+        "0.0": (1, 2, ["not judged"], 1),
+        "1.0": (0, 1, ["not judged", "not made"], 0),
+    }
+    assert rows["0.0"]["detail"] == "Not graded yet."
+    arm = shown["arms"]["0"]
+    assert (arm["right"], arm["made"], arm["not_graded"], arm["not_made"]) == (1, 3, 2, 1)
+    detail = await asyncio.wrap_future(
+        session.parts.engine.submit(explorer.runs.call("open", {"row": "0.0"}))[0]
+    )
+    marks = [each["mark"] for each in detail["repeats"]]
+    assert (marks, detail["outcome"], "right" in detail) == (["✓", "?"], "not judged", False)
 
 
 async def test_rows_and_arms_match_the_results_and_a_row_opens(session: Session) -> None:

@@ -59,6 +59,7 @@ export function ArmTable({ arms, chosen, onChoose }: Props) {
               </th>
               <td class="cmn-number">
                 {number.format(arm.made)}
+                {arm.not_graded > 0 && <span class="cmn-bad">, {number.format(arm.not_graded)} not graded</span>}
                 {arm.not_made > 0 && <span class="cmn-bad"> + {number.format(arm.not_made)} not made</span>}
               </td>
               <td class="cmn-number">{arm.right === undefined ? "–" : percent(arm.right)}</td>

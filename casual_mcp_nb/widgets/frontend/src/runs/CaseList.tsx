@@ -10,6 +10,7 @@ const SIGNS: Record<Mark, string> = {
   right: "✓",
   part: "◐",
   wrong: "✗",
+  "not judged": "?",
   "not made": "!",
   running: "▸",
   waiting: "…",

@@ -14,7 +14,7 @@ interface Props {
 
 /** One run: its result, what was expected and called, and its transcript as the package draws it. */
 export function RunCard({ detail, card, onRepeat, onBack }: Props) {
-  const { right, outcome, needed, called, parameters, repeats } = detail;
+  const { needed, called, parameters, repeats } = detail;
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.key !== "Escape") return;
     event.preventDefault();
@@ -60,10 +60,7 @@ export function RunCard({ detail, card, onRepeat, onBack }: Props) {
         {detail.case} <span class="cmn-quiet">in {detail.arm}</span>
       </h3>
       <p data-testid="outcome">
-        <span class="cmn-run-status" data-status={right ? "done" : "failing"}>
-          {right ? "✓ right" : `✗ ${outcome}`}
-        </span>{" "}
-        <span class="cmn-quiet">{figures.filter(Boolean).join(" · ")}</span>
+        <Outcome detail={detail} /> <span class="cmn-quiet">{figures.filter(Boolean).join(" · ")}</span>
       </p>
       {detail.detail && <p class="cmn-said">{detail.detail}</p>}
       <dl class="cmn-facts">
@@ -87,5 +84,15 @@ export function RunCard({ detail, card, onRepeat, onBack }: Props) {
         </article>
       ))}
     </section>
+  );
+}
+
+/** Whether the run is right, wrong and why, or neither. */
+function Outcome({ detail: { right, outcome } }: { detail: RunDetail }) {
+  if (outcome === "not judged") return <span class="cmn-run-status">? {outcome}</span>;
+  return (
+    <span class="cmn-run-status" data-status={right ? "done" : "failing"}>
+      {right ? "✓ right" : `✗ ${outcome}`}
+    </span>
   );
 }

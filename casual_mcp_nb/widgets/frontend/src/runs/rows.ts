@@ -21,9 +21,9 @@ export interface Filter {
 export const NO_FILTER: Filter = { text: "", arm: "", outcome: "" };
 
 /** The states of rows, beside the groups of failures. */
-export const STATES = ["right", "not right", "not made", "running", "waiting"] as const;
+export const STATES = ["right", "not right", "not judged", "not made", "running", "waiting"] as const;
 
-export type Mark = "right" | "wrong" | "part" | "not made" | "running" | "waiting";
+export type Mark = "right" | "wrong" | "part" | "not judged" | "not made" | "running" | "waiting";
 
 /** What has become of the runs of a row. */
 export function markOf(row: CaseRow): Mark {
@@ -31,13 +31,14 @@ export function markOf(row: CaseRow): Mark {
   if (row.active && row.ended < row.planned) return "running";
   if (!row.made) return "not made";
   if (row.right === row.made) return "right";
-  return row.right ? "part" : "wrong";
+  if (row.right) return "part";
+  return row.judged ? "wrong" : "not judged";
 }
 
 /** "3/3 right", "1/3 wrong tool". */
 export function words(row: CaseRow): string {
   if (!row.ended) return markOf(row);
-  const count = row.planned > 1 ? `${row.right}/${row.made} ` : "";
+  const count = row.planned > 1 && row.judged ? `${row.right}/${row.judged} ` : "";
   const outcomes = row.outcomes?.length ? row.outcomes : ["right"];
   return count + [...outcomes, row.active && "running"].filter(Boolean).join(" · ");
 }
@@ -48,7 +49,7 @@ export function hasOutcome(row: CaseRow, outcome: string): boolean {
     case "right":
       return markOf(row) === "right";
     case "not right":
-      return (row.outcomes ?? []).some((each) => each !== "not made");
+      return (row.outcomes ?? []).some((each) => each !== "not made" && each !== "not judged");
     case "running":
       return row.active === true;
     case "waiting":

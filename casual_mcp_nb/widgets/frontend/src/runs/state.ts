@@ -8,6 +8,8 @@ export interface Arm {
   name: string;
   made: number;
   not_made: number;
+  /** Of the `made` ones, those that a judge model should grade and has not. */
+  not_graded: number;
   /** The share of right runs with its interval, once there is a run. */
   right?: number;
   low?: number;
@@ -30,8 +32,10 @@ export interface CaseRow {
   active?: boolean;
   ended?: number;
   right?: number;
+  /** Those that are right or wrong. */
+  judged?: number;
   made?: number;
-  /** The groups of the runs that are not right, and "not made". */
+  /** The groups of the runs that are not right, "not judged" and "not made". */
   outcomes?: string[];
   message?: string;
   detail?: string;
