@@ -173,8 +173,7 @@ class ModelRequest:
         while answer is None:
             # This ends: there are at most `MAX_CHANGES` changes, see `_changes_after`.
             answer = await self._once()
-        if self._form.tried:
-            self._form.note_success()
+        self._form.note_success()
         if self._offer.left_out:
             self._offer.notify_of_left_out()
         return answer

@@ -263,6 +263,9 @@ def _number(text: str) -> int:
 _MISTRAL = re.compile(r"(?:codes|devs|magis|minis|mis|mix|pix|vox)tral", re.IGNORECASE)
 _REFUSALS = (400, 404, 413, 422, 500)
 
+MAX_EMPTY_STREAMS = 2
+"""After so many streams in a row that bring nothing, answers are requested in one piece."""
+
 
 @dataclass
 class Learned:
@@ -286,9 +289,11 @@ class Learned:
         refused_tools: The tools that its provider refuses.
         dialect: What its provider takes of tools, once that is known.
         told_of_dialect: Whether the person has read that nothing says what it takes.
+        empty_streams: How many streams in a row brought nothing, though the same request was
+            answered in one piece. Requests at the same time count once, since one lost network
+            breaks them all.
     """
 
-    streams: bool = True
     most_images: int = MAX_IMAGES
     refused_images: set[str] = field(default_factory=set)
     mistral_ids: bool = False
@@ -306,6 +311,12 @@ class Learned:
     dialect: Dialect | None = None
     knows_dialect: bool = False
     told_of_dialect: bool = False
+    empty_streams: int = 0
+
+    @property
+    def streams(self) -> bool:
+        """Whether a stream is worth asking for."""
+        return self.empty_streams < MAX_EMPTY_STREAMS
 
 
 _learned_models: WeakKeyDictionary[object, dict[str, Learned]] = WeakKeyDictionary()

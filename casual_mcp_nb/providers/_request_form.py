@@ -35,7 +35,7 @@ class RequestForm:
 
     | error | change | for how long |
     |---|---|---|
-    | a stream that brings nothing | in one piece | from now on, if it helps |
+    | a stream that brings nothing | in one piece | from now on, if it helps twice in a row |
     | after that, a lost connection | on a new connection | this request |
     | status 500 or 501 | with fewer options | from now on, if it helps |
     | there is less room for the answer | with less room | this request |
@@ -64,6 +64,7 @@ class RequestForm:
         self.streams = stream and model.wire.stream is not None
         self.sent = NO_OPTIONS
         self.lacked: tuple[str, ...] = ()
+        self._empty_before = model.facts.empty_streams
         self._model = model
         self._messages = messages
         self._deferred = deferred
@@ -177,13 +178,17 @@ class RequestForm:
 
         A server can also have failed for another reason, so the first attempt proves nothing.
         """
-        facts, model = self._model.facts, shown(self._model.model)
-        if "in one piece" in self.tried and facts.streams:
-            facts.streams = False
-            self._notify(
-                f"Model {model} streams nothing: its answers come in one piece from now on."
-            )
+        facts, model = self._model.facts, self._model.model
+        if self.streams:
+            facts.empty_streams = 0
+        elif "in one piece" in self.tried and facts.streams:
+            facts.empty_streams = self._empty_before + 1
+            if not facts.streams:
+                self._notify(
+                    f"Model {shown(model)} streamed nothing again: its answers come in one piece from now"
+                    " on."
+                )
         for name in self._without:
-            notice = f"Model {model} fails with {name}: it is left out from now on."
+            notice = f"Model {shown(model)} fails with {name}: it is left out from now on."
             facts.left_out[name] = notice
             self._notify(notice)

@@ -94,6 +94,6 @@ def test_a_server_that_cannot_stream_with_tools_answers_in_one_piece_from_then_o
     for turn in (first, second):
         assert all(step.response is not None for step in turn.steps)
     assert [call.status for call in first.tool_calls][:1] in (["ok"], [])
-    assert [
-        sum("one piece" in notice.text for notice in turn.notices) for turn in (first, second)
-    ] == [1, 0]
+    # Its second stream decides that, and the first turn can have one request or two.
+    notices = [*first.notices, *second.notices]
+    assert sum("one piece" in notice.text for notice in notices) == 1

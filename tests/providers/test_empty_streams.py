@@ -1,10 +1,12 @@
-"""A server that streams nothing is asked once more for an answer in one piece, and that is
-remembered.
+"""A server that streams nothing is asked once more for an answer in one piece. After two such
+requests in a row, that is remembered.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -50,28 +52,69 @@ WAYS: dict[str, Callable[[str], Reply]] = {
 
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_after_an_empty_stream_every_answer_is_requested_in_one_piece(
+async def test_after_two_empty_streams_every_answer_is_requested_in_one_piece(
     provider: str, how: str, serving: Callable[..., Any]
 ) -> None:
-    server = serving(WAYS[how](provider), answer(provider, "Hello."), answer(provider, "Hello."))
+    nothing, hello = WAYS[how], answer(provider, "Hello.")
+    server = serving(nothing(provider), hello, nothing(provider), hello, hello)
     async with McpToolChat.from_config(
         {**server.config(provider), "servers": {}}, in_process={}
     ) as chat:
-        first = await chat.run(ASKED)
-        second = await chat.run(ASKED)
-    assert [turn.answer for turn in (first, second)] == ["Hello.", "Hello."]
-    assert [request.streams for request in server.seen] == [True, False, False]
-    assert [len(turn.notices) for turn in (first, second)] == [1, 0]
-    assert first.retries == []
+        turns = [await chat.run(ASKED) for _ in range(3)]
+    assert [turn.answer for turn in turns] == ["Hello."] * 3
+    assert [request.streams for request in server.seen] == [True, False, True, False, False]
+    assert [len(turn.notices) for turn in turns] == [0, 1, 0]
+    assert [turn.retries for turn in turns] == [[]] * 3
+
+
+@pytest.mark.parametrize("how", WAYS)
+async def test_streams_that_work_in_between_are_kept(
+    how: str, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
+    rounds: list[Reply] = []
+    for _ in range(3):
+        works = reply("openai", streamed("openai", ("Hi.",)))
+        rounds += (WAYS[how]("openai"), answer("openai", "Hello."), works)
+    server = serving(*rounds)
+    model = model_of(server, "openai")
+    events: list[Any] = []
+    for _ in range(6):
+        await model.complete(ASKED, on_event=events.append)
+    assert [request.streams for request in server.seen] == [True, False, True] * 3
+    assert events == ["Hi."] * 3
+
+
+async def test_requests_that_break_off_together_count_once(
+    serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
+    both_are_there = threading.Barrier(2)
+
+    def breaks_off() -> Iterator[bytes]:
+        both_are_there.wait(60)
+        yield from ()
+
+    headers = {"content-type": KINDS["openai"], "transfer-encoding": "chunked"}
+    broken = [Reply(200, breaks_off(), headers) for _ in range(2)]
+    hello = answer("openai", "Hello.")
+    server = serving(*broken, hello, hello, reply("openai", streamed("openai", ("Hi.",))))
+    model = model_of(server, "openai")
+    events: list[Any] = []
+    requests = [model.complete(ASKED, on_event=events.append) for _ in range(2)]
+    await asyncio.gather(*requests)
+    await model.complete(ASKED, on_event=events.append)
+    assert [request.streams for request in server.seen] == [True, True, False, False, True]
+    assert events == ["Hi."]
 
 
 async def test_a_stream_with_only_a_role_is_empty_too(
     serving: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
-    server = serving(reply("openai", ROLE), answer("openai", "Hello."))
+    server = serving(*[reply("openai", ROLE), answer("openai", "Hello.")] * 2)
+    model = model_of(server, "openai")
     events: list[Any] = []
-    got = await model_of(server, "openai").complete(ASKED, on_event=events.append)
-    assert got.message.content == "Hello."
+    for _ in range(2):
+        got = await model.complete(ASKED, on_event=events.append)
+        assert got.message.content == "Hello."
     assert [type(event) for event in events] == [RequestAdapted]
 
 
@@ -79,12 +122,13 @@ async def test_another_model_of_the_client_is_still_asked_for_streams(
     serving: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
     streams = reply("openai", streamed("openai", ("Hello.",)))
-    server = serving(empty("openai"), answer("openai", "Hello."), streams)
+    server = serving(*[empty("openai"), answer("openai", "Hello.")] * 2, streams)
     model = model_of(server, "openai")
-    await model.complete(ASKED, on_event=lambda _: None)
+    for _ in range(2):
+        await model.complete(ASKED, on_event=lambda _: None)
     model.model = "m-2"
     await model.complete(ASKED, on_event=lambda _: None)
-    assert [request.streams for request in server.seen] == [True, False, True]
+    assert [request.streams for request in server.seen] == [True, False, True, False, True]
 
 
 async def test_nothing_is_remembered_where_one_piece_does_not_help(
