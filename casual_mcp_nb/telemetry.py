@@ -3,6 +3,11 @@
 Importing this package does not import OpenTelemetry. A new `OpenTelemetry` does. The names are
 those of https://github.com/open-telemetry/semantic-conventions-genai: `gen_ai.*`, and `mcp.*` for
 calls that servers run. Other names begin with `casual_mcp_nb.`.
+
+Spans are made of the events, with the times that the trace has: spans around the calls in the engine
+would be a second bookkeeping, and would have to be right for stops, retries, nested calls and replays
+again. Events are emitted in the task that does the work, so a span becomes the current one there, and
+the spans of the MCP SDK and of instrumented provider SDKs are its children.
 """
 
 from __future__ import annotations

@@ -231,7 +231,9 @@ class ModelFactory:
     async def ready(self, name: str | Model | ChatModel | None = None) -> ChatModel:
         """Get the same model as `chat_model`, without blocking the caller's loop.
 
-        A provider's first model imports its SDK, which takes seconds.
+        A provider's first model imports its SDK, which takes seconds: casual-llm imports those of all
+        its providers, and no part of it can be imported without that. A stand-in for the package that
+        imports lazily would change `import casual_llm` for everything else in the notebook.
         """
         if isinstance(name, str) or name is None:
             if (name or self.default) not in self._models:
