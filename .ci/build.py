@@ -52,7 +52,9 @@ def build(commit: str, folder: Path, environ: dict[str, str] | None = None) -> N
         archive = Path(place) / "tree.tar"
         subprocess.run(["git", "archive", "--output", archive, commit], cwd=ROOT, check=True)
         with tarfile.open(archive) as packed:
-            packed.extractall(tree, filter="data")
+            # Early releases of 3.11 have no filters. What git packs from our own commit needs none.
+            options = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+            packed.extractall(tree, **options)
         epoch = subprocess.run(
             ["git", "log", "-1", "--format=%ct", commit],
             cwd=ROOT,

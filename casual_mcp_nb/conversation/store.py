@@ -36,7 +36,6 @@ from casual_mcp_nb.conversation.conversation import (
 )
 from casual_mcp_nb.conversation.event import TurnFinished
 from casual_mcp_nb.conversation.store_file import connect
-from casual_mcp_nb.conversation.stored_usage import read_usage
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.conversation.usage import ToolUsage
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
@@ -449,6 +448,8 @@ class ConversationStore:
             id: The conversation's id, or how it begins, or None for all.
             names: Tools by their wire name, for those that were only offered.
         """
+        from casual_mcp_nb.conversation.stored_usage import read_usage
+
         whole = None if id is None else self.get(id).id
         self.flush()
         if not self.path.exists():

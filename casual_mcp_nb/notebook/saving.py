@@ -15,7 +15,6 @@ from urllib.parse import quote
 from casual_mcp_nb.base.content import size_in_words
 from casual_mcp_nb.base.displayable import display
 from casual_mcp_nb.base.files import write_text
-from casual_mcp_nb.base.tool import Catalog
 from casual_mcp_nb.errors import ConfigError, UsageError, closest, did_you_mean, shown
 from casual_mcp_nb.notebook.caller import shell
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from fastmcp import FastMCP
 
     from casual_mcp_nb.base.config import Config, Policies
+    from casual_mcp_nb.base.tool import Catalog
     from casual_mcp_nb.conversation.conversation import (
         Conversation,
         ConversationHead,
@@ -92,6 +92,7 @@ def export(
     if form is None:
         text = _masked_text(conversation.to_json(programs), secrets)
     elif form == "notebook":
+        from casual_mcp_nb.base.tool import Catalog
         from casual_mcp_nb.notebook.as_notebook import notebook_of
 
         text = notebook_of(

@@ -220,13 +220,18 @@ def nearest_to(need: Need, candidates: list[Candidate], index: ToolSearchIndex) 
     """Find the tool to name if none fits: its words cover most of the need, or its name has one
     of them.
     """
-    asked_for = [each for each in candidates if _is_asked_for(need, each.tool)]
-    likest = max(asked_for, key=attrgetter("likeness"), default=None)
+    may_be_named = [each for each in candidates if _may_be_named(need, each.tool)]
+    likest = max(may_be_named, key=attrgetter("likeness"), default=None)
     if likest is not None and likest.likeness >= LIKE:
         return likest
     wanted = set(terms(need.text)) - _ASKING
     for hit in index.search(need.text, 3):
         known = terms(f"{hit.tool.name} {hit.tool.description}")
-        if wanted.intersection(known) and _is_asked_for(need, hit.tool):
+        if wanted.intersection(known) and _may_be_named(need, hit.tool):
             return candidate_for(need, hit.tool, hit.explain())
     return None
+
+
+def _may_be_named(need: Need, tool: ToolSpec) -> bool:
+    """Check whether a tool may be named as the nearest: for a question, not one that writes."""
+    return _QUESTION.match(need.text) is None or _is_asked_for(need, tool)

@@ -98,8 +98,8 @@ def test_what_is_not_available_any_more_is_told(
     session: Session, state: ConversationsState, do: Do
 ) -> None:
     id = ask(session, "Where?")
-    session.servers.remove("harbour")
     session.conversations.new()
+    session.servers.remove("harbour")
     (problem,) = do(state, "open", id=id)
     assert "harbour" in problem
 
