@@ -301,18 +301,9 @@ def _prose_block(node: Any) -> str:
         case "blockquote":
             return textwrap.indent(_prose_blocks(inside), "> ", _every_line)
         case "ul" | "ol":
-            between = "\n\n" if any(map(_has_paragraph, inside)) else "\n"
-            items: list[str] = []
-            for number, (_, *item) in enumerate(inside, 1):
-                mark = "- " if tag == "ul" else f"{number}. "
-                body = textwrap.indent(_prose_blocks(item, between), " " * len(mark))
-                items.append(f"{mark}{body.lstrip(' ')}")
-            return between.join(items)
+            return _prose_list(inside, numbered=tag == "ol")
         case "table":
-            rows = [row for _, *part in inside for _, *row in part]
-            lines = [[_prose_line(cell[1:], by=" ") for cell in row] for row in rows]
-            lines.insert(1, ["---"] * len(lines[0]))
-            return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+            return _prose_table(inside)
         case "hr":
             # Three hyphens could make a heading of the line before them.
             return "***"
@@ -320,6 +311,28 @@ def _prose_block(node: Any) -> str:
     if tag == _HEADING and line:
         return f"**{line}**"
     return line
+
+
+def _prose_list(items: Sequence[Any], numbered: bool) -> str:
+    between = "\n\n" if any(map(_has_paragraph, items)) else "\n"
+    lines: list[str] = []
+    for number, (_, *item) in enumerate(items, 1):
+        mark = f"{number}. " if numbered else "- "
+        body = textwrap.indent(_prose_blocks(item, between), " " * len(mark))
+        lines.append(f"{mark}{body.lstrip(' ')}")
+    return between.join(lines)
+
+
+def _prose_table(parts: Sequence[Any]) -> str:
+    """Write a table, whose parts are its head and its body."""
+    lines: list[str] = []
+    for _, *rows in parts:
+        for _, *cells in rows:
+            texts = [_prose_line(cell[1:], by=" ") for cell in cells]
+            lines.append(f"| {' | '.join(texts)} |")
+            if len(lines) == 1:
+                lines.append(f"| {' | '.join(['---'] * len(texts))} |")
+    return "\n".join(lines)
 
 
 def _has_paragraph(item: Any) -> bool:

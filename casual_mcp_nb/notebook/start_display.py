@@ -34,7 +34,7 @@ class StartDisplay:
     Args:
         announcement: The first text.
         quiet: Whether to show nothing.
-        handle: A display that the cell has already, or None for one of its own.
+        handle: A display that the cell has already, or None for a new one.
     """
 
     def __init__(self, announcement: str, *, quiet: bool = False, handle: Any = None) -> None:

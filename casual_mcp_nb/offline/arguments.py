@@ -17,7 +17,7 @@ from casual_mcp_nb.offline.needs import ORDER, content_words
 _MAX_TEXT = 2_000
 _NUMBERS = ("number", "integer")
 _CLOSED = ("quoted", "json", "sql", "expression")
-"""Kinds of mention in which no word is a value of its own."""
+"""Kinds of mention that are one value, so that no single word in them is another."""
 _SOURCE = "from source src start old origin min minimum low first begin since before"
 _TARGET = "to target dest destination end new max maximum high until into after replace"
 _FROM_WORDS = ("from", "between", "of", "since")

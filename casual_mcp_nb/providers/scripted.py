@@ -105,7 +105,7 @@ class ScriptedClient:
         raise UsageError(
             f"Answer {len(self.requests)} of the script cannot be used: it is of type"
             f" {type(item).__name__}.",
-            hint="Pass each answer as an argument of its own: a text, call(...) or calls(...), a"
+            hint="Pass each answer as a separate argument: a text, call(...) or calls(...), a"
             " message, an exception, or a function.",
         )
 

@@ -331,8 +331,8 @@ def advice_of_stderr(stderr: str, command: str | None) -> str:
     if command == sys.executable:
         # This package needs the later one, in the same environment.
         return (
-            f"{problem}. Its import is now: from fastmcp import FastMCP. Or start it in an environment"
-            " of its own, with mcp<2"
+            f"{problem}. Its import is now: from fastmcp import FastMCP. Or start it in a separate"
+            " environment, with mcp<2"
         )
     return f"{problem}. In its environment, run: pip install 'mcp<2'"
 

@@ -32,8 +32,8 @@ class OpenRequests:
         return self._counts[server] < limits.per_server and self._counts.total() < limits.in_all
 
     def first_refused(self, server: str) -> bool:
-        """Check whether this is a server's first refused request since another one of its own was
-        opened or ended, or since no server had an open one.
+        """Check whether a server's request is the first to be refused since another request of this
+        server was opened or ended, or since no request of any server was open.
         """
         first = server not in self._refused
         self._refused.add(server)
