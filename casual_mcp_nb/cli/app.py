@@ -31,7 +31,7 @@ from casual_mcp_nb.cli.servers import (
     tool,
     tools,
 )
-from casual_mcp_nb.cli.sessions import sessions
+from casual_mcp_nb.cli.sessions import sessions, usage
 from casual_mcp_nb.cli.sign_in import sign_in, sign_out
 from casual_mcp_nb.cli.terminal import tell, write_json
 from casual_mcp_nb.cli.toolsets import toolsets
@@ -78,6 +78,7 @@ app.command(check)
 app.command(doctor)
 app.command(audit)
 app.command(sessions)
+app.command(usage)
 app.command(migrate_config)
 app.command(serve)
 app.command(sign_in)

@@ -1178,6 +1178,19 @@ def _messages(session: Session, line: str) -> Any:
 
 
 @command(
+    "hosts",
+    _SERVERS,
+    "how other hosts and providers will see a server: what they cut, change or leave out",
+    usage="SERVER",
+    example="files",
+    names="servers",
+)
+def _hosts(session: Session, line: str) -> Any:
+    _connected(session)
+    return session.servers.hosts(one_word("hosts", line, "server", "time"))
+
+
+@command(
     "wire",
     _SERVERS,
     "the messages to and from servers, by request, with HTTP headers",

@@ -1,0 +1,76 @@
+"""`casual-mcp-nb usage`: how tools were used in saved conversations and other agents' sessions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from casual_mcp_nb import Conversation, Session
+from casual_mcp_nb.cli.app import main
+
+LINES = (
+    {"type": "user", "sessionId": "s", "message": {"role": "user", "content": "Look."}},
+    {
+        "type": "assistant",
+        "sessionId": "s",
+        "message": {
+            "id": "m1",
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "t1", "name": "mcp__git__log", "input": {}}],
+            "usage": {"input_tokens": 5, "output_tokens": 2},
+        },
+    },
+)
+
+
+@pytest.fixture
+def session_file(tmp_path: Path) -> Path:
+    path = tmp_path / "sessions" / "s.jsonl"
+    path.parent.mkdir()
+    path.write_text("\n".join(map(json.dumps, LINES)), encoding="utf-8")
+    path.with_name("agent-1.jsonl").write_text(json.dumps(LINES[0]), encoding="utf-8")
+    path.with_name("other.jsonl").write_text('{"type": "other"}', encoding="utf-8")
+    return path
+
+
+def usage(capsys: pytest.CaptureFixture[str], *options: object) -> dict[str, Any]:
+    assert main(["usage", "--json", *map(str, options)]) == 0
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return result
+
+
+def test_a_session_and_a_folder_of_them_are_counted(
+    session_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = usage(capsys, "--sessions", session_file)
+    assert (one["conversations"], one["turns"], one["calls"]) == (1, 1, 1)
+    assert [(row["tool"], row["calls"]) for row in one["tools"]] == [("git:log", 1)]
+    assert usage(capsys, "--sessions", session_file.parent) == one
+
+
+def test_saved_conversations_are_counted(
+    session_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "chats.db"
+    with Session({}, quiet=True, store=path) as session:
+        id = session.conversations.save(Conversation.load(session_file)).id
+    monkeypatch.setenv("MCP_STORE", str(path))
+    whole = usage(capsys)
+    assert whole["calls"] == 1
+    assert usage(capsys, id, "--store", path) == whole
+    assert main(["usage"]) == 0
+    assert "git:log" in capsys.readouterr().out
+
+
+def test_what_cannot_be_counted_is_an_error(
+    session_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["usage", "--store", str(tmp_path / "missing.db")]) != 0
+    assert main(["usage", "k7m2", "--sessions", str(session_file)]) != 0
+    assert "--sessions" in capsys.readouterr().err
