@@ -20,6 +20,7 @@ from casual_mcp_nb.base.elsewhere import affected, elsewhere
 from casual_mcp_nb.base.status import ToolDiagnosis
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.errors import UnknownNameError
+from casual_mcp_nb.magics.commands import COMMANDS
 
 pytestmark = pytest.mark.defect("M3")
 
@@ -94,6 +95,9 @@ def test_each_host_and_provider_says_what_it_makes_of_a_server(session: Session)
         assert datetime.date.fromisoformat(each.checked)
         assert each.where in str(seen)
         assert all(source in seen._repr_html_() for source in each.sources)
+    run = COMMANDS["hosts"].run
+    assert run is not None
+    assert run(session, "shop") == seen
     with pytest.raises(UnknownNameError):
         session.servers.hosts("shops")
 
