@@ -240,6 +240,7 @@ def _blanked(text: str, spans: list[tuple[int, int]]) -> Iterator[str]:
 
 
 MAX_BYTES = 16_000_000
+MAX_PATH = 4_096
 """Maximum file size: far more than any config needs, and small enough to read in a second or two.
 """
 
@@ -377,7 +378,9 @@ def read_text(path: Path, error: type[ConfigError] = ConfigError) -> str:
     except MissingFileError:
         raise
     except OSError as cause:
-        raise error(f"cannot be read: {cause.strerror}.", path=str(path)) from cause
+        # No path of a file is longer.
+        shown = str(path)[:MAX_PATH]
+        raise error(f"cannot be read: {cause.strerror}.", path=shown) from cause
     # The codec's error carries the whole content, so ours is raised after both are gone.
     text, wrong = _decoded(content)
     del content

@@ -117,6 +117,12 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         load(tmp_path, {"prices": "mine.json"})
 
 
+def test_an_endless_name_of_a_price_file_is_cut_in_the_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, {"prices": "x" * 100_000})
+    assert len(str(caught.value)) < 6_000
+
+
 def test_a_wrong_price_in_the_config_is_refused_with_its_place(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, {"prices": {"m": {"input": 1, "output": "x"}}})
