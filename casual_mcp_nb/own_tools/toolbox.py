@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
+import json
 import time
 import traceback
 from collections import Counter, deque
@@ -493,9 +494,27 @@ class Mocks:
                 value = await result_from(self._run, partial(stub, **arguments), is_async(stub))
             else:
                 value = stub
-            return replace(result_of(value), mocked=True)
+            result = _as_declared(result_of(value), tool.output_schema)
+            return replace(result, mocked=True)
         except Exception as error:
             return replace(failed(error), mocked=True)
+
+
+def _as_declared(result: ToolResult, schema: Mapping[str, Any] | None) -> ToolResult:
+    """Give a stub's text or JSON the structured content that the tool's own result would have,
+    where that is only a value in `{"result": …}`, as FastMCP's servers send it.
+    """
+    if not schema or SchemaReader(schema).properties.keys() != {"result"}:
+        return result
+    if result.structured is not None or result.payload is not None or len(result.content) != 1:
+        return result
+    (part,) = result.content
+    (value,) = result.returned or (part.text,)
+    if part.kind != "text":
+        return result
+    if not isinstance(value, str):
+        value = json.loads(part.text)
+    return replace(result, structured={"result": value})
 
 
 _BY_FORMAT = {

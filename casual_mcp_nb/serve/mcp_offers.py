@@ -58,7 +58,7 @@ def offered_tool(tool: ToolSpec, name: str, modern: bool) -> mcp.Tool:
         "name": name,
         "description": definition["description"],
         "input_schema": definition["parameters"],
-        "output_schema": _listed(tool.output_schema, modern),
+        "output_schema": checked_schema(tool, modern),
         "annotations": annotations_to_mcp(hints),
         # A host has no pages of this session's servers.
         "meta": None,
@@ -93,10 +93,11 @@ def _result(result: ToolResult, failed: bool, modern: bool) -> mcp.CallToolResul
     )
 
 
-def _listed(schema: Mapping[str, Any] | None, modern: bool) -> dict[str, Any] | None:
-    """Select a result schema if clients can check it: before the modern version, only for an
-    object.
+def checked_schema(tool: ToolSpec, modern: bool) -> dict[str, Any] | None:
+    """Select the schema with which clients check a tool's results: before the modern version, only
+    one for an object. None if they check nothing.
     """
+    schema = tool.output_schema
     if schema is None:
         return None
     if modern or schema.get("type") == "object":

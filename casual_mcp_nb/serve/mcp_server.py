@@ -41,6 +41,7 @@ from mcp.server.subscriptions import (
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.mcp import SKILLS_EXTENSION as SKILLS
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
 from casual_mcp_nb.conversation.event import (
@@ -55,6 +56,7 @@ from casual_mcp_nb.discovery.toolsets import resolve_tool_set
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.outcomes import CallOutcome
 from casual_mcp_nb.engine.tool_client import ToolClient, tool_options
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.errors import CasualMcpError, ResourceError, shown
@@ -63,6 +65,7 @@ from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.serve.mcp_offers import (
     Kind,
     Offers,
+    checked_schema,
     offered_tool,
     outcome_to_mcp,
     text_result,
@@ -76,6 +79,8 @@ from casual_mcp_nb.serve.mcp_questions import (
     approve,
 )
 from casual_mcp_nb.servers.askers import ASKER, Asker, ForwardedRequest, SeveralClients
+from casual_mcp_nb.servers.calls import CHECK_SECONDS, NO_STRUCTURED, OutputCheck, OutputNote
+from casual_mcp_nb.servers.convert import with_note
 from casual_mcp_nb.servers.resources import ServerResources
 from casual_mcp_nb.servers.sdk_privates import connection_of
 from casual_mcp_nb.servers.to_mcp import (
@@ -136,6 +141,7 @@ class ToolServer:
         self._plain_names = plain_names
         self._offers = Offers(self._offering, plain_names, self._changed)
         self._rounds = Rounds()
+        self._outputs = OutputCheck(self._chat.server_manager.worker, encodable, CHECK_SECONDS)
         self._bus = InMemorySubscriptionBus()
         self._streams = ListenHandler(self._bus, max_subscriptions=MAX_LISTENERS)
         self._hosts: set[_Host] = set()
@@ -279,13 +285,19 @@ class ToolServer:
     async def _called(
         self, host: _Host, call: HostCall, reports: _Reports, *, params: mcp.CallToolRequestParams
     ) -> Any:
+        called: list[ToolName] = []
+
+        def on_resolved(tool: ToolName) -> None:
+            called.append(tool)
+            self._forward(call, tool.server, tool.tool, params)
+
         try:
             outcome = await host.client.call(
                 params.name,
                 dict(params.arguments or {}),
                 asker=call,
                 on_progress=reports.progress,
-                on_resolved=lambda tool: self._forward(call, tool.server, tool.tool, params),
+                on_resolved=on_resolved,
             )
             if (question := _forwarded_question(call)) is not None:
                 return question
@@ -300,7 +312,8 @@ class ToolServer:
                     await call.context.session.send_notification(
                         mcp.ToolListChangedNotification(), call.context.request_id
                     )
-            return outcome_to_mcp(outcome, _is_modern(call.context))
+            modern = _is_modern(call.context)
+            return outcome_to_mcp(await self._checked(outcome, called[0], modern), modern)
         except MCPError:
             raise
         except CasualMcpError as error:
@@ -308,6 +321,25 @@ class ToolServer:
         except Exception:
             logger.exception("A host's call failed.")
             return text_result("Error: the call failed. The log of this server has the reason.")
+
+    async def _checked(self, outcome: CallOutcome, name: ToolName, modern: bool) -> CallOutcome:
+        """Fail a result that its tool's output schema does not permit, which a client would refuse
+        without showing it.
+
+        The results of servers were compared with it when they came. A stub can answer anything.
+        """
+        result, tool = outcome.result, self.view().catalog.get(name)
+        schema = checked_schema(tool, modern) if tool is not None else None
+        if result is None or schema is None or result.is_error:
+            return outcome
+        note: OutputNote | None = NO_STRUCTURED
+        if result.structured is not None:
+            if not result.mocked:
+                return outcome
+            note = await self._outputs.note(schema, result.structured)
+        if note is None:
+            return outcome
+        return outcome._replace(result=with_note(result, note.text, failed=note.failed))
 
     async def _list_resources(
         self, context: Context, params: mcp.PaginatedRequestParams | None

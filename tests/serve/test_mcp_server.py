@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from fastmcp import FastMCP
 from kit.desk import PIXEL, Desk
 from kit.shops import shelves
 from mcp import Client
@@ -411,3 +412,52 @@ async def test_it_ends_with_calls_running(opened: Callable[..., Session], desk: 
     with pytest.raises(httpx2.ConnectError):
         httpx2.get(endpoint.url)
     await endpoint.close_async()
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_stubs_of_tools_with_an_output_schema_are_readable(
+    opened: Callable[..., Session], mode: str
+) -> None:
+    session = opened(in_process={"stock": stock()})
+    stubs = {"stock:name": "a lamp", "stock:items": ["lamp"], "stock:item": {"pieces": 3}}
+    wrong = {"stock:name": 5, "stock:items": "lamps", "stock:item": "three lamps"}
+    async with clients() as connect:
+        client = await connect(await session.serve.mcp_async(), mode=mode)
+        listed = (await client.list_tools()).tools
+        assert all(tool.output_schema for tool in listed)
+        with session.tools.mock(stubs):
+            answers = [await client.call_tool(tool.name, {}) for tool in listed]
+        assert not any(answer.is_error for answer in answers)
+        assert [answer.structured_content for answer in answers] == [
+            {"result": "a lamp"},
+            {"result": ["lamp"]},
+            {"pieces": 3},
+        ]
+        # The SDK's client would raise for these, and nobody could read them.
+        with session.tools.mock(wrong):
+            answers = [await client.call_tool(tool.name, {}) for tool in listed]
+    assert all(answer.is_error for answer in answers)
+    assert [answer.content[0].text for answer in answers] == ["5", "lamps", "three lamps"]
+    assert all("output schema" in answer.content[1].text for answer in answers)
+
+
+def stock() -> FastMCP[Any]:
+    """A server whose tools all declare what they return."""
+    server: FastMCP[Any] = FastMCP("stock")
+
+    @server.tool
+    def name() -> str:
+        """Get a text."""
+        return "a desk"
+
+    @server.tool
+    def items() -> list[str]:
+        """Get a list."""
+        return ["desk"]
+
+    @server.tool
+    def item() -> dict[str, int]:
+        """Get an object."""
+        return {"pieces": 1}
+
+    return server
