@@ -115,6 +115,7 @@ from casual_mcp_nb.errors import RateLimitError as RateLimitError
 from casual_mcp_nb.errors import RepeatedCallError as RepeatedCallError
 from casual_mcp_nb.errors import ResourceError as ResourceError
 from casual_mcp_nb.errors import ServerError as ServerError
+from casual_mcp_nb.errors import SpendLimitError as SpendLimitError
 from casual_mcp_nb.errors import TemplateError as TemplateError
 from casual_mcp_nb.errors import ToolCallError as ToolCallError
 from casual_mcp_nb.errors import ToolSetError as ToolSetError

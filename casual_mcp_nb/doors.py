@@ -26,6 +26,8 @@ WAYS = (
     ("%mcp tasks wait {}", "session.servers.tasks.wait({})", ""),
     ("%mcp tasks result {}", "session.servers.tasks.result({})", ""),
     ("%mcp tasks cancel {}", "session.servers.tasks.cancel({})", ""),
+    ("%mcp limit {} off", 'session.limits.clear("{}")', ""),
+    ("%mcp limit {} AMOUNT", 'session.limits.set("{}", …)', ""),
     ("%mcp servers", "session.connect()", "casual-mcp-nb servers"),
     ("%mcp doctor {}", 'session.servers.doctor("{}")', "casual-mcp-nb doctor --tool {}"),
     ("%mcp load {}", 'session.tools.load("{}")', ""),

@@ -399,6 +399,13 @@ class AnswerLimitError(LimitError):
     """A model response took too long, or became too long."""
 
 
+class SpendLimitError(LimitError):
+    """The next request to a model could pass a spend limit, or cannot be counted.
+
+    It was not sent.
+    """
+
+
 def closest(name: str, valid: Iterable[str], n: int = 3, cutoff: float = 0.5) -> list[str]:
     """Find the names that are closest to a name, the best first.
 

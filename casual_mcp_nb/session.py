@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.notebook.cassettes import SessionCassettes
     from casual_mcp_nb.notebook.consent import SessionConsent
     from casual_mcp_nb.notebook.conversations import SessionConversations
+    from casual_mcp_nb.notebook.limits import SessionLimits
     from casual_mcp_nb.notebook.live import Echo
     from casual_mcp_nb.notebook.models import SessionModels
     from casual_mcp_nb.notebook.pauses import Pauses
@@ -390,6 +391,13 @@ class Session(Checked, Displayable):
     def consent(self) -> SessionConsent:
         """The session's approvals and call record."""
         return self.parts.consent
+
+    @property
+    def limits(self) -> SessionLimits:
+        """The spend limits, and what requests to models took in the last turn, in this conversation
+        and today.
+        """
+        return self.parts.limits
 
     @property
     def models(self) -> SessionModels:

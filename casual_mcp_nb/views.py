@@ -201,6 +201,7 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     view_planned.plan_view,
     notebook_views.clients_view,
     notebook_views.consent_view,
+    notebook_views.spend_view,
     notebook_views.selection_view,
     notebook_views.system_prompt_view,
     notebook_views.diagnosis_view,

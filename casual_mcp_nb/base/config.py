@@ -696,6 +696,75 @@ class ToolResultsConfig(BaseConfig):
     max_tokens: ResultTokens = 4_000
 
 
+Dollars = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+TokenLimit = Annotated[int, Field(ge=1)]
+Period = Literal["turn", "conversation", "day"]
+"""What a spend limit is for. A day begins at midnight on this computer."""
+PERIODS: tuple[Period, ...] = get_args(Period)
+LimitKind = Literal["max_cost", "max_total_tokens"]
+
+
+class CostLimits(BaseConfig):
+    """The most that requests to models may cost, in US dollars.
+
+    Args:
+        turn: In one turn.
+        conversation: In one conversation, also after it was resumed.
+        day: In one day, by all sessions that save conversations in the same file.
+    """
+
+    turn: Dollars | None = None
+    conversation: Dollars | None = None
+    day: Dollars | None = None
+
+
+class TotalTokenLimits(BaseConfig):
+    """The most tokens that requests to models may take, input and output together.
+
+    Args:
+        turn: In one turn.
+        conversation: In one conversation, also after it was resumed.
+        day: In one day, by all sessions that save conversations in the same file.
+    """
+
+    turn: TokenLimit | None = None
+    conversation: TokenLimit | None = None
+    day: TokenLimit | None = None
+
+
+class SpendLimits(BaseConfig):
+    """Limits on what requests to models take. One that could pass a limit is not sent.
+
+    Args:
+        max_cost: US dollars for each `turn`, `conversation` and `day`. All models that are asked
+            need a price.
+        max_total_tokens: Tokens for each `turn`, `conversation` and `day`.
+    """
+
+    max_cost: CostLimits = Field(default_factory=CostLimits)
+    max_total_tokens: TotalTokenLimits = Field(default_factory=TotalTokenLimits)
+
+    def of(self, period: Period) -> dict[LimitKind, float]:
+        """Collect a period's limits, by what they count."""
+        limits: dict[LimitKind, float | None] = {
+            "max_cost": getattr(self.max_cost, period),
+            "max_total_tokens": getattr(self.max_total_tokens, period),
+        }
+        return {kind: limit for kind, limit in limits.items() if limit is not None}
+
+    @property
+    def given(self) -> bool:
+        """Whether there is a limit."""
+        return any(map(self.of, PERIODS))
+
+    def replaced(self, period: Period, limits: Mapping[LimitKind, float | None]) -> SpendLimits:
+        """Copy the limits with other ones for a period. None ends one."""
+        values = self.model_dump()
+        for kind, limit in limits.items():
+            values[kind][period] = limit
+        return SpendLimits.model_validate(values)
+
+
 class Config(BaseConfig):
     """A session's complete config.
 
@@ -707,6 +776,7 @@ class Config(BaseConfig):
         tool_discovery: Discovery.
         prices: Prices for cost estimates, by the model's name here or at the provider.
         tool_results: Limits on tool results.
+        limits: Limits on what requests to models take.
         strict: Whether every call asks unless its policy was set to `never`, a changed tool is
             blocked until the change is accepted, and this file itself must be accepted before
             anything starts.
@@ -723,6 +793,7 @@ class Config(BaseConfig):
     tool_discovery: DiscoveryConfig = Field(default_factory=DiscoveryConfig)
     prices: PriceTable = Field(default_factory=dict)
     tool_results: ToolResultsConfig = Field(default_factory=ToolResultsConfig)
+    limits: SpendLimits = Field(default_factory=SpendLimits)
     strict: StrictBool = False
     store: Literal[False] | Annotated[str, Field(min_length=1)] | None = None
     registry: Annotated[

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, Never, overload
 
-from casual_mcp_nb.base.config import Policies, Strategy, ToolSetConfig
+from casual_mcp_nb.base.config import LimitKind, Period, Policies, Strategy, ToolSetConfig
 from casual_mcp_nb.base.displayable import (
     Displayable,
     DisplayableList,
@@ -360,6 +360,52 @@ class ConsentStatus(Displayable):
     changed: tuple[ToolName, ...] = ()
     problems: tuple[str, ...] = ()
     policies: Mapping[str, Policies] = field(default_factory=dict)
+
+
+def amount(kind: LimitKind, *values: float) -> str:
+    """Write what a kind of spend limit counts, such as `$0.21` or `210 of 5,000 tokens`."""
+    if kind == "max_total_tokens":
+        return f"{' of '.join(f'{value:,.0f}' for value in values)} tokens"
+    return " of ".join(map(_dollars, values))
+
+
+def _dollars(value: float) -> str:
+    digits = 2 if value >= 0.1 or not value else 4
+    return f"${value:,.{digits}f}"
+
+
+@dataclass(frozen=True)
+class SpendRow:
+    """What requests to models took in a period, and its limits.
+
+    Args:
+        period: The last `turn`, this `conversation`, or this `day`.
+        cost: US dollars, with what is reserved for requests that still run.
+        max_cost: Their limit, or None for no limit.
+        tokens: Tokens, input and output.
+        max_total_tokens: Their limit, or None for no limit.
+        unpriced: How many requests are missing in the cost, since their model has no price.
+        reserved: How many requests still run.
+    """
+
+    period: Period
+    cost: float = 0.0
+    max_cost: float | None = None
+    tokens: int = 0
+    max_total_tokens: int | None = None
+    unpriced: int = 0
+    reserved: int = 0
+
+
+@dataclass(frozen=True)
+class SpendStatus(DisplayableList[SpendRow], items="rows"):
+    """What a session's requests to models took, and the spend limits.
+
+    `place` is the file in which they are counted, or empty if this session counts only its own.
+    """
+
+    rows: tuple[SpendRow, ...]
+    place: str = ""
 
 
 @dataclass(frozen=True)

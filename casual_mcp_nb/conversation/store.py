@@ -36,6 +36,7 @@ from casual_mcp_nb.conversation.conversation import (
 )
 from casual_mcp_nb.conversation.event import TurnFinished
 from casual_mcp_nb.conversation.store_file import connect
+from casual_mcp_nb.conversation.stored_spending import create_table
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.conversation.usage import ToolUsage
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
@@ -70,6 +71,10 @@ def store_path() -> Path:
     return user_data_path("casual_mcp_nb", appauthor=False) / "conversations.db"
 
 
+def _new_id() -> str:
+    return "".join(secrets.choice(_ID_LETTERS) for _ in range(_ID_LENGTH))
+
+
 @dataclass
 class _WrittenTurn:
     """How far a turn is saved: how many events from its trace, and the next one's number."""
@@ -87,6 +92,8 @@ class SavedTurns:
     head: Callable[[], ConversationHead]
     forked_from: ForkedFrom | None = None
     id: str | None = None
+    next_id: str = field(default_factory=_new_id)
+    """Its id once it is saved."""
     _turns: Sequence[Turn] = ()
     _written: list[_WrittenTurn] = field(default_factory=list)
     _writer: EventWriter = field(default_factory=EventWriter)
@@ -103,7 +110,7 @@ class SavedTurns:
         self._turns = tuple(turns)
         if self._turns and self.id is None and not self._deleted:
             # Known before it is written, so that nobody has to wait for that.
-            self.id = _new_id()
+            self.id = self.next_id
         self.store.request(self)
 
     def write(self, connection: sqlite3.Connection) -> int | None:
@@ -457,6 +464,13 @@ class ConversationStore:
         with self._reading() as connection:
             return read_usage(connection, whole, names or {})
 
+    @contextmanager
+    def counting(self) -> Iterator[sqlite3.Connection]:
+        """Open a transaction that counts what requests to models take."""
+        with self._writing() as connection:
+            create_table(connection)
+            yield connection
+
     def open(self, id: str, saved: SavedTurns) -> Conversation:
         """Load a saved conversation as `load` does, and have its next turns saved with it."""
         whole = self.get(id).id
@@ -749,10 +763,6 @@ def _object(text: Any) -> dict[str, Any]:
     except _DAMAGE:
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def _new_id() -> str:
-    return "".join(secrets.choice(_ID_LETTERS) for _ in range(_ID_LENGTH))
 
 
 def _now() -> str:

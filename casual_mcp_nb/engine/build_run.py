@@ -5,6 +5,7 @@ offered to which model, and the prompt.
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
     from casual_mcp_nb.providers.chat_model import ChatModel
+    from casual_mcp_nb.providers.spending import Account
 
 
 class Chat(Protocol):
@@ -72,6 +74,9 @@ class Chat(Protocol):
     deliveries: Deliveries
     instructions: Instructions
     tape: Tape
+
+    def account(self, turn: str = "", tell: Callable[[str], object] | None = None) -> Account:
+        """Count what a turn's requests take."""
 
     async def ready_model(self, name: str | Model | ChatModel | None) -> ChatModel:
         """Get a model that is ready for calls."""
@@ -105,6 +110,7 @@ async def build_run(chat: Chat, setup: TurnSetup, emit: Callable[[Event], None])
         limits=chat.limits,
         large_results=chat.state.large_results,
         seen_notices=chat.state.seen_notices,
+        account=chat.account(uuid.uuid4().hex, lambda text: on_notice(Notice(text))),
     )
     _begin(chat, conversation, ready, prompt, run)
     return run

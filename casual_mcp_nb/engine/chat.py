@@ -79,6 +79,7 @@ from casual_mcp_nb.own_tools.context import FunctionRunner, run_here
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK, Mocks, Toolbox, read_tool
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.registry import loggers
+from casual_mcp_nb.providers.spending import Account
 from casual_mcp_nb.servers.askers import SeveralClients
 from casual_mcp_nb.servers.handlers import AskQuestion, AskToSignIn, Handlers
 from casual_mcp_nb.servers.logs import keep_out_of_log, route_library_logs
@@ -182,6 +183,7 @@ class McpToolChat:
             models,
             self.consent,
             lambda: self._secrets,
+            self._account_of_call,
             self.audit.add,
             partial(self._asking, "sampling"),
         )
@@ -576,6 +578,16 @@ class McpToolChat:
         """
         return await self.tape.model(self.models, name)
 
+    def account(self, turn: str = "", tell: Callable[[str], object] | None = None) -> Account:
+        """Count requests to models for this conversation, and a turn of it, see `Account`."""
+        return Account(self.models.spending, self.state.spends_as, turn, tell)
+
+    def _account_of_call(self, server: str) -> Account:
+        """Count a server's request for the turn that is calling it, if there is one."""
+        for run in self._calling(server):
+            return run.account
+        return self.account()
+
     async def view(self, selection: Selection | None = None) -> ToolView:
         """Compile the model's view of the tools. Connect servers that are not connected yet."""
         return await self.tools.connected_view(selection or self.selection)
@@ -659,7 +671,7 @@ class McpToolChat:
                     # An observer failed, or somebody stopped it, after the turn had begun.
                     self._end_unbuilt(turn, error, emit)
                 raise
-            self.state.last_turn = turn
+            self.state.last_turn, self.state.last_account = turn, run.account
             self.state.running.add(run)
             try:
                 end = await self._run_to_end(run, turn, emit)

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
     from casual_mcp_nb.providers.chat_model import ChatModel
+    from casual_mcp_nb.providers.spending import Account
 
 
 Policy = Approval | Literal["default"]
@@ -654,6 +655,7 @@ class Sampling:
     """Lets the default model answer servers whose entry allows it.
 
     Args:
+        account: Returns what an answer to a server counts for.
         add: Called with the audit record for each request that needs a person's approval.
         asking: Returns a context manager to enter while the person answers a question about a
             server's request.
@@ -662,6 +664,7 @@ class Sampling:
     models: ModelFactory
     consent: Consent
     secrets: Callable[[], Collection[str]]
+    account: Callable[[str], Account]
     add: Callable[[AuditRecord], None] = ignore
     asking: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
 
@@ -712,7 +715,7 @@ class Sampling:
         start, size = time.perf_counter(), 0
         status: CallStatus = "error"
         try:
-            response = await _answer(model, request)
+            response = await _answer(model, request, self.account(record.tool.server))
             status, size = "ok", len(text_of(response.message.content))
             return response
         except asyncio.CancelledError:
@@ -738,7 +741,7 @@ def _note_on_usage(model: ChatModel, response: ModelResponse) -> str:
     return f"{note}."
 
 
-async def _answer(model: ChatModel, request: SamplingRequest) -> ModelResponse:
+async def _answer(model: ChatModel, request: SamplingRequest, account: Account) -> ModelResponse:
     from casual_llm import AssistantMessage, SystemMessage, UserMessage
 
     kinds = {"user": UserMessage, "assistant": AssistantMessage}
@@ -754,4 +757,4 @@ async def _answer(model: ChatModel, request: SamplingRequest) -> ModelResponse:
         .without_hosted_tools()
         .with_options(RequestOptions(max_tokens=request.max_tokens))
     )
-    return await limited.complete(messages, stream=False)
+    return await limited.complete(messages, stream=False, account=account)

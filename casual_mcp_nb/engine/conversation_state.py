@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -13,12 +14,20 @@ from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.large_results import LargeResults
 from casual_mcp_nb.engine.notices import SeenNotices, ServerLogs
 from casual_mcp_nb.engine.window import ContextWindows
+from casual_mcp_nb.providers.spending import Account
+
+
+def _own_key() -> Callable[[], str]:
+    """Return a function that returns a new conversation's key."""
+    key = uuid.uuid4().hex
+    return lambda: key
 
 
 class RunningTurn(Protocol):
     """A running turn, as those see it who record what servers say and ask meanwhile. See `Run`."""
 
     logs: ServerLogs
+    account: Account
 
     @property
     def emit(self) -> Callable[[Event], None]:
@@ -43,6 +52,7 @@ class ConversationState:
 
     Args:
         last_selection: The key of the last turn's selection, or empty before it.
+        spends_as: Returns the key under which what its requests take is counted.
     """
 
     selection: Selection
@@ -52,7 +62,9 @@ class ConversationState:
     seen_notices: SeenNotices = field(default_factory=SeenNotices)
     last_selection: str = ""
     last_turn: Turn | None = None
+    last_account: Account | None = None
     running: set[RunningTurn] = field(default_factory=set)
+    spends_as: Callable[[], str] = field(default_factory=_own_key)
     _shared: tuple[str, Selection] | None = None
 
     def apart(self, consent: Consent | None = None, *, private: bool = False) -> ConversationState:

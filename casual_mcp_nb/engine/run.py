@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.engine.tool_view import ToolView
     from casual_mcp_nb.providers.chat_model import ChatModel
     from casual_mcp_nb.providers.limits import RetryScheduled
+    from casual_mcp_nb.providers.spending import Account
 
 _MAX_OVERFLOWS = 1
 """How often a request is made shorter after the provider has refused it as too long."""
@@ -114,6 +115,7 @@ class Run:
         window: Trims the conversation to the model's context window.
         prefix: The previous request, to compare with the next one.
         seen_notices: What the person was told in this conversation.
+        account: Counts what the turn's requests take.
 
     Attributes:
         logs: Records what servers log while the turn runs.
@@ -133,6 +135,7 @@ class Run:
     limits: TurnLimits
     large_results: LargeResults
     seen_notices: SeenNotices
+    account: Account
 
     # Derived from the fields above, once.
     repair_calls: bool = field(init=False)
@@ -212,6 +215,7 @@ class Run:
             LimitError: The turn reached its step limit, a response does not end, or a call keeps
                 failing for the same reason. Everything before that stays on the trace.
             ProviderError: The model failed.
+            SpendLimitError: The next request could pass a spend limit.
         """
         if self._first_step and self.messages[-1].role == "assistant":
             # The recorded steps end with an answer.
@@ -464,6 +468,8 @@ class Run:
                 before=self.prefix.response_id,
                 on_event=on_event,
                 stream=self._stream,
+                account=self.account,
+                tokens=request.tokens.total,
             )
             response = await within(self.limits, completion)
         finally:

@@ -9,38 +9,25 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from casual_mcp_nb.base.callbacks import ignore
-from casual_mcp_nb.base.tokens import TokenUsage, estimate_tokens
+from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.conversation.event import Request
-from casual_mcp_nb.errors import (
-    IncompleteStreamError,
-    LimitError,
-    MalformedAnswerError,
-    ProviderError,
-    ProviderTimeoutError,
-    UsageError,
-    brief,
+from casual_mcp_nb.errors import ProviderError, SpendLimitError, UsageError, brief
+from casual_mcp_nb.providers.spending import (
+    MARGIN,
+    UsualAnswer,
+    costs_nothing,
+    reported_or_estimated,
 )
 
 if TYPE_CHECKING:
     from casual_mcp_nb.base.prices import Price
-
-EXPECTED_ANSWER = 4_096
-"""How many tokens a budget first reserves for an answer without a length limit."""
-SAMPLE = 10
-"""After this many answers, a budget reserves twice the longest one instead, if that is less."""
-LEAST_ANSWER = 256
-MARGIN = 1.1
-"""How far a token estimate may be too low."""
-
-_BILLED = (IncompleteStreamError, MalformedAnswerError, ProviderTimeoutError)
-"""Errors after which the provider may have answered, and asks for it."""
 
 Amount = tuple[float, float]
 """Tokens and money."""
 NOTHING: Amount = (0.0, 0.0)
 
 
-class BudgetReachedError(LimitError):
+class BudgetReachedError(SpendLimitError):
     """The next model call could pass the budget."""
 
 
@@ -106,7 +93,7 @@ class Budget:
         self.ledger = Ledger()
         self._reserved: dict[int, tuple[str, Amount]] = {}
         self._freed = asyncio.Event()
-        self._answers = self._longest = 0
+        self._usual = UsualAnswer()
 
     @classmethod
     def of(cls, left: Amount) -> Budget:
@@ -150,10 +137,8 @@ class Budget:
         """
         self.release(run)
         while True:
-            usual = EXPECTED_ANSWER
-            if self._answers >= SAMPLE:
-                usual = min(EXPECTED_ANSWER, max(LEAST_ANSWER, 2 * self._longest))
-            need = _amount(TokenUsage(round(tokens * MARGIN), int(limit or usual)), price)
+            answer = int(limit or self._usual.tokens)
+            need = _amount(TokenUsage(round(tokens * MARGIN), answer), price)
             left = self.left()
             if need[0] <= left[0] and need[1] <= left[1]:
                 call = uuid.uuid4().hex[:16]
@@ -169,8 +154,7 @@ class Budget:
     ) -> None:
         """Record a model call's usage: reported, or estimated."""
         known = reported_or_estimated(usage, request.tokens.total, answer)
-        self._answers += 1
-        self._longest = max(self._longest, known.completion_tokens or 0)
+        self._usual.add(known)
         self.settle(run, known, price)
 
     def settle(self, run: int, usage: TokenUsage, price: Price | None) -> None:
@@ -209,24 +193,7 @@ def is_refusal(error: BaseException | None) -> bool:
     """Check whether a provider refused a call, by an answer that says so, and so asks nothing for
     it.
     """
-    return (
-        isinstance(error, ProviderError)
-        and error.status is not None
-        and not isinstance(error, _BILLED)
-    )
-
-
-def reported_or_estimated(usage: TokenUsage | None, sent: int, answer: str) -> TokenUsage:
-    """Return the reported usage, or an estimate if the provider does not report all of it.
-
-    Args:
-        usage: The reported usage.
-        sent: The request's estimated tokens.
-        answer: The answer.
-    """
-    if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
-        return TokenUsage(sent, estimate_tokens(answer))
-    return usage
+    return isinstance(error, ProviderError) and error.status is not None and costs_nothing(error)
 
 
 def _amount(usage: TokenUsage, price: Price | None) -> Amount:

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from casual_mcp_nb.base.config_base import RequestOptions
@@ -20,21 +20,18 @@ from casual_mcp_nb.base.patterns import MAX_TEXT
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.conversation.step import text_of
 from casual_mcp_nb.conversation.turn import Turn
-from casual_mcp_nb.errors import CasualMcpError, UsageError, brief, shown
-from casual_mcp_nb.experiments.budget import (
-    Budget,
-    BudgetReachedError,
-    is_refusal,
-    reported_or_estimated,
-)
+from casual_mcp_nb.errors import CasualMcpError, SpendLimitError, UsageError, brief, shown
+from casual_mcp_nb.experiments.budget import Budget, BudgetReachedError, is_refusal
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.matchers import Graded
+from casual_mcp_nb.providers.spending import reported_or_estimated
 
 if TYPE_CHECKING:
     from casual_llm import Model
     from casual_llm.messages import ChatMessage
 
     from casual_mcp_nb.providers.chat_model import ChatModel
+    from casual_mcp_nb.providers.spending import Account
 
 INSTRUCTIONS = """\
 You grade an answer that an assistant gave to a person.
@@ -93,10 +90,12 @@ class Judge:
         model: The model, by its name in the config or as an object. A better one than those that it
             judges.
         instructions: What it reads first.
+        account: What its requests count for. Its session sets it.
     """
 
     model: str | Model | ChatModel
     instructions: str = INSTRUCTIONS
+    account: Account | None = field(default=None, repr=False, compare=False)
 
     async def grade(
         self, graded: Graded, case: ToolUseCase, turns: Sequence[Turn], budget: Budget | None = None
@@ -112,7 +111,7 @@ class Judge:
             budget: What the request counts against.
 
         Raises:
-            BudgetReachedError: The request could pass it. It was not made.
+            SpendLimitError: The request could pass it, or a spend limit. It was not made.
         """
         from casual_llm.messages import SystemMessage, UserMessage
 
@@ -134,10 +133,13 @@ class Judge:
         if not await budget.reserve_tokens(call, estimate, MAX_ANSWER, model.price):
             raise BudgetReachedError("The next answer to be graded could pass the budget.")
         try:
-            response = await limited.complete(messages, stream=False)
+            response = await limited.complete(messages, stream=False, account=self.account)
             text = text_of(response.message.content)
             usage = reported_or_estimated(response.usage, estimate, text)
             budget.settle(call, usage, model.price)
+        except SpendLimitError:
+            budget.release(call, refused=True)
+            raise
         except CasualMcpError as error:
             budget.release(call, refused=is_refusal(error))
             reason = f"the judge could not be asked: {str(error).removesuffix('.')}"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from casual_mcp_nb.base.config import SpendLimits
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.experiments.budget import Amount
@@ -99,6 +100,8 @@ class SessionRecipe:
         selection: The selection.
         model: The default model.
         system: The system prompt.
+        limits: The spend limits.
+        store: The file in which they are counted, or None.
         open: Builds the job's objects from the session's parts.
         match_on: The request parts that must match the cassette, or None for a config.
     """
@@ -107,6 +110,8 @@ class SessionRecipe:
     selection: Mapping[str, Any]
     model: str | None
     system: str | None
+    limits: SpendLimits
+    store: Path | None
     open: Callable[[SessionParts], Opened]
     match_on: tuple[MatchOn, ...] | None = None
 
@@ -118,10 +123,13 @@ class SessionRecipe:
             UsageError: It has a config, servers, tools or a cassette that only this process has.
         """
         source, current = parts.cassettes.source, parts.cassettes.current
+        store = parts.runner.saver.store
         settings = (
             parts.chat.selection.model_dump(),
             parts.turn_service.model,
             parts.turn_service.system,
+            parts.chat.models.spending.limits,
+            store.path if store is not None else None,
             open,
         )
         if source is not None and current is not None:
@@ -143,6 +151,7 @@ class SessionRecipe:
         """Open it."""
         # With a separate name it replaces no session that is open with the same config.
         options: dict[str, Any] = {"name": f"runs {id(self)}", "trust": True, "quiet": True}
+        options["store"] = self.store
         if self.match_on is None:
             parts = SessionParts(self.path, system=self.system, **options)
         else:
@@ -151,6 +160,7 @@ class SessionRecipe:
             parts.cassettes.replay_only(cassette, file, 0, self.match_on, None)
         parts.chat.selection.assign(Selection.model_validate(dict(self.selection)))
         parts.turn_service.model = self.model
+        parts.chat.models.spending.limits = self.limits
         return self.open(parts)
 
 

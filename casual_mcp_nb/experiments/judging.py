@@ -96,7 +96,7 @@ class Judging:
         arguments, see the function `judged`.
 
         Raises:
-            BudgetReachedError: The judge's request could pass the budget.
+            SpendLimitError: The judge's request could pass the budget, or a spend limit.
         """
         judge = self.judge
         if judge is None:

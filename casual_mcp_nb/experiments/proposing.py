@@ -9,7 +9,7 @@ from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.conversation.step import text_of
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.errors import LimitError, UsageError
-from casual_mcp_nb.experiments.budget import MARGIN
+from casual_mcp_nb.providers.spending import MARGIN
 
 
 async def ask_for_texts(
@@ -51,5 +51,7 @@ async def ask_for_texts(
             f"Nothing was sent: {permission.reason.rstrip('.') or 'you did not allow it'}."
         )
     limited = model.unforced().without_hosted_tools().with_options(RequestOptions(max_tokens=most))
-    response = await limited.complete([UserMessage(content=text)], stream=False)
+    response = await limited.complete(
+        [UserMessage(content=text)], stream=False, account=chat.account()
+    )
     return text_of(response.message.content)

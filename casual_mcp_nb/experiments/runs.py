@@ -25,7 +25,14 @@ from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.setup import TurnSetup
 from casual_mcp_nb.engine.tools import Described, described_tool
-from casual_mcp_nb.errors import CasualMcpError, ConnectError, UsageError, brief, shown
+from casual_mcp_nb.errors import (
+    CasualMcpError,
+    ConnectError,
+    SpendLimitError,
+    UsageError,
+    brief,
+    shown,
+)
 from casual_mcp_nb.experiments.arms import ArmSetup
 from casual_mcp_nb.experiments.asking import hash_of, run_key, setup_key
 from casual_mcp_nb.experiments.budget import Budget, BudgetReachedError, is_refusal
@@ -216,7 +223,7 @@ class CaseRuns:
         """
         if self._judge is not None:
             model = await self._chat.ready_model(self._judge.model)
-            self._judge = replace(self._judge, model=model)
+            self._judge = replace(self._judge, model=model, account=self._chat.account())
         await self._prepare_arms()
         if wanted is not None:
             self._is_part = self.prepared = True
@@ -354,7 +361,7 @@ class CaseRuns:
             turns = await asyncio.to_thread(_turns_of, stored)
         try:
             return await judging.judged(record, case, turns, prepared.setup)
-        except BudgetReachedError as error:
+        except SpendLimitError as error:
             self._stop("over budget", str(error))
             record = replace(record, grades=())
             return await judging.by_rules(record, case, turns, prepared.setup)
@@ -380,7 +387,7 @@ class CaseRuns:
                 self.on_change()
                 try:
                     record = await self._run(planned)
-                except BudgetReachedError as error:
+                except SpendLimitError as error:
                     self._stop("over budget", str(error))
                     return
                 finally:
@@ -582,7 +589,7 @@ class CaseRuns:
         """Make a run: send the case's messages, one after another, and judge the turns.
 
         Raises:
-            BudgetReachedError: A model call could have passed the budget.
+            SpendLimitError: A model call could have passed the budget, or a spend limit.
         """
         wanted, case = planned.wanted, planned.case
         prepared = self._prepared[wanted.arm]
@@ -590,7 +597,7 @@ class CaseRuns:
         error = ""
         try:
             await self._converse(planned, prepared, turns)
-        except BudgetReachedError:
+        except SpendLimitError:
             raise
         except CasualMcpError as failure:
             error = str(failure)
@@ -620,7 +627,7 @@ class CaseRuns:
         """Send the messages within the budget, and append a turn for each.
 
         Raises:
-            BudgetReachedError: A model call could have passed the budget.
+            SpendLimitError: A model call could have passed the budget, or a spend limit.
         """
         from casual_llm.messages import UserMessage
 
@@ -659,7 +666,8 @@ class CaseRuns:
                 await chat.take_turn(setup)
                 turns.append(turn)
                 history += turn.messages
-                if isinstance(turn.exception, BudgetReachedError):
+                if isinstance(turn.exception, SpendLimitError):
+                    refused = True
                     raise turn.exception
                 refused = is_refusal(turn.exception)
                 if turn.status != "done":

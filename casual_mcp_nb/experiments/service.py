@@ -460,7 +460,8 @@ class SessionExperiments(Namespace):
         judge: Judge,
         keep: Callable[[RunRecord], None],
     ) -> RunResults:
-        ready = replace(judge, model=await self._chat.ready_model(judge.model))
+        model = await self._chat.ready_model(judge.model)
+        ready = replace(judge, model=model, account=self._chat.account())
         return results.with_verdicts(
             await graded_again(results.records, results.setups, cases, ready, keep), cases
         )

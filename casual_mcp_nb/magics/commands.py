@@ -30,7 +30,7 @@ from casual_mcp_nb.magics.named_models import model_named
 Run = Callable[["Session", str], Any]
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.base.config import Approval
+    from casual_mcp_nb.base.config import Approval, Period
     from casual_mcp_nb.base.selection import Mode
     from casual_mcp_nb.conversation.step import Step
     from casual_mcp_nb.session import Session
@@ -426,6 +426,38 @@ def _clients(session: Session, _line: str) -> Any:
 @command("budget", _CHOICE, "the estimated cost of one turn and ten turns")
 def _budget(session: Session, _line: str) -> Any:
     return session.tools.budget
+
+
+@command(
+    "limit",
+    _CHAT,
+    "what models cost, and spend limits for a turn, a conversation or a day: dollars or tokens",
+    usage="[turn | conversation | day DOLLARS | COUNT tokens | off]",
+    example="day 2.50",
+)
+def _limit(session: Session, line: str) -> Any:
+    if line == "off":
+        session.limits.clear()
+    elif line:
+        match = re.fullmatch(
+            r"(?P<period>\w+)\s+"
+            r"(?:(?P<off>off)|(?P<count>\d[\d,_]*)\s+tokens?|\$?(?P<dollars>\d*\.?\d+))",
+            line,
+        )
+        if match is None:
+            raise UsageError(
+                "%mcp limit takes a period, and an amount or off.",
+                hint="For example: %mcp limit day 2.50, or %mcp limit turn 50000 tokens",
+            )
+        period = cast("Period", match["period"])
+        if match["off"]:
+            session.limits.clear(period)
+        elif match["count"]:
+            tokens = int(re.sub("[,_]", "", match["count"]))
+            session.limits.set(period, max_total_tokens=tokens)
+        else:
+            session.limits.set(period, max_cost=float(match["dollars"]))
+    return session.limits
 
 
 @command(

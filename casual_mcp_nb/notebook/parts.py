@@ -35,6 +35,7 @@ from casual_mcp_nb.notebook.cassettes import SessionCassettes
 from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.conversations import SessionConversations
+from casual_mcp_nb.notebook.limits import SessionLimits
 from casual_mcp_nb.notebook.log import show_log
 from casual_mcp_nb.notebook.loop import OTHER_PROCESS, EngineThread, engine_thread
 from casual_mcp_nb.notebook.models import SessionModels
@@ -118,6 +119,9 @@ class SessionParts:
         )
         memory = SessionMemory(chat, self.config, name, strict)
         saver = ConversationSaver(store_of(store, self.config), chat, memory)
+        chat.state.spends_as = lambda: saver.spends_as
+        if saver.store is not None:
+            chat.models.spending.file = saver.store
         self.runner = runner = ConversationRunner(chat, observers, saver)
         runner.asks = lambda: bool(len(questions))
         self.endpoints: set[Any] = set()
@@ -133,6 +137,7 @@ class SessionParts:
             chat, engine, gate, runner.check_open, quiet=quiet, predecessors=_replace_earlier(self)
         )
         self.consent = SessionConsent(chat, gate, questions, runner.save_setup)
+        self.limits = SessionLimits(chat, saver)
         self.apps = SessionApps(chat, engine, questions, observers)
         self.apps.owner = weakref.ref(self)
         register = TaskRegister(chat, observers)

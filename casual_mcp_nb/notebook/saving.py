@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import os
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -266,11 +267,21 @@ class ConversationSaver:
             return None
         return self.current.id
 
+    @property
+    def spends_as(self) -> str:
+        """The key under which the conversation's requests to models are counted: its id, if it is
+        saved.
+        """
+        if self.current is None:
+            return self._unsaved
+        return self.current.id or self.current.next_id
+
     def begin(self, *, private: bool = False) -> None:
         """Begin another conversation. A private one is not saved."""
         from casual_mcp_nb.conversation.store import SavedTurns
 
         self.current = None
+        self._unsaved = uuid.uuid4().hex
         if self.store and not private:
             self.current = SavedTurns(self.store, lambda: self.head)
 

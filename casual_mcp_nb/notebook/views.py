@@ -23,9 +23,12 @@ from casual_mcp_nb.base.status import (
     ServerDiagnosis,
     ServerTokens,
     SessionStatus,
+    SpendRow,
+    SpendStatus,
     StageState,
     SystemPrompt,
     ToolDiagnosis,
+    amount,
 )
 from casual_mcp_nb.base.tokens import Budget
 from casual_mcp_nb.base.tool import ToolSpec
@@ -562,6 +565,36 @@ def consent_view(consent: ConsentStatus, limits: DisplayLimits) -> View:
     if consent.problems:
         blocks.append(Section("Problems", (TextBlock("\n".join(consent.problems[: limits.rows])),)))
     return View("consent", "Consent", tuple(blocks))
+
+
+_IN = {"turn": "The last turn", "conversation": "This conversation", "day": "Today"}
+
+
+def spend_view(spend: SpendStatus, limits: DisplayLimits) -> View:
+    """Show what was spent in each period, and its limits."""
+    rows = tuple(map(_spend_row, spend))
+    note = "by your prices"
+    if not spend.place:
+        note = "by your prices; only this session's, since it saves no conversations"
+    blocks: list[Block] = [Table(columns("", "Cost #", "Limit #", "Tokens #", "Limit #"), rows)]
+    for row in spend:
+        if row.unpriced:
+            asked = words.count(row.unpriced, "request")
+            blocks.append(Line(None, (f"{_IN[row.period]}: {asked} without a price",)))
+        if row.reserved:
+            running = words.count(row.reserved, "request")
+            blocks.append(Line(None, (f"{_IN[row.period]}: {running} still running",)))
+    return View("limits", "Spend limits", tuple(blocks), note=note)
+
+
+def _spend_row(row: SpendRow) -> tuple[Cell, ...]:
+    return (
+        _IN[row.period],
+        amount("max_cost", row.cost),
+        "none" if row.max_cost is None else amount("max_cost", row.max_cost),
+        words.number(row.tokens),
+        "none" if row.max_total_tokens is None else words.number(row.max_total_tokens),
+    )
 
 
 def host_audit_view(audit: HostAudit, limits: DisplayLimits) -> View:

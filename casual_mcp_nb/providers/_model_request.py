@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.callbacks import ignore
@@ -34,6 +35,7 @@ from casual_mcp_nb.providers._request_form import RequestForm
 from casual_mcp_nb.providers._tool_offer import ToolOffer
 from casual_mcp_nb.providers.limits import RequestAdapted, RetryScheduled
 from casual_mcp_nb.providers.registry import is_at_home
+from casual_mcp_nb.providers.spending import FREE
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.providers._bound_model import BoundModel
     from casual_mcp_nb.providers.limits import ClientLimits, RateLimitWait, TokenReservation
+    from casual_mcp_nb.providers.spending import Account
 
 MAX_CHANGES = 1_000
 """How often one request is changed because it was refused. More than that is a provider that refuses
@@ -76,6 +79,8 @@ class ModelRequest:
         on_event: Callable[[str | RetryScheduled | RateLimitWait | RequestAdapted], None] | None,
         stream: bool,
         before: str | None = None,
+        account: Account | None = None,
+        tokens: int | None = None,
     ) -> None:
         self.model = model
         self.messages = list(messages)
@@ -83,6 +88,7 @@ class ModelRequest:
         self.streamed: list[str] = []
         self.attempts = 0
         self._before = before
+        self._account, self._tokens = account, tokens
         self._on_event = on_event
         self._wire = model.wire
         self._facts = model.facts
@@ -172,11 +178,38 @@ class ModelRequest:
         answer: ModelResponse | None = None
         while answer is None:
             # This ends: there are at most `MAX_CHANGES` changes, see `_changes_after`.
-            answer = await self._once()
+            answer = await self._counted()
         self._form.note_success()
         if self._offer.left_out:
             self._offer.notify_of_left_out()
         return answer
+
+    async def _counted(self) -> ModelResponse | None:
+        """Send the request once, and count what it takes."""
+        async with self._charged(self._size, self.model.wanted.max_tokens) as answered:
+            answer = await self._once()
+            if answer is not None:
+                answered(answer)
+        return answer
+
+    def _size(self) -> int:
+        if self._tokens is not None:
+            return self._tokens
+        return request_tokens(self.messages, self.definitions)
+
+    @asynccontextmanager
+    async def _charged(
+        self, size: Callable[[], int], most: int | None
+    ) -> AsyncIterator[Callable[[ModelResponse], object]]:
+        """Count a request, which the body makes. Yields the function that takes its answer."""
+        if self._account is None:
+            yield ignore
+            return
+        model, price = self.model, self.model.price
+        if model.provider == "offline":
+            price = FREE
+        async with self._account.request(model.name, price, size, most) as charge:
+            yield charge.answered
 
     async def _once(self) -> ModelResponse | None:
         """Send the request once. Return None if it is to be sent again in another form."""
@@ -319,11 +352,15 @@ class ModelRequest:
         messages: list[ChatMessage] = [UserMessage(content=_PROBE)]
         if self.model.limits is not None:
             await self._wait_for_the_limits(self.model.limits, messages, offer.get("tools") or ())
-        try:
-            async with self._timed():
-                await self._wire.ask(self.model.client, self.model.model, messages, request)
-        except Exception as error:
-            return error
+        size = partial(request_tokens, messages, offer.get("tools") or ())
+        async with self._charged(size, _PROBE_TOKENS) as answered:
+            try:
+                async with self._timed():
+                    answered(
+                        await self._wire.ask(self.model.client, self.model.model, messages, request)
+                    )
+            except Exception as error:
+                return error
         return None
 
     def _think(self, extra: dict[str, Any], effort: str, value: bool | str | None) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.cassettes.recorder import Recorder
     from casual_mcp_nb.cassettes.replayer import Replayer
     from casual_mcp_nb.providers.registry import ProviderSpec
+    from casual_mcp_nb.providers.spending import Account
 
 
 OnEvent = Callable[[str | RetryScheduled | RateLimitWait | RequestAdapted], None]
@@ -257,6 +258,8 @@ class ChatModel(BoundModel):
             Callable[[str | RetryScheduled | RateLimitWait | RequestAdapted], None] | None
         ) = None,
         stream: bool = True,
+        account: Account | None = None,
+        tokens: int | None = None,
     ) -> ModelResponse:
         """Send a request to the model, with retries. See `Retries`.
 
@@ -275,6 +278,9 @@ class ChatModel(BoundModel):
                 `RateLimitWait` before a delay for the client's limits, and `RequestAdapted` if the
                 request is repeated in another form.
             stream: False requests the answer in one piece.
+            account: What it counts for, see `Account`. None counts it nowhere. A replay takes
+                nothing.
+            tokens: The request's estimated size, or None to estimate it here.
 
         Returns:
             The answer with its own usage.
@@ -284,11 +290,14 @@ class ChatModel(BoundModel):
             ProviderError: The provider cannot be reached, refused the request, or returned an
                 unusable response. See its subclasses. After text was passed to `on_event`, it is an
                 `IncompleteStreamError` with that text.
+            SpendLimitError: It could pass a spend limit. It was not sent.
         """
         from casual_mcp_nb.providers._model_request import ModelRequest
 
         async def ask(on_event: OnEvent | None) -> ModelResponse:
-            request = ModelRequest(self, messages, tools, found_tools, on_event, stream, before)
+            request = ModelRequest(
+                self, messages, tools, found_tools, on_event, stream, before, account, tokens
+            )
             return await request.answer()
 
         if self.tape is None:

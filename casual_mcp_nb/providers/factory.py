@@ -21,8 +21,14 @@ from casual_mcp_nb.base.limits import load
 from casual_mcp_nb.base.prices import price_of
 from casual_mcp_nb.base.proxies import odd_variable
 from casual_mcp_nb.base.secret import redacted
-from casual_mcp_nb.base.tokens import estimate_tokens, sampled
-from casual_mcp_nb.errors import CasualMcpError, ProviderError, UnknownModelError, UsageError, shown
+from casual_mcp_nb.base.tokens import TokenUsage, estimate_tokens, sampled
+from casual_mcp_nb.errors import (
+    CasualMcpError,
+    ProviderError,
+    UnknownModelError,
+    UsageError,
+    shown,
+)
 from casual_mcp_nb.providers._bound_model import touch
 from casual_mcp_nb.providers._clients import hosted_tools, key_places
 from casual_mcp_nb.providers._options import chat_options, options_of
@@ -31,6 +37,7 @@ from casual_mcp_nb.providers.builtin.replay import ReplayClient
 from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.limits import Retries, limits_of
 from casual_mcp_nb.providers.registry import ANSWER_TOKENS, loggers, spec_of, specs, window_of
+from casual_mcp_nb.providers.spending import Account, Spending
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions, LLMClient, Model
@@ -107,6 +114,7 @@ class ModelFactory:
         self._bound: dict[str, ChatModel] = {}
         self._last_own: tuple[Model | None, ChatModel | None] = (None, None)
         self._making = threading.Lock()
+        self.spending = Spending(config.limits)
         # Created once, so that closing and reopening does not reset the limits.
         self._limits = {name: limits_of(name, client) for name, client in config.clients.items()}
 
@@ -316,6 +324,9 @@ class ModelFactory:
         with self._making:
             client: Any = self.get_client(name)
         entry, limits = self._config.clients[name], self._limits[name]
+        price = price_of(self._config.prices, model)
+        # Its vectors serve all conversations.
+        account = Account(self.spending, conversation=str)
         request = spec_of(entry.provider).embed
         if request is None:
             names = ", ".join(each.name for each in specs().values() if each.embed)
@@ -325,25 +336,28 @@ class ModelFactory:
             )
 
         async def embed(texts: list[str], query: bool) -> Any:
-            tokens = sum(map(estimate_tokens, texts)) if limits.counts_tokens else 0
+            tokens = sum(map(estimate_tokens, texts))
             # What they cost is not reported: the estimate stays.
             await limits.turn(tokens, ignore)
-            try:
-                return await request(client, model, texts)
-            except Exception as error:
-                from casual_mcp_nb.providers._failures import embedding_failure
+            async with account.request(model, price, lambda: tokens, 0) as charge:
+                try:
+                    vectors = await request(client, model, texts)
+                    charge.usage = TokenUsage(tokens, 0)
+                    return vectors
+                except Exception as error:
+                    from casual_mcp_nb.providers._failures import embedding_failure
 
-                places = key_places(name, entry.provider)
-                secrets = sorted(self._config.secrets())
-                failure = embedding_failure(
-                    error,
-                    client,
-                    name,
-                    model,
-                    key_places=places,
-                    timeout=entry.timeout,
-                    secrets=secrets,
-                )
+                    places = key_places(name, entry.provider)
+                    secrets = sorted(self._config.secrets())
+                    failure = embedding_failure(
+                        error,
+                        client,
+                        name,
+                        model,
+                        key_places=places,
+                        timeout=entry.timeout,
+                        secrets=secrets,
+                    )
             # Raised outside the handler, because the frames of the SDK's error hold the key.
             raise failure
 

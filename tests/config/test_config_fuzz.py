@@ -63,6 +63,7 @@ OURS: dict[str, Any] = {
     },
     "tool_discovery": {"enabled": "auto", "max_search_results": 3},
     "tool_results": {"max_tokens": 1000},
+    "limits": {"max_cost": {"day": 2.5}, "max_total_tokens": {"turn": 50_000}},
     "prices": {"m": {"input": 1, "output": 2}},
     "strict": False,
     "store": "a.db",
@@ -147,7 +148,9 @@ def assert_clear(error: ConfigError) -> None:
     "key", [name for name, field in Config.model_fields.items() if _model_at((name,)) is not Config]
 )
 def test_an_unknown_key_of_each_section_is_an_error_that_names_it(key: str) -> None:
-    within = {"nmae": 1} if key.startswith("tool_") and key != "tool_sets" else {"a": {"nmae": 1}}
+    within: dict[str, Any] = {"a": {"nmae": 1}}
+    if key in ("tool_discovery", "tool_results", "limits"):
+        within = {"nmae": 1}
     with pytest.raises(ConfigError) as caught:
         load_config({key: within}, environ={})
     assert f"{key}." in str(caught.value)

@@ -282,6 +282,7 @@ UNASKED = {
         "texts that the model reads, as templates are; each call still follows its policy"
     ),
     "tool_results": "how much of a result the model reads",
+    "limits": "less is spent with a limit, and as much as before without",
     "clients.timeout": "patience",
     "clients.max_retries": "patience",
     "clients.requests_per_minute": "pace",

@@ -38,13 +38,14 @@ from casual_mcp_nb.display.view import DisplayLimits, Table
 from casual_mcp_nb.errors import CasualMcpError, ProviderError, UnknownNameError, UsageError
 from casual_mcp_nb.experiments import jobs
 from casual_mcp_nb.experiments.arms import Arm
-from casual_mcp_nb.experiments.budget import SAMPLE, Budget
+from casual_mcp_nb.experiments.budget import Budget
 from casual_mcp_nb.experiments.cases import ExpectedCall, ToolUseCase
 from casual_mcp_nb.experiments.results import RunResults
 from casual_mcp_nb.experiments.results_file import ResultsFile, load_runs
 from casual_mcp_nb.experiments.run_record import RunRecord
 from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.scripted import call, scripted_model
+from casual_mcp_nb.providers.spending import SAMPLE
 from casual_mcp_nb.views import view_of
 
 CONFIG: dict[str, Any] = {

@@ -236,8 +236,8 @@ def test_the_reference_has_every_method_of_a_session() -> None:
         assert set(public_names_of(kind)) <= shown
 
 
-MOST_NAMES = 38
-"""How many public names a session may have, without the awaited forms; with them it has 46."""
+MOST_NAMES = 39
+"""How many public names a session may have, without the awaited forms; with them it has 47."""
 
 
 def test_a_session_is_a_table_of_contents() -> None:
@@ -275,7 +275,7 @@ MAX_WAY = 24
 """How many functions a tool call may pass. It was 18 when this was written: there is room for plain
 code, not for a layer in each room.
 """
-MAX_NAMES = 46
+MAX_NAMES = 47
 
 
 def test_a_tool_call_takes_a_short_way_and_a_session_has_no_more_names() -> None:

@@ -131,6 +131,19 @@ def first(session: Session, query: str = QUERY) -> str:
     return next((hit.tool.name for hit in session.search(query)), "")
 
 
+def test_embeddings_count_and_at_a_limit_search_ranks_by_words(service: Embeddings) -> None:
+    with session_of(service) as session:
+        ready(session)
+        assert session.limits[2].tokens > 0
+        session.limits.set("day", max_total_tokens=session.limits[2].tokens + 1)
+        seen = len(service.seen)
+        session.search("Some other words")
+        meaning = session.parts.chat.tools.meaning
+        assert meaning is not None
+        wait_until(lambda: "spend limit" in meaning.problem, meaning.problem)
+        assert len(service.seen) == seen
+
+
 def test_a_search_finds_what_has_no_word_of_it_and_says_by_what(service: Embeddings) -> None:
     with session_of(service) as session:
         ready(session)
