@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -752,7 +753,7 @@ class SpendLimits(BaseConfig):
         }
         return {kind: limit for kind, limit in limits.items() if limit is not None}
 
-    @property
+    @cached_property
     def given(self) -> bool:
         """Whether there is a limit."""
         return any(map(self.of, PERIODS))

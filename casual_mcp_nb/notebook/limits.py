@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -32,14 +33,15 @@ class SessionLimits(NamespaceList[SpendRow]):
         """What was spent in the last turn, in this conversation and today, and the limits."""
         spending = self._chat.models.spending
         account = self._chat.state.last_account or self._chat.account()
-        spent = spending.spent(account.keys())
+        place, spent = "", {}
+        if self._saver.store is not None:
+            place = str(self._saver.store.path)
+        if not place or Path(place).exists():
+            spent = spending.spent(account.keys())
         rows: list[SpendRow] = []
         for period in PERIODS:
             limits: Mapping[Any, Any] = spending.limits.of(period)
             rows.append(SpendRow(period, **limits, **vars(spent.get(period, Spent()))))
-        place = ""
-        if self._saver.store is not None:
-            place = str(self._saver.store.path)
         return SpendStatus(tuple(rows), place)
 
     def set(

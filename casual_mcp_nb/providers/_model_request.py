@@ -7,7 +7,7 @@ The form in which it is sent is in `_request_form`, the tools that it offers are
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -35,7 +35,7 @@ from casual_mcp_nb.providers._request_form import RequestForm
 from casual_mcp_nb.providers._tool_offer import ToolOffer
 from casual_mcp_nb.providers.limits import RequestAdapted, RetryScheduled
 from casual_mcp_nb.providers.registry import is_at_home
-from casual_mcp_nb.providers.spending import FREE
+from casual_mcp_nb.providers.spending import FREE, Charge
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions
@@ -178,38 +178,30 @@ class ModelRequest:
         answer: ModelResponse | None = None
         while answer is None:
             # This ends: there are at most `MAX_CHANGES` changes, see `_changes_after`.
-            answer = await self._counted()
+            answer = await self._counted(self._once, self._size, self.model.wanted.max_tokens)
         self._form.note_success()
         if self._offer.left_out:
             self._offer.notify_of_left_out()
         return answer
 
-    async def _counted(self) -> ModelResponse | None:
-        """Send the request once, and count what it takes."""
-        async with self._charged(self._size, self.model.wanted.max_tokens) as answered:
-            answer = await self._once()
-            if answer is not None:
-                answered(answer)
-        return answer
+    async def _counted(
+        self,
+        send: Callable[[], Awaitable[ModelResponse | None]],
+        size: Callable[[], int],
+        most: int | None,
+    ) -> ModelResponse | None:
+        """Send a request, and count what it takes."""
+        if self._account is None:
+            return await send()
+        model, price = self.model, self.model.price
+        if model.provider == "offline":
+            price = FREE
+        return await Charge(self._account, model.name, price, size, most).counted(send)
 
     def _size(self) -> int:
         if self._tokens is not None:
             return self._tokens
         return request_tokens(self.messages, self.definitions)
-
-    @asynccontextmanager
-    async def _charged(
-        self, size: Callable[[], int], most: int | None
-    ) -> AsyncIterator[Callable[[ModelResponse], object]]:
-        """Count a request, which the body makes. Yields the function that takes its answer."""
-        if self._account is None:
-            yield ignore
-            return
-        model, price = self.model, self.model.price
-        if model.provider == "offline":
-            price = FREE
-        async with self._account.request(model.name, price, size, most) as charge:
-            yield charge.answered
 
     async def _once(self) -> ModelResponse | None:
         """Send the request once. Return None if it is to be sent again in another form."""
@@ -352,16 +344,21 @@ class ModelRequest:
         messages: list[ChatMessage] = [UserMessage(content=_PROBE)]
         if self.model.limits is not None:
             await self._wait_for_the_limits(self.model.limits, messages, offer.get("tools") or ())
-        size = partial(request_tokens, messages, offer.get("tools") or ())
-        async with self._charged(size, _PROBE_TOKENS) as answered:
+        refusals: list[Exception] = []
+
+        async def ask() -> ModelResponse | None:
             try:
                 async with self._timed():
-                    answered(
-                        await self._wire.ask(self.model.client, self.model.model, messages, request)
+                    return await self._wire.ask(
+                        self.model.client, self.model.model, messages, request
                     )
             except Exception as error:
-                return error
-        return None
+                refusals.append(error)
+                return None
+
+        size = partial(request_tokens, messages, offer.get("tools") or ())
+        await self._counted(ask, size, _PROBE_TOKENS)
+        return refusals[0] if refusals else None
 
     def _think(self, extra: dict[str, Any], effort: str, value: bool | str | None) -> None:
         if value is not None:

@@ -9,7 +9,8 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -25,6 +26,7 @@ from casual_mcp_nb.base.tokens import TokenUsage, estimate_tokens, sampled
 from casual_mcp_nb.errors import (
     CasualMcpError,
     ProviderError,
+    SpendLimitError,
     UnknownModelError,
     UsageError,
     shown,
@@ -37,7 +39,7 @@ from casual_mcp_nb.providers.builtin.replay import ReplayClient
 from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.limits import Retries, limits_of
 from casual_mcp_nb.providers.registry import ANSWER_TOKENS, loggers, spec_of, specs, window_of
-from casual_mcp_nb.providers.spending import Account, Spending
+from casual_mcp_nb.providers.spending import Account, Charge, Spending
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions, LLMClient, Model
@@ -339,25 +341,26 @@ class ModelFactory:
             tokens = sum(map(estimate_tokens, texts))
             # What they cost is not reported: the estimate stays.
             await limits.turn(tokens, ignore)
-            async with account.request(model, price, lambda: tokens, 0) as charge:
-                try:
-                    vectors = await request(client, model, texts)
-                    charge.usage = TokenUsage(tokens, 0)
-                    return vectors
-                except Exception as error:
-                    from casual_mcp_nb.providers._failures import embedding_failure
+            charge = Charge(account, model, price, lambda: tokens, 0)
+            charge.usage = TokenUsage(tokens, 0)
+            try:
+                return await charge.counted(partial(request, client, model, texts))
+            except SpendLimitError:
+                raise
+            except Exception as error:
+                from casual_mcp_nb.providers._failures import embedding_failure
 
-                    places = key_places(name, entry.provider)
-                    secrets = sorted(self._config.secrets())
-                    failure = embedding_failure(
-                        error,
-                        client,
-                        name,
-                        model,
-                        key_places=places,
-                        timeout=entry.timeout,
-                        secrets=secrets,
-                    )
+                places = key_places(name, entry.provider)
+                secrets = sorted(self._config.secrets())
+                failure = embedding_failure(
+                    error,
+                    client,
+                    name,
+                    model,
+                    key_places=places,
+                    timeout=entry.timeout,
+                    secrets=secrets,
+                )
             # Raised outside the handler, because the frames of the SDK's error hold the key.
             raise failure
 
@@ -368,6 +371,9 @@ class ModelFactory:
 
     async def close(self) -> None:
         """Close all clients' connections. They are created again on next use."""
+        # At process exit no thread can be started, and the one that counts ends by itself.
+        with suppress(RuntimeError):
+            await asyncio.to_thread(self.spending.close)
         clients = list(self._clients.values())
         self._clients.clear()
         self._models.clear()

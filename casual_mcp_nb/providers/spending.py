@@ -11,10 +11,12 @@ import logging
 import sqlite3
 import uuid
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
+from functools import cached_property
+from typing import TypeVar
 
 from casual_mcp_nb.base.config import Period, SpendLimits
 from casual_mcp_nb.base.displayable import count
@@ -39,6 +41,7 @@ from casual_mcp_nb.errors import (
     shown,
 )
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 EXPECTED_ANSWER = 4_096
@@ -103,6 +106,9 @@ class Spending:
     Attributes:
         limits: The limits. They can be replaced at any time.
         file: Where requests are counted.
+        usual: How long the answers of each model usually are.
+        told: What the person was told.
+        thread: Counts one request after the other. Those that are not limited do not wait for it.
     """
 
     def __init__(self, limits: SpendLimits) -> None:
@@ -110,11 +116,20 @@ class Spending:
         self.file: SpendingFile = SpendingInMemory()
         self.usual: defaultdict[str, UsualAnswer] = defaultdict(UsualAnswer)
         self.told: set[tuple[str, float]] = set()
+        self.thread = ThreadPoolExecutor(1, "casual-mcp-spending")
 
     def spent(self, keys: dict[Period, str]) -> dict[Period, Spent]:
-        """Add up what was spent in the periods with these keys."""
+        """Add up what was spent in the periods with these keys. Blocks briefly."""
+        return self.thread.submit(self._spent, keys).result()
+
+    def _spent(self, keys: dict[Period, str]) -> dict[Period, Spent]:
         with self.file.counting() as connection:
             return {period: spent_in(connection, period, key) for period, key in keys.items()}
+
+    def close(self) -> None:
+        """Wait until everything is counted. Later use goes on."""
+        thread, self.thread = self.thread, ThreadPoolExecutor(1, "casual-mcp-spending")
+        thread.shutdown()
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,40 +157,19 @@ class Account:
         }
         return {period: key for period, key in keys.items() if key}
 
-    @asynccontextmanager
-    async def request(
-        self, model: str, price: Price | None, size: Callable[[], int], most: int | None
-    ) -> AsyncIterator[Charge]:
-        """Reserve for a request, which the body makes, and count what it took.
-
-        Args:
-            model: The name of the model that is asked.
-            price: Its price, or None if that is not known.
-            size: Estimates the tokens that are sent. On another thread, since it may take long.
-            most: The most tokens of the answer, or None if that is not limited.
-
-        Raises:
-            SpendLimitError: It could pass a limit, or cannot be counted.
-        """
-        charge = Charge(self, model, price, size, most)
-        if self.spending.limits.given:
-            await asyncio.to_thread(charge.reserve)
-        try:
-            yield charge
-        except BaseException as error:
-            if not costs_nothing(error):
-                # What a broken request has cost is not known.
-                charge.usage = charge.expected()
-            raise
-        finally:
-            await charge.settle()
-
 
 class Charge:
-    """A request that is counted, see `Account.request`.
+    """A request that is counted.
+
+    Args:
+        account: What it counts for.
+        model: The name of the model that is asked.
+        price: Its price, or None if that is not known.
+        size: Estimates the tokens that are sent. On another thread, since it may take long.
+        most: The most tokens of the answer, or None if that is not limited.
 
     Attributes:
-        usage: What it took, or None as long as it took nothing.
+        usage: What it took, or None to find out from the answer.
     """
 
     def __init__(
@@ -189,13 +183,38 @@ class Charge:
         self.usage: TokenUsage | None = None
         self._account, self._spending = account, account.spending
         self._model, self._size, self._most = model, size, most
-        self._id, self._keys = uuid.uuid4().hex, account.keys()
         self._price = price
-        self._hosted: list[str] = []
         if price is not None and price.currency != CURRENCY:
             self._price = None
+        self._hosted: list[str] = []
 
-    def expected(self) -> TokenUsage:
+    async def counted(self, send: Callable[[], Awaitable[T]]) -> T:
+        """Reserve for the request, send it, and count what it took.
+
+        It took nothing if no answer is returned, or if the provider has not answered.
+
+        Raises:
+            SpendLimitError: It could pass a limit, or cannot be counted. It was not sent.
+        """
+        answer: T | None = None
+        broken = False
+        if self._spending.limits.given:
+            await asyncio.wrap_future(self._spending.thread.submit(self._reserve))
+        try:
+            answer = await send()
+            return answer
+        except BaseException as error:
+            broken = not costs_nothing(error)
+            raise
+        finally:
+            await self._settle(answer, broken)
+
+    @cached_property
+    def _place(self) -> tuple[str, dict[Period, str]]:
+        """Its own key, and those of its periods."""
+        return uuid.uuid4().hex, self._account.keys()
+
+    def _expected(self) -> TokenUsage:
         """Estimate what it may take at most: all input may be written to the cache, the dearest."""
         sent = round(self._size() * MARGIN)
         answer = self._most
@@ -203,28 +222,12 @@ class Charge:
             answer = self._spending.usual[self._model].tokens
         return TokenUsage(sent, answer, cache_write_tokens=sent)
 
-    def answered(self, answer: ModelResponse) -> None:
-        """Take note of what the answer took. Without an answer, it took nothing."""
-        text = text_of(answer.message.content)
-        for call in answer.message.tool_calls or ():
-            text += call.function.arguments
-        usage = answer.usage
-        if usage is None or usage.total_tokens is None:
-            usage = reported_or_estimated(usage, self._size(), text)
-        self.usage, self._hosted = usage, [call.name for call in answer.hosted_calls]
-        self._spending.usual[self._model].add(usage)
-
-    def reserve(self) -> None:
-        """Reserve what it may take.
-
-        Raises:
-            SpendLimitError: That could pass a limit, or cannot be counted.
-        """
-        expected = self.expected()
+    def _reserve(self) -> None:
+        expected = self._expected()
         need = Spent(expected.total_tokens or 0, self._cost(expected) or 0.0)
         try:
             with self._spending.file.counting() as connection:
-                for period, key in self._keys.items():
+                for period, key in self._place[1].items():
                     self._check(period, spent_in(connection, period, key), need)
                 self._write(connection, expected, reserved=True)
         except UsageError as error:
@@ -256,40 +259,67 @@ class Charge:
                     f" limits.{kind}.{period}. {_REMEDIES[period]}",
                 )
 
-    async def settle(self) -> None:
+    async def _settle(self, answer: object, broken: bool) -> None:
         """Count what it took, and tell the person if most of a limit is used."""
         try:
-            near = await asyncio.to_thread(self._settle)
-        except UsageError as error:
-            # What was reserved counts for a while.
-            logger.warning("What a request to a model took is not counted: %s", error)
+            counting = self._spending.thread.submit(self._count, answer, broken)
+        except RuntimeError:
+            # At process exit no thread can be started.
+            self._count(answer, broken)
             return
+        if not self._spending.limits.given:
+            return
+        near = await asyncio.wrap_future(counting)
         for told, text in near.items():
             if self._account.tell is not None and told not in self._spending.told:
                 self._spending.told.add(told)
                 self._account.tell(text)
 
-    def _settle(self) -> dict[tuple[str, float], str]:
+    def _count(self, answer: object, broken: bool) -> dict[tuple[str, float], str]:
         """Count what it took. Return what to tell the person of limits that are nearly used."""
-        near: dict[tuple[str, float], str] = {}
-        with self._spending.file.counting() as connection:
-            self._write(connection, self.usage or TokenUsage(0, 0))
-            for period, key in self._keys.items():
-                for kind, limit in self._spending.limits.of(period).items():
-                    used = spent_in(connection, period, key).of(kind)
-                    if used >= WARN_AT * limit:
-                        near[key, limit] = (
-                            f"{used / limit:.0%} of the spend limit of this {period} is used:"
-                            f" {amount(kind, used, limit)}."
-                        )
-        return near
+        if isinstance(answer, ModelResponse):
+            self.usage = self._usage_of(answer)
+        elif broken:
+            # What it has cost is not known.
+            self.usage = self._expected()
+        try:
+            with self._spending.file.counting() as connection:
+                self._write(connection, self.usage or TokenUsage(0, 0))
+                return dict(self._nearly_used(connection))
+        except UsageError as error:
+            # What was reserved counts for a while.
+            logger.warning("What a request to a model took is not counted: %s", error)
+            return {}
+
+    def _nearly_used(
+        self, connection: sqlite3.Connection
+    ) -> Iterator[tuple[tuple[str, float], str]]:
+        for period, key in self._place[1].items():
+            for kind, limit in self._spending.limits.of(period).items():
+                used = spent_in(connection, period, key).of(kind)
+                if used >= WARN_AT * limit:
+                    yield (
+                        (key, limit),
+                        f"{used / limit:.0%} of the spend limit of this {period} is used:"
+                        f" {amount(kind, used, limit)}.",
+                    )
+
+    def _usage_of(self, answer: ModelResponse) -> TokenUsage:
+        usage, text = answer.usage, text_of(answer.message.content)
+        if usage is None or usage.total_tokens is None:
+            for call in answer.message.tool_calls or ():
+                text += call.function.arguments
+            usage = reported_or_estimated(usage, self._size(), text)
+        self._hosted = [call.name for call in answer.hosted_calls]
+        self._spending.usual[self._model].add(usage)
+        return usage
 
     def _write(
         self, connection: sqlite3.Connection, usage: TokenUsage, *, reserved: bool = False
     ) -> None:
         tokens = usage.total_tokens or 0
         cost = self._cost(usage) if tokens else 0.0
-        write_request(connection, self._id, self._keys, tokens, cost, reserved=reserved)
+        write_request(connection, *self._place, tokens, cost, reserved=reserved)
 
     def _cost(self, usage: TokenUsage) -> float | None:
         if self._price is None:

@@ -37,6 +37,7 @@ from casual_mcp_nb.errors import (
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.graded import Judge
 from casual_mcp_nb.experiments.matchers import Graded
+from casual_mcp_nb.magics.commands import COMMANDS
 from casual_mcp_nb.providers import spending
 from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.scripted import call, scripted_model
@@ -306,6 +307,16 @@ def test_a_replay_spends_nothing() -> None:
         assert used(session, "day") == 0
 
 
+def test_a_turn_that_ended_at_a_limit_is_replayed_as_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "limited.json"
+    with Session.demo() as session:
+        session.limits.set("day", max_total_tokens=1)
+        with session.cassettes.use(file):
+            assert is_refused(session.chat("Hello", echo="none"))
+    with Session.quick(cassette=file, quiet=True, store=None) as session:
+        assert list(map(is_refused, session.cassettes.replay())) == [True]
+
+
 def test_a_restarted_kernel_counts_what_was_spent_before(tmp_path: Path) -> None:
     store = tmp_path / "conversations.db"
     with session_with(store) as first:
@@ -456,4 +467,33 @@ def test_a_wrong_limit_changes_nothing(session: Session, period: Any, limits: An
         session.limits.set(period, **limits)
     assert (session.limits[2].max_cost, session.limits[2].max_total_tokens) == (2.5, None)
     session.limits.clear()
+    assert session.limits[2].max_cost is None
+
+
+@pytest.mark.parametrize(
+    ("line", "limits"),
+    [
+        ("", (None, None)),
+        ("day 2.50", (2.5, None)),
+        ("day $3", (3, None)),
+        ("day 50,000 tokens", (None, 50_000)),
+        ("day off", (None, None)),
+        ("off", (None, None)),
+    ],
+)
+def test_the_magic_sets_and_shows_limits(session: Session, line: str, limits: Any) -> None:
+    run = COMMANDS["limit"].run
+    assert run is not None
+    shown = run(session, line)
+    row = shown[2]
+    assert (row.max_cost, row.max_total_tokens) == limits
+    assert "<table" in shown._repr_html_()
+
+
+@pytest.mark.parametrize("line", ["day", "day lots", "2.50", "day 1 2", "week 3", "day 0"])
+def test_the_magic_explains_what_it_takes(session: Session, line: str) -> None:
+    run = COMMANDS["limit"].run
+    assert run is not None
+    with pytest.raises(UsageError):
+        run(session, line)
     assert session.limits[2].max_cost is None
