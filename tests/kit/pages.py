@@ -82,9 +82,17 @@ def value(page: Any, expression: str) -> Any:
         f"{_SESSION}.session.kernel.requestExecute({{code: '', user_expressions: {{asked:"
         " expression}})"
     )
-    reply = page.evaluate(
-        f"async expression => (await {future}.done).content.user_expressions.asked", expression
+    # A kernel answers nothing that waited behind a cell that failed.
+    content = page.evaluate(
+        f"""async expression => {{
+            let content;
+            do content = (await {future}.done).content;
+            while (content.status === "aborted");
+            return content;
+        }}""",
+        expression,
     )
+    reply = content["user_expressions"]["asked"]
     assert reply["status"] == "ok", reply
     return ast.literal_eval(reply["data"]["text/plain"])
 
