@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 from casual_mcp_nb.base.config import PERIODS, LimitKind, Period
@@ -60,14 +61,15 @@ class SpendingFile(Protocol):
 class SpendingInMemory:
     """Counts for one session, which saves nothing."""
 
-    def __init__(self) -> None:
-        self._connection = sqlite3.connect(
-            ":memory:", isolation_level=None, check_same_thread=False
-        )
-        create_table(self._connection)
+    @cached_property
+    def _connection(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        create_table(connection)
+        return connection
 
     def __del__(self) -> None:
-        self._connection.close()
+        if "_connection" in vars(self):
+            self._connection.close()
 
     def counting(self) -> AbstractContextManager[sqlite3.Connection]:
         """Nobody else counts here."""
