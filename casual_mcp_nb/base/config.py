@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -705,8 +705,11 @@ PERIODS: tuple[Period, ...] = get_args(Period)
 LimitKind = Literal["max_cost", "max_total_tokens"]
 
 
-class CostLimits(BaseConfig):
-    """The most that requests to models may cost, in US dollars.
+Most = TypeVar("Most")
+
+
+class PeriodLimits(BaseConfig, Generic[Most]):
+    """A limit for each period, or None for no limit.
 
     Args:
         turn: In one turn.
@@ -714,23 +717,9 @@ class CostLimits(BaseConfig):
         day: In one day, by all sessions that save conversations in the same file.
     """
 
-    turn: Dollars | None = None
-    conversation: Dollars | None = None
-    day: Dollars | None = None
-
-
-class TotalTokenLimits(BaseConfig):
-    """The most tokens that requests to models may take, input and output together.
-
-    Args:
-        turn: In one turn.
-        conversation: In one conversation, also after it was resumed.
-        day: In one day, by all sessions that save conversations in the same file.
-    """
-
-    turn: TokenLimit | None = None
-    conversation: TokenLimit | None = None
-    day: TokenLimit | None = None
+    turn: Most | None = None
+    conversation: Most | None = None
+    day: Most | None = None
 
 
 class SpendLimits(BaseConfig):
@@ -739,11 +728,12 @@ class SpendLimits(BaseConfig):
     Args:
         max_cost: US dollars for each `turn`, `conversation` and `day`. All models that are asked
             need a price.
-        max_total_tokens: Tokens for each `turn`, `conversation` and `day`.
+        max_total_tokens: Tokens for each `turn`, `conversation` and `day`, input and output
+            together.
     """
 
-    max_cost: CostLimits = Field(default_factory=CostLimits)
-    max_total_tokens: TotalTokenLimits = Field(default_factory=TotalTokenLimits)
+    max_cost: PeriodLimits[Dollars] = Field(default_factory=PeriodLimits[Dollars])
+    max_total_tokens: PeriodLimits[TokenLimit] = Field(default_factory=PeriodLimits[TokenLimit])
 
     def of(self, period: Period) -> dict[LimitKind, float]:
         """Collect a period's limits, by what they count."""

@@ -240,9 +240,11 @@ def _blanked(text: str, spans: list[tuple[int, int]]) -> Iterator[str]:
 
 
 MAX_BYTES = 16_000_000
-MAX_PATH = 4_096
 """Maximum file size: far more than any config needs, and small enough to read in a second or two.
 """
+
+MAX_PATH = 4_096
+"""How much of a path an error shows. No path of a file is longer."""
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
@@ -378,9 +380,7 @@ def read_text(path: Path, error: type[ConfigError] = ConfigError) -> str:
     except MissingFileError:
         raise
     except OSError as cause:
-        # No path of a file is longer.
-        shown = str(path)[:MAX_PATH]
-        raise error(f"cannot be read: {cause.strerror}.", path=shown) from cause
+        raise error(f"cannot be read: {cause.strerror}.", path=str(path)[:MAX_PATH]) from cause
     # The codec's error carries the whole content, so ours is raised after both are gone.
     text, wrong = _decoded(content)
     del content

@@ -215,7 +215,10 @@ class Charge:
         return uuid.uuid4().hex, self._account.keys()
 
     def _expected(self) -> TokenUsage:
-        """Estimate what it may take at most: all input may be written to the cache, the dearest."""
+        """Estimate what it may take at most.
+
+        All input may be written to the cache, which costs most.
+        """
         sent = round(self._size() * MARGIN)
         answer = self._most
         if answer is None:

@@ -438,9 +438,7 @@ def test_requests_at_the_same_time_reserve_in_turn(tmp_path: Path) -> None:
         session.close()
 
 
-def test_what_cannot_be_counted_is_sent_only_without_a_limit(
-    tmp_path: Path,
-) -> None:
+def test_what_cannot_be_counted_is_sent_only_without_a_limit(tmp_path: Path) -> None:
     file = tmp_path / "other.db"
     file.write_text("no database")
     with session_with(file) as session:
