@@ -722,18 +722,25 @@ class PeriodLimits(BaseConfig, Generic[Most]):
     day: Most | None = None
 
 
+class CostLimits(PeriodLimits[Dollars]):
+    """The most that requests to models may cost, in US dollars."""
+
+
+class TotalTokenLimits(PeriodLimits[TokenLimit]):
+    """The most tokens that requests to models may take, input and output together."""
+
+
 class SpendLimits(BaseConfig):
     """Limits on what requests to models take. One that could pass a limit is not sent.
 
     Args:
         max_cost: US dollars for each `turn`, `conversation` and `day`. All models that are asked
             need a price.
-        max_total_tokens: Tokens for each `turn`, `conversation` and `day`, input and output
-            together.
+        max_total_tokens: Tokens for each `turn`, `conversation` and `day`.
     """
 
-    max_cost: PeriodLimits[Dollars] = Field(default_factory=PeriodLimits[Dollars])
-    max_total_tokens: PeriodLimits[TokenLimit] = Field(default_factory=PeriodLimits[TokenLimit])
+    max_cost: CostLimits = Field(default_factory=CostLimits)
+    max_total_tokens: TotalTokenLimits = Field(default_factory=TotalTokenLimits)
 
     def of(self, period: Period) -> dict[LimitKind, float]:
         """Collect a period's limits, by what they count."""
