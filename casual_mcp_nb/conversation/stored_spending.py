@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+import weakref
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -64,12 +65,10 @@ class SpendingInMemory:
     @cached_property
     def _connection(self) -> sqlite3.Connection:
         connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        # Not `__del__`: among garbage, the connection's own could run first, and warn.
+        weakref.finalize(self, connection.close)
         create_table(connection)
         return connection
-
-    def __del__(self) -> None:
-        if "_connection" in vars(self):
-            self._connection.close()
 
     def counting(self) -> AbstractContextManager[sqlite3.Connection]:
         """Nobody else counts here."""

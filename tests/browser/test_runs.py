@@ -158,7 +158,7 @@ def test_runs_are_followed_filtered_and_opened_by_keyboard(page: Any, axe: Path)
 
 
 def test_thousands_of_rows_are_few_elements_and_leave_a_picture(page: Any) -> None:
-    page.evaluate("selector => document.querySelector(selector).remove()", RUNS)
+    page.locator(RUNS).evaluate("widget => widget.remove()")
     run_cell(page, 2)
     sync_api.expect(page.get_by_test_id("count")).to_contain_text("3,000 rows")
     sync_api.expect(page.locator("[role=row]").first).to_be_visible()
