@@ -101,7 +101,7 @@ class _Reading:
                 right[name] = item
                 continue
             here = f"{path}.{name}" if path else name
-            if item is None and name not in required and not _takes(part, "null"):
+            if item is None and name not in required and not takes(part, "null"):
                 self._note(here, "was null, and is left out")
                 changed = True
                 continue
@@ -179,7 +179,7 @@ def _kinds(schema: SchemaReader) -> tuple[str, ...]:
     return ()
 
 
-def _takes(schema: SchemaReader, kind: str) -> bool:
+def takes(schema: SchemaReader, kind: str) -> bool:
     """Check whether a schema may take a type: unless every alternative says which types it
     takes.
     """
@@ -189,3 +189,13 @@ def _takes(schema: SchemaReader, kind: str) -> bool:
     if schema.types and kind not in schema.types:
         return False
     return any(not _kinds(part) or kind in _kinds(part) for part in parts)
+
+
+def takes_values(schema: Mapping[str, Any]) -> bool:
+    """Check whether arguments have a place for more than a number or a choice."""
+    for part in SchemaReader(schema).properties.values():
+        if any(takes(part, kind) for kind in ("array", "object")):
+            return True
+        if takes(part, "string") and not part.choices:
+            return True
+    return False

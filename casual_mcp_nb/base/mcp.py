@@ -39,11 +39,14 @@ OVER = ("completed", "failed", "cancelled", "lost")
 
 
 class TaskReport(NamedTuple):
-    """How a task has ended, and the text with which the model is told."""
+    """How a task has ended, and the text with which the model is told, with the handle of a large
+    result.
+    """
 
     number: int
     status: TaskStatus
     text: str
+    handle: str = ""
 
 
 @dataclass(frozen=True)

@@ -128,13 +128,18 @@ def _kinds() -> Mapping[str, tuple[type[BaseModel], ...]]:
     """List the message classes by role, those with more required fields first."""
     from casual_llm.messages import AssistantMessage, SystemMessage, ToolResultMessage, UserMessage
 
-    from casual_mcp_nb.conversation.messages import StatefulAssistantMessage, ToolOutcomeMessage
+    from casual_mcp_nb.conversation.messages import (
+        LargeResultMessage,
+        StatefulAssistantMessage,
+        TaskReportMessage,
+        ToolOutcomeMessage,
+    )
 
     return {
         "system": (SystemMessage,),
-        "user": (UserMessage,),
+        "user": (TaskReportMessage, UserMessage),
         "assistant": (StatefulAssistantMessage, AssistantMessage),
-        "tool": (ToolOutcomeMessage, ToolResultMessage),
+        "tool": (LargeResultMessage, ToolOutcomeMessage, ToolResultMessage),
     }
 
 

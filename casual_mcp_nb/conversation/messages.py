@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable
 from typing import Any
 
-from casual_llm.messages import AssistantMessage, ImageContent, ToolResultMessage
+from casual_llm.messages import AssistantMessage, ImageContent, ToolResultMessage, UserMessage
 from pydantic import BaseModel, ConfigDict, Field
 
 from casual_mcp_nb.base.content import ToolResult, images_of, media_type_of
@@ -49,11 +50,50 @@ class ToolOutcomeMessage(ToolResultMessage):
     images: tuple[ImageContent, ...] = Field(default=(), repr=False)
 
 
+class LargeResultMessage(ToolOutcomeMessage):
+    """A tool's result that has the heads of large ones: its own, or those of tasks that have ended.
+
+    The handles are data, because a server can write the same text as the package does.
+    """
+
+    handles: tuple[str, ...]
+
+
+class TaskReportMessage(UserMessage):
+    """A report on tasks that have ended, with the handles of their large results."""
+
+    handles: tuple[str, ...]
+
+
+def report_message(text: str, handles: Iterable[str]) -> UserMessage:
+    """Build the message that tells a model of tasks that have ended."""
+    handles = tuple(handles)
+    if not handles:
+        return UserMessage(content=text)
+    return TaskReportMessage(content=text, handles=handles)
+
+
 def result_message(
-    name: str, call_id: str, text: str, *, failed: bool = False, result: ToolResult | None = None
+    name: str,
+    call_id: str,
+    text: str,
+    *,
+    failed: bool = False,
+    result: ToolResult | None = None,
+    handles: Iterable[str] = (),
 ) -> ToolResultMessage:
     """Build the message that gives a model a call's result."""
     images = tuple([_image(data) for data in images_of(result)]) if result is not None else ()
+    handles = tuple(handles)
+    if handles:
+        return LargeResultMessage(
+            name=name,
+            tool_call_id=call_id,
+            content=text,
+            failed=failed,
+            images=images,
+            handles=handles,
+        )
     if not failed and not images:
         return ToolResultMessage(name=name, tool_call_id=call_id, content=text)
     return ToolOutcomeMessage(

@@ -33,13 +33,14 @@ from casual_mcp_nb.engine.dispatch import Dispatcher
 from casual_mcp_nb.engine.instructions import Instructions
 from casual_mcp_nb.engine.offered_tools import OfferedTools
 from casual_mcp_nb.engine.options import TurnLimits, TurnOptions
+from casual_mcp_nb.engine.passed_results import ResultPasser
 from casual_mcp_nb.engine.prefix import PromptPrefix
 from casual_mcp_nb.engine.preflight import PreflightChecks
 from casual_mcp_nb.engine.run import Run
 from casual_mcp_nb.engine.setup import TurnSetup
 from casual_mcp_nb.engine.small_models import SmallModelAid
 from casual_mcp_nb.engine.system_prompt import system_prompt, unused_system_notices
-from casual_mcp_nb.engine.task_reports import due_reports
+from casual_mcp_nb.engine.task_reports import due_reports, handles_of
 from casual_mcp_nb.engine.tool_view import ToolView, cut_notices
 from casual_mcp_nb.engine.tools import ChatNames, ChatTools
 from casual_mcp_nb.engine.turn_fields import IN_CASSETTES
@@ -132,7 +133,15 @@ def _begin(
     chat.tape.record_task_reports(len(setup.history), conversation.reports)
     emit(started)
     for report in conversation.reports:
-        emit(TaskReported(step=0, number=report.number, text=report.text, at=run.now()))
+        emit(
+            TaskReported(
+                step=0,
+                number=report.number,
+                text=report.text,
+                at=run.now(),
+                handle=report.handle,
+            )
+        )
     notices = _new_notices(chat, conversation, ready, prompt)
     for notice in notices:
         emit(notice)
@@ -172,10 +181,10 @@ def _conversation(chat: Chat, setup: TurnSetup) -> _Conversation:
         # Recorded steps have their reports. Later ones follow the next result.
         reports = due_reports(setup.tasks, chat.tape, len(setup.history))
     if reports:
-        from casual_llm.messages import UserMessage
+        from casual_mcp_nb.conversation.messages import report_message
 
         text = "\n\n".join(report.text for report in reports)
-        messages = [UserMessage(content=text), *messages]
+        messages = [report_message(text, handles_of(reports)), *messages]
     ids: set[str] = set()
     history, history_repairs = repaired(setup.history, ids)
     messages, repairs = repaired(messages, ids)
@@ -234,7 +243,12 @@ async def _ready(
         on_notice=on_notice,
     )
     dispatcher = build_dispatcher(
-        chat, offered, options, on_notice=on_notice, aid=SmallModelAid(model.small)
+        chat,
+        offered,
+        options,
+        on_notice=on_notice,
+        aid=SmallModelAid(model.small),
+        messages=conversation.so_far,
     )
     if options.request is not NO_OPTIONS or model.wanted.tool_choice is not None:
         model = with_turn_options(model, options.request, offered)
@@ -315,8 +329,15 @@ def build_dispatcher(
     *,
     on_notice: Callable[[Notice], None],
     aid: SmallModelAid | None = None,
+    messages: Sequence[ChatMessage] | None = None,
 ) -> Dispatcher:
-    """Build the dispatcher that runs calls of these tools."""
+    """Build the dispatcher that runs calls of these tools.
+
+    Calls can pass the large results in `messages`, the conversation, if it is given.
+    """
+    passer = None
+    if messages is not None:
+        passer = ResultPasser(messages, chat.state.large_results)
     stubs = options.given.get("mock")
     if stubs:
         chat.names.check_stubs(stubs)
@@ -331,6 +352,7 @@ def build_dispatcher(
         worker=chat.server_manager.worker,
         tape=chat.tape,
         aid=aid or SmallModelAid(),
+        passer=passer,
     )
 
 

@@ -408,7 +408,8 @@ class Calls:
             self.servers.remove(server)
         text = self._text_for_model(call, outcome, read.text)
         call.finish(outcome, read, text)
-        return FinishedCall(outcome, text, read.result)
+        handles = (read.large.handle,) if read.large is not None else ()
+        return FinishedCall(outcome, text, read.result, handles)
 
     def _text_for_model(self, call: RunningCall, outcome: CallOutcome, body: str) -> ModelText:
         """Compose the text that the model reads as a call's result.
@@ -441,11 +442,18 @@ class Calls:
         limit = None
         if outcome.synthetic is None:
             limit = self.large_results.limit_for(server, self.limits.result_tokens)
-        spec = self.dispatcher.offered.view.catalog.get(call.tool)
+        offered = self.dispatcher.offered
+        spec = offered.view.catalog.get(call.tool)
         read = await self.large_results.within(
-            limit, call.id, text, outcome.result, for_app=spec is not None and bool(spec.app)
+            limit,
+            call.id,
+            text,
+            outcome.result,
+            server=server,
+            passable=self.dispatcher.passer is not None and offered.others_take(call.tool),
+            for_app=spec is not None and bool(spec.app),
         )
-        if read.large is not None and self.dispatcher.offered.bridges:
+        if read.large is not None and offered.bridges:
             return read._replace(text=read.text + THROUGH_BRIDGE)
         return read
 

@@ -8,7 +8,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
@@ -31,6 +31,7 @@ from casual_mcp_nb.base.mcp import (
     SamplingRefused,
     SamplingRequest,
 )
+from casual_mcp_nb.base.passed import FilledArguments, PassedResult, sources
 from casual_mcp_nb.base.secret import redacted
 from casual_mcp_nb.base.tool import (
     Authority,
@@ -73,7 +74,14 @@ Policy = Approval | Literal["default"]
 """
 
 Reason = Literal[
-    "always", "destructive", "unannotated", "changed", "sampling", "outgoing", "proposal"
+    "always",
+    "destructive",
+    "unannotated",
+    "changed",
+    "passed",
+    "sampling",
+    "outgoing",
+    "proposal",
 ]
 """Why the person is asked before a call.
 
@@ -81,6 +89,7 @@ Reason = Literal[
 - `destructive`: the tool is destructive, or, under the policy `destructive`, may be.
 - `unannotated`: the tool's server does not declare whether the tool is destructive.
 - `changed`: the tool's definition is not the approved one, or the server now declares less risk.
+- `passed`: the call passes a large result of another server to the tool's server.
 - `sampling`: a server requests an answer from the model. There is no tool call.
 - `outgoing`: a bundled server's tool sends something to other people in the user's name.
 - `proposal`: a model is to propose descriptions of tools.
@@ -108,11 +117,13 @@ class ApprovalRequest:
 
     Args:
         tool: The tool, with its server.
-        arguments: The complete arguments. For an outgoing call, exactly as it would send them.
+        arguments: The complete arguments. For an outgoing call, exactly as it would send them. A
+            large result that is passed is an object with its handle.
         policy: The policy that asks.
         reason: Why the person is asked. `unannotated` can be answered for the whole server.
         change: How the tool's definition differs from the one seen or approved before; None: it
             does not.
+        passed: The large results that it passes.
     """
 
     tool: ToolSpec
@@ -120,6 +131,12 @@ class ApprovalRequest:
     policy: Policy
     reason: Reason = "always"
     change: ToolChange | None = None
+    passed: tuple[PassedResult, ...] = ()
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The other servers whose results it passes."""
+        return sources(self.passed, self.tool.server)
 
 
 ApprovalAnswer = bool | str
@@ -247,6 +264,7 @@ _RANK: Mapping[Reason | None, int] = {None: 0, "unannotated": 1, "destructive": 
 """How much approval a reason needs, for those that `reason_to_ask` finds."""
 
 NO_ONE = "No one is available to approve it."
+_WRITE_IT = "A result cannot be passed to a tool that sends it to other people: write the text."
 
 
 def allowed_in_python(tool: ToolSpec) -> str:
@@ -280,12 +298,14 @@ class _Answers:
             time.
         seen: Tools that the person was asked about, with their definitions at that time.
         notified: Servers for which a notice reported that their tools run without approval.
+        passed: Tools that may always get results of a server, each with that server.
     """
 
     tools: dict[ToolName, ToolSpec] = field(default_factory=dict)
     servers: dict[str, dict[ToolName, ToolSpec]] = field(default_factory=dict)
     seen: dict[ToolName, ToolSpec] = field(default_factory=dict)
     notified: set[str] = field(default_factory=set)
+    passed: dict[tuple[str, ToolName], ToolSpec] = field(default_factory=dict)
 
 
 @dataclass(eq=False, repr=False)
@@ -347,6 +367,9 @@ class Consent:
         for tools in (answers.tools, answers.seen):
             for name in [name for name in tools if name.server == server]:
                 del tools[name]
+        for source, name in tuple(answers.passed):
+            if server in (source, name.server):
+                del answers.passed[source, name]
 
     @property
     def policies(self) -> dict[str, Policies]:
@@ -504,12 +527,14 @@ class Consent:
         if self.runs_nothing(tool):
             return _decided(request, "nobody")
         destructive = Risk.DESTRUCTIVE in (tool.risk, self.tool_changes.riskiest(tool).risk)
-        if request.policy == "default" and not destructive:
+        if request.policy == "default" and not destructive and request.reason != "passed":
             if tool.server not in answers.notified:
                 answers.notified.add(tool.server)
                 on_notice(_runs_unasked(tool))
             return _decided(request, "nobody")
         why = NO_ONE
+        if request.reason == "passed":
+            why = f"It passes a result of {_listed(request.sources)} to {shown(tool.server)}. {why}"
         if request.reason not in ONE_BY_ONE:
             why += f" {self.how_to_allow(tool)}"
         return _decided(request, "nobody", allowed=False, reason=why)
@@ -521,12 +546,18 @@ class Consent:
         unnecessary.
         """
         name, config = tool.tool_name, self.config_of(tool.server)
+        passed: tuple[PassedResult, ...] = ()
+        if isinstance(arguments, FilledArguments):
+            arguments, passed = arguments.written, arguments.passed
         policy = policy_of(tool, config, self.overrides.get(tool.server), strict=self.strict)
         riskiest = self.tool_changes.riskiest(tool)
         allowed = Permission("policy", policy=policy, definition=tool.digest)
         reason: Reason | None
         if is_outgoing(tool, config):
             reason = "outgoing"
+            if passed:
+                # The person approves exactly what is sent.
+                return replace(allowed, allowed=False, reason=_WRITE_IT)
             try:
                 arguments = as_sent(arguments, config)
             except ValueError as error:
@@ -534,9 +565,12 @@ class Consent:
         else:
             third_party = config is not None and not config.bundled
             reason = _reason_with_history(tool, riskiest, policy, third_party)
+            if policy != "never" and not self._may_get(tool, passed, answers):
+                reason = "passed"
         if reason is None:
             return allowed
-        if reason not in ONE_BY_ONE and _same(answers.tools.get(name), tool):
+        remembered = _same(answers.tools.get(name), tool)
+        if remembered and reason != "passed" and reason not in ONE_BY_ONE:
             return replace(allowed, by="remembered", scope="tool")
         before = answers.seen.get(name, riskiest)
         if before.risk < riskiest.risk:
@@ -548,8 +582,15 @@ class Consent:
             reason = "changed"
         change = None if _same(before, tool) else ToolChange(before, tool)
         return ApprovalRequest(
-            tool, arguments=arguments, policy=policy, reason=reason, change=change
+            tool, arguments=arguments, policy=policy, reason=reason, change=change, passed=passed
         )
+
+    def _may_get(self, tool: ToolSpec, passed: Iterable[PassedResult], answers: _Answers) -> bool:
+        """Check whether the person has allowed to pass the results of other servers to a tool."""
+        for source in sources(passed, tool.server):
+            if not _same(answers.passed.get((source, tool.tool_name)), tool):
+                return False
+        return True
 
     async def _answer(
         self, approver: Approver, request: ApprovalRequest
@@ -587,6 +628,8 @@ class Consent:
             return
         if decision.scope == "tool":
             answers.tools[name] = request.tool
+            for source in request.sources:
+                answers.passed[source, name] = request.tool
         elif decision.scope == "server" and request.reason == "unannotated":
             answers.servers[name.server] = {
                 **self.tool_changes.last_of(name.server),
@@ -628,6 +671,10 @@ def _decided(
         reason=reason,
         definition=request.tool.digest,
     )
+
+
+def _listed(servers: Iterable[str]) -> str:
+    return " and ".join(map(shown, servers))
 
 
 def _failed(error: Exception) -> Decision:

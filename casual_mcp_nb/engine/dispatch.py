@@ -14,6 +14,7 @@ from casual_mcp_nb.base.arguments import parse_arguments, problem_of
 from casual_mcp_nb.base.arguments_by_schema import problems, put_right
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.content import ContentPart, OnProgress, ToolResult
+from casual_mcp_nb.base.passed import FilledArguments
 from casual_mcp_nb.base.tool import Permission, ToolSpec
 from casual_mcp_nb.cassettes.tape import NO_TAPE, Tape
 from casual_mcp_nb.conversation.event import (
@@ -35,6 +36,7 @@ from casual_mcp_nb.engine.instructions import first_instructions
 from casual_mcp_nb.engine.loose_arguments import Reduced, explained
 from casual_mcp_nb.engine.offered_tools import OfferedTools
 from casual_mcp_nb.engine.outcomes import CallOutcome
+from casual_mcp_nb.engine.passed_results import CannotPass, ResultPasser
 from casual_mcp_nb.engine.programs import CodeTool, Program, ProgramStart, program_in
 from casual_mcp_nb.engine.results import result_text_async
 from casual_mcp_nb.engine.small_models import SmallModelAid
@@ -81,6 +83,7 @@ class Dispatcher:
             servers.
         tape: The cassette, which also has stub answers.
         aid: What the model gets if it is a small one.
+        passer: Fills in the results that calls pass, or None where no model makes the calls.
     """
 
     offered: OfferedTools
@@ -93,6 +96,7 @@ class Dispatcher:
     worker: Worker | None = None
     tape: Tape = NO_TAPE
     aid: SmallModelAid = field(default_factory=SmallModelAid)
+    passer: ResultPasser | None = None
     _told: set[str] = field(default_factory=set)
 
     def read(self, call: AssistantToolCall) -> NamedCall:
@@ -175,13 +179,20 @@ class Dispatcher:
             await self.offered.refresh()
             tool = self.offered.find(name)
         arguments = self._put_right(name, arguments)
-        if tool is None and (direct := self._direct(name)) is not None:
-            return await self._call_deferred(direct, arguments, listener)
-        if tool is None:
+        direct = self._direct(name) if tool is None else None
+        meant = tool or direct
+        if meant is None:
             return await self._unavailable(name)
-        if late:
+        if late and tool is not None:
             return CallOutcome("error", added_meanwhile(tool.wire_name))
-        return await self._call_offered(tool, arguments, listener, bridged)
+        if self.passer is not None:
+            try:
+                arguments = await self.passer.fill(meant, arguments)
+            except CannotPass as error:
+                return CallOutcome("error", f"Error: {error}.")
+        if direct is not None:
+            return await self._call_deferred(direct, arguments, listener)
+        return await self._call_offered(meant, arguments, listener, bridged)
 
     async def _call_offered(
         self, tool: ToolSpec, arguments: dict[str, Any], listener: CallListener, bridged: bool
@@ -190,8 +201,9 @@ class Dispatcher:
         reduced = await self._reduced(tool, arguments)
         if reduced is not None:
             return await self._call(tool, reduced.arguments, listener, reduced)
-        if bridged or self.offered.is_bridged(tool):
-            # The provider has not seen the schema, so nothing made the model keep to it.
+        filled = isinstance(arguments, FilledArguments)
+        if filled or bridged or self.offered.is_bridged(tool):
+            # Neither a provider nor the model has seen these values beside the schema.
             wrong = await self._problems(tool, arguments)
             if wrong:
                 return CallOutcome("error", mismatch(tool, arguments, wrong))
@@ -214,7 +226,8 @@ class Dispatcher:
         if self.aid.reads_instructions:
             instructions = self._first_instructions([tool])
         self.offered.load_directly(tool)
-        if wrong is None or wrong:
+        unchecked = wrong is None and not isinstance(arguments, FilledArguments)
+        if unchecked or wrong:
             return CallOutcome("error", mismatch(tool, arguments, wrong or ()) + instructions)
         outcome = await self._call(tool, arguments, listener, reduced)
         return outcome._replace(note=outcome.note + instructions)
@@ -310,6 +323,8 @@ class Dispatcher:
 
         None if that is not necessary, or if the result does not fit the schema either.
         """
+        if isinstance(arguments, FilledArguments):
+            return None
         reduced = self.aid.reduced(tool, arguments)
         if reduced is None or self.worker is None:
             return None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from casual_mcp_nb.base.config import MIN_RESULT_TOKENS, ServerConfig
 from casual_mcp_nb.base.content import HANDLE_NOTE, KeptText, LargeResult, ToolResult, size_in_words
 from casual_mcp_nb.base.limits import encodable
+from casual_mcp_nb.base.passed import PATH, RESULT
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.conversation.event import CALL_TOOL, READ_RESULT
@@ -53,6 +54,12 @@ _USUAL_LIMIT = 4_000
 
 _MAX_OFFSET_DIGITS = 12
 
+MAX_HEAD = 500
+"""How many characters of a passed value a person sees who is asked about it."""
+
+_WRAPPED = '{"result":'
+"""How a value begins that FastMCP's servers put into an object."""
+
 _MAX_FOR_APP = 2_000_000
 """How long a result may be that is kept whole for an app, in characters."""
 
@@ -90,13 +97,61 @@ THROUGH_BRIDGE = (
 
 
 def handles_in(messages: Iterable[ChatMessage]) -> set[str]:
-    """Collect the large results' handles in a conversation."""
+    """Collect the large results' handles in the texts of a conversation, for deciding whether to
+    offer `read_result`. What it reads is only in `results_in`.
+    """
     handles: set[str] = set()
     for message in messages:
         # The results of tasks that have ended between turns come in a message of the user's role.
         if message.role in ("tool", "user") and isinstance(message.content, str):
             handles.update(HANDLE_NOTE.findall(message.content))
     return handles
+
+
+def results_in(messages: Iterable[ChatMessage]) -> dict[str, ChatMessage]:
+    """Collect the messages with large results by the results' handles.
+
+    Only a handle that the engine gave counts, not one in a text, which a server can write as well.
+    """
+    return {handle: message for message in messages for handle in getattr(message, "handles", ())}
+
+
+def unknown(handle: str) -> str:
+    """Explain to a model that its conversation has no such result."""
+    return (
+        f"there is no result with the handle {shown(handle)} in this conversation, or it is not"
+        " kept any more. Call the tool that gives it"
+    )
+
+
+def gone(handle: str, messages: Iterable[ChatMessage]) -> str:
+    """Explain to a model that a result is not kept, and name the call that makes it again."""
+    again = "Call the tool"
+    call_id = getattr(results_in(messages).get(handle), "tool_call_id", "")
+    for message in messages:
+        for call in getattr(message, "tool_calls", None) or ():
+            if call.id == call_id:
+                arguments = shown(call.function.arguments)
+                again = f"Call {shown(call.function.name)} with {arguments}"
+    return (
+        f"the whole result {shown(handle)} is not kept any more. {again} again, for less at a time"
+    )
+
+
+class Kept(NamedTuple):
+    """A large result that a chat keeps.
+
+    Args:
+        text: Its text.
+        size: How many bytes that takes.
+        server: The server that it came from.
+        what: Its kind and size, such as `table of 20,000 rows, 3 columns`.
+    """
+
+    text: KeptText
+    size: int
+    server: str
+    what: str
 
 
 class Readable(NamedTuple):
@@ -122,7 +177,7 @@ class LargeResults:
     config_of: Callable[[str], ServerConfig | None] = lambda _: None
     max_bytes: int = MAX_KEPT
     worker: Worker = field(default_factory=Worker)
-    _results: OrderedDict[str, tuple[KeptText, int]] = field(default_factory=OrderedDict)
+    _results: OrderedDict[str, Kept] = field(default_factory=OrderedDict)
 
     def apart(self) -> LargeResults:
         """Create another conversation's store for large results, empty and queried through the same
@@ -145,6 +200,8 @@ class LargeResults:
         text: str,
         result: ToolResult | None,
         *,
+        server: str,
+        passable: bool = False,
         for_app: bool = False,
     ) -> Readable:
         """Keep a result if it has more tokens than the limit, or if it is a table and its text has
@@ -155,16 +212,18 @@ class LargeResults:
             call_id: The call's id, on which the handle depends.
             text: The result's text.
             result: The result, if there is more than the text.
+            server: The server that it came from.
+            passable: Whether the model is told that it can pass the result to a tool.
             for_app: Whether the cut result keeps the whole one, for the tool's app.
         """
         if limit is not None and characters_within(text, limit) < len(text):
-            head, large = await self._keep(call_id, result, text, limit)
+            head, large = await self._keep(call_id, result, text, limit, server, passable)
             if result is None:
                 return Readable(head, None, large)
             whole = result if for_app and len(text) <= _MAX_FOR_APP else None
             return Readable(head, replace(cut_result(result, limit), whole=whole), large)
         if result is not None and result.rows is not None:
-            noted, large = await self._keep_rows(call_id, result.rows, text)
+            noted, large = await self._keep_rows(call_id, result.rows, text, server, passable)
             return Readable(noted, result, large)
         return Readable(text, result)
 
@@ -177,9 +236,36 @@ class LargeResults:
         """
         if handle not in self._results:
             return None
-        source, _ = self._results[handle]
+        source = self._results[handle].text
         assert source.text is not None
         return await self._query(handle, source.text, {**question, "plain": source.plain}, tokens)
+
+    async def take(
+        self, handle: str, path: str, limit: int, *, as_text: bool
+    ) -> dict[str, Any] | None:
+        """Get a result's value, or the part of it at a path. None if it is not kept any more.
+
+        Args:
+            handle: The result.
+            path: The part, or empty for all.
+            limit: A larger value is only described, in characters.
+            as_text: Whether a text is wanted: as the tool gave it, or else as JSON.
+
+        Returns:
+            As `isolation._query._taken` does, or `error`, with the `server` that it came from.
+        """
+        if handle not in self._results:
+            return None
+        source, _, server, what = self._results[handle]
+        text = source.text
+        assert text is not None
+        taken: dict[str, Any]
+        if as_text and not path and not text.startswith(_WRAPPED):
+            taken = {"what": what, "size": len(text), "head": text[:MAX_HEAD], "value": text}
+        else:
+            wanted = {"path": path, "take": limit, "head": MAX_HEAD, "as_text": as_text}
+            taken = await self._query(handle, text, {**wanted, "plain": source.plain}, 0)
+        return {**taken, "server": server}
 
     async def close(self, *, for_good: bool = True) -> None:
         """End the process that answers questions.
@@ -189,48 +275,60 @@ class LargeResults:
         await self.worker.aclose(for_good=for_good)
 
     async def _keep(
-        self, call_id: str, result: ToolResult | None, text: str, limit: int
+        self,
+        call_id: str,
+        result: ToolResult | None,
+        text: str,
+        limit: int,
+        server: str,
+        passable: bool,
     ) -> tuple[str, LargeResult]:
         """Keep a large result, and shorten it to the part that the model reads."""
         tokens = max(limit // _HEAD_SHARE, MIN_RESULT_TOKENS)
         whole, other = await asyncio.to_thread(whole_of, result, text)
         handle, size = await asyncio.to_thread(_handle_and_size, call_id, whole)
         answer, plain = await self._described(handle, whole, tokens)
-        source = self._added(handle, KeptText(whole, plain))
+        source = self._added(handle, KeptText(whole, plain), server, answer["what"])
         if other:
             other = f"{other[: characters_within(other, tokens // 2)].rstrip()}\n"
-        head = f"{other}{_head(handle, answer, size, tokens - estimate_tokens(other))}"
+        passing = _passing(handle) if passable else ""
+        head = f"{other}{_head(handle, answer, size, tokens - estimate_tokens(other), passing)}"
         return head, LargeResult(
             handle, what=answer["what"], size=size, tokens=estimate_tokens(head), source=source
         )
 
-    async def _keep_rows(self, call_id: str, rows: TableRows, text: str) -> tuple[str, LargeResult]:
+    async def _keep_rows(
+        self, call_id: str, rows: TableRows, text: str, server: str, passable: bool
+    ) -> tuple[str, LargeResult]:
         """Keep a whole table of which the model reads only the first rows, and add a note on the
         others.
         """
         handle, size = await asyncio.to_thread(_handle_and_size, call_id, rows.json)
-        source = self._added(handle, KeptText(rows.json))
+        source = self._added(handle, KeptText(rows.json), server, rows.what)
+        passing = _passing(handle) if passable else ""
         noted = (
             f"{text}\n[Result {handle}: {rows.what}, {size_in_words(size)}. {READ_RESULT}"
-            f" {_means({'unit': 'rows'})}.]"
+            f" {_means({'unit': 'rows'})}.{passing}]"
         )
         return noted, LargeResult(
             handle, what=rows.what, size=size, tokens=estimate_tokens(noted), source=source
         )
 
-    def _added(self, handle: str, source: KeptText) -> KeptText:
+    def _added(self, handle: str, source: KeptText, server: str, what: str) -> KeptText:
         """Keep a text as the newest one, and drop the oldest ones beyond the limit.
 
         Returns:
             The text that is kept: an equal one, if it was already here.
         """
-        source, _ = self._results.pop(handle, (source, 0))
-        self._results[handle] = (source, sys.getsizeof(source.text))
-        kept_bytes = sum(size for _, size in self._results.values())
+        before = self._results.pop(handle, None)
+        if before is not None and before.text.text == source.text:
+            source = before.text
+        self._results[handle] = Kept(source, sys.getsizeof(source.text), server, what)
+        kept_bytes = sum(kept.size for kept in self._results.values())
         while len(self._results) > 1 and kept_bytes > self.max_bytes:
-            _, (oldest, size) = self._results.popitem(last=False)
-            oldest.drop()
-            kept_bytes -= size
+            _, oldest = self._results.popitem(last=False)
+            oldest.text.drop()
+            kept_bytes -= oldest.size
         return source
 
     async def _described(self, handle: str, whole: str, tokens: int) -> tuple[dict[str, Any], bool]:
@@ -275,7 +373,12 @@ def _handle_and_size(call_id: str, text: str) -> tuple[str, int]:
     return f"r_{digest.hexdigest()}", len(data)
 
 
-def _head(handle: str, answer: Mapping[str, Any], size: int, tokens: int) -> str:
+def _passing(handle: str) -> str:
+    """Tell a model how it passes a result on, in few tokens."""
+    return f' A tool takes it as {{"{RESULT}": "{handle}"}}, or a part with "{PATH}".'
+
+
+def _head(handle: str, answer: Mapping[str, Any], size: int, tokens: int, passing: str) -> str:
     """Write what the model reads of a result: how it reads on, its first lines, and the first rows
     of a table in it if they take only half of the tokens.
     """
@@ -290,7 +393,7 @@ def _head(handle: str, answer: Mapping[str, Any], size: int, tokens: int) -> str
         f"[Result {handle}: {encodable(answer['what'])}, {size_in_words(size)}. You read its head."
     )
     on = f"goes on at offset={next_line}, " if next_line < answer["total"] else ""
-    return "\n".join([f"{heading} {READ_RESULT} {on}{_means(answer)}.]", *lines])
+    return "\n".join([f"{heading} {READ_RESULT} {on}{_means(answer)}.{passing}]", *lines])
 
 
 def _lines_with_columns(answer: Mapping[str, Any], tokens: int) -> tuple[list[str], int]:
@@ -361,10 +464,8 @@ class ReadResultTool:
 
     async def _answer(self, args: Mapping[str, Any]) -> str:
         handle, offset = str(args.get("handle", "")), str(args.get("offset") or 0)
-        if handle not in handles_in(self._messages):
-            return (
-                f"Error: there is no result with the handle {shown(handle)} in this conversation."
-            )
+        if handle not in results_in(self._messages):
+            return f"Error: {unknown(handle)}."
         if not offset.isdecimal() or len(offset) > _MAX_OFFSET_DIGITS:
             return "Error: offset must be a whole number, 0 or more."
         question = {name: args[name] for name in ("path", "search", "sql") if args.get(name)}
@@ -377,10 +478,7 @@ class ReadResultTool:
         except GaveUp as error:
             return f"Error: the question was not answered: {error}. Ask for less at a time."
         if answer is None:
-            return (
-                f"Error: the whole result {shown(handle)} is not kept any more. Call the tool"
-                " again, for less at a time."
-            )
+            return f"Error: {gone(handle, self._messages)}."
         if "error" in answer:
             return f"Error: {encodable(answer['error'])}."
         return _part(answer, int(offset), self._tokens)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
+from casual_mcp_nb.base.arguments_by_schema import takes_values
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
 from casual_mcp_nb.conversation.event import (
     CALL_TOOL,
@@ -133,6 +134,16 @@ class OfferedTools:
             return ToolName(SYNTHETIC, name), name
         tool = self.find(name) or self.view.catalog.get(name)
         return (tool.tool_name, tool.wire_name) if tool else (ToolName(UNKNOWN, name), "")
+
+    def others_take(self, producer: ToolName) -> bool:
+        """Check whether a tool other than this one could take its result as an argument."""
+        if self.view.coded:
+            # Only programs call tools, and they have whole results.
+            return False
+        for tool in (*self.view.loaded, *self.view.deferred):
+            if tool.tool_name != producer and takes_values(tool.input_schema):
+                return True
+        return False
 
     def schema_of(self, name: str) -> Mapping[str, Any] | None:
         """Find the schema of the arguments that a tool takes, by the name that a model wrote.

@@ -79,8 +79,10 @@ class FinishedCall(NamedTuple):
         outcome: How it ended for the caller, with the whole text and result.
         text: What the model reads of it.
         result: The result, cut as the text is.
+        handles: The handle of a large result, if it is one.
     """
 
     outcome: CallOutcome
     text: ModelText
     result: ToolResult | None = None
+    handles: tuple[str, ...] = ()

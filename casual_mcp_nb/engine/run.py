@@ -73,7 +73,7 @@ from casual_mcp_nb.engine.prefix import PromptPrefix
 from casual_mcp_nb.engine.response_messages import ResponseMessages
 from casual_mcp_nb.engine.searches import as_presented, search_event
 from casual_mcp_nb.engine.setup import TurnSetup
-from casual_mcp_nb.engine.task_reports import due_reports, report_with
+from casual_mcp_nb.engine.task_reports import due_reports, handles_of, report_with
 from casual_mcp_nb.engine.turn_tools import TurnTools
 from casual_mcp_nb.engine.window import ContextWindow
 from casual_mcp_nb.errors import (
@@ -390,14 +390,19 @@ class Run:
         """
         from casual_mcp_nb.conversation.messages import result_message
 
-        carrier, report = self._report_tasks(step, calls)
+        carrier, report, reported = self._report_tasks(step, calls)
         for call, ended in zip(calls, finished, strict=True):
-            layers = ended.text
+            layers, handles = ended.text, ended.handles
             if call.id == carrier:
-                layers = layers._replace(report=report)
+                layers, handles = layers._replace(report=report), (*handles, *reported)
             text, failed = layers.in_message, ended.outcome.status != "ok"
             message = result_message(
-                call.function.name, call.id, text, failed=failed, result=ended.result
+                call.function.name,
+                call.id,
+                text,
+                failed=failed,
+                result=ended.result,
+                handles=handles,
             )
             self.messages.append(message)
             self.setup.turn.trace.results[call.id] = message
@@ -407,26 +412,35 @@ class Run:
         self._calls.repeats.check()
         self._cut_answers.check()
 
-    def _report_tasks(self, step: int, calls: Sequence[AssistantToolCall]) -> tuple[str, str]:
+    def _report_tasks(
+        self, step: int, calls: Sequence[AssistantToolCall]
+    ) -> tuple[str, str, Sequence[str]]:
         """Collect the reports on tasks that have ended, for the next request.
 
         Returns:
-            The id of the call to whose result they are added, and their text. Both are empty if
-            there are none.
+            The id of the call to whose result they are added, their text, and the handles of their
+            large results. All are empty if there are none.
         """
         if self.setup.tasks is None:
-            return "", ""
+            return "", "", ()
         tape, after = self.dispatcher.tape, len(self.messages)
         reports = due_reports(self.setup.tasks, tape, after)
         tape.record_task_reports(after, reports)
         if not reports:
-            return "", ""
+            return "", "", ()
         carrier, text = report_with(calls, reports)
         for each in reports:
             self.emit(
-                TaskReported(step + 1, each.number, text=each.text, call_id=carrier, at=self.now())
+                TaskReported(
+                    step + 1,
+                    each.number,
+                    text=each.text,
+                    call_id=carrier,
+                    at=self.now(),
+                    handle=each.handle,
+                )
             )
-        return carrier, text
+        return carrier, text, handles_of(reports)
 
     def _load_found(
         self, step: int, call: AssistantToolCall, search: SyntheticToolResult, text: ModelText

@@ -54,6 +54,11 @@ def due_reports(desk: TaskDesk, tape: Tape, after: int) -> Sequence[TaskReport]:
     return desk.due()
 
 
+def handles_of(reports: Iterable[TaskReport]) -> tuple[str, ...]:
+    """List the handles of the large results that tasks had."""
+    return tuple(report.handle for report in reports if report.handle)
+
+
 def report_with(
     calls: Sequence[AssistantToolCall], reports: Sequence[TaskReport]
 ) -> tuple[str, str]:

@@ -21,6 +21,7 @@ MAX_CELL = 200
 """Longer values in a row or a list are cut. A path reads them whole."""
 MAX_COLUMNS_NAMED = 60
 _MAX_KEYS_NAMED = 12
+_MAX_DIGITS = 9
 _MAX_MATCH = 240
 _MAX_HEADER = 2_000
 _MAX_SQL = 10_000
@@ -60,12 +61,14 @@ def query(argument: dict[str, Any]) -> dict[str, Any]:
         argument: `key`, which result; `text`, all of it, or None for the last one again; `plain`,
             whether it is text whatever it looks like; `characters`, the answer size; `seconds`, the
             time for a statement; and what to do: `path` selects a part, `sql` queries it, `search`
-            (as a `regex` or not) finds lines, `offset` is where to begin.
+            (as a `regex` or not) finds lines, `offset` is where to begin. With `take`, the value
+            itself is wanted, of at most so many characters, `as_text` or not, with its first `head`
+            characters.
 
     Returns:
         `missing`, if the text is needed; `error`; or `what`, `columns` (name and type), `unit`,
         `total`, `header` and `lines`; and for an object with one table in it `table`, the same for
-        that, with its `key`.
+        that, with its `key`. With `take`, see `_taken`.
     """
     if argument["text"] is None and _last[0] != argument["key"]:
         return {"missing": True}
@@ -75,6 +78,8 @@ def query(argument: dict[str, Any]) -> dict[str, Any]:
             if kind == "text":
                 raise BadQuery("a path needs JSON, and this is text")
             value = pick(value, path)
+        if limit := argument.get("take"):
+            return _taken(value, limit, argument)
         if statement := argument.get("sql"):
             view = _selected(value, statement, argument["seconds"])
         elif search := argument.get("search"):
@@ -94,6 +99,17 @@ def query(argument: dict[str, Any]) -> dict[str, Any]:
             inner = _answer(table, _view(table), 0, argument["characters"])
             answer["table"] = {"key": tables[0], **inner}
     return answer
+
+
+def _taken(value: Any, limit: int, argument: dict[str, Any]) -> dict[str, Any]:
+    """Return a value with its description, its size in characters and how it begins, or without
+    itself if it is larger than the limit.
+    """
+    text = _as_text(value)
+    taken = {"what": _what(value), "size": len(text), "head": text[: argument["head"]]}
+    if len(text) <= limit:
+        taken["value"] = text if argument["as_text"] else value
+    return taken
 
 
 def _answer(value: Any, view: _View, start: int, characters: int) -> dict[str, Any]:
@@ -241,6 +257,9 @@ def _items(value: Any) -> list[Any]:
 
 
 def _child(value: Any, step: str | int | slice) -> Any:
+    if isinstance(value, list) and isinstance(step, str) and step.isdecimal():
+        # As in `rows.0.name`.
+        step = int(step[:_MAX_DIGITS])
     if not isinstance(step, str):
         if not isinstance(value, list):
             raise BadQuery(f"a number in brackets needs a list, but there is {_kind_words(value)}")

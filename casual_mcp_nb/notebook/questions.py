@@ -15,6 +15,7 @@ from concurrent.futures import Future, InvalidStateError
 from typing import Any, ClassVar, Literal
 
 from casual_mcp_nb.base.mcp import AddressRequest, NobodyToAsk, QuestionAnswer, SignInRequest
+from casual_mcp_nb.base.passed import PassedResult
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.display.words import clean, cut
 from casual_mcp_nb.engine.consent import ONE_BY_ONE, ApprovalRequest, Decision, Scope
@@ -84,6 +85,9 @@ _REASONS = {
         "The server changed this tool since it was last approved or denied, or since it was first"
         " listed."
     ),
+    "passed": (
+        "It gives this server a result of another one, as a whole: more than the model has read."
+    ),
     "outgoing": (
         "It sends this to other people in your name and cannot be undone. Each call waits for your"
         " approval."
@@ -108,6 +112,8 @@ class ApprovalQuestion(Question):
         policy: The policy that requires approval.
         reason: Why approval is needed, see `Reason`.
         change: How the tool's definition has changed, or None if it has not.
+        passed: The large results that it passes to the tool.
+        sources: The other servers that these came from.
     """
 
     kind = "approval"
@@ -116,10 +122,12 @@ class ApprovalQuestion(Question):
         super().__init__(channel, request.tool.server)
         self.tool, self.arguments, self.policy = request.tool, request.arguments, request.policy
         self.reason, self.change = request.reason, request.change
+        self.passed, self.sources = request.passed, request.sources
 
     @property
     def written(self) -> str:
-        """The complete arguments, with nothing hidden and nothing cut.
+        """The complete arguments, with nothing hidden and nothing cut. Behind them, the size and
+        the head of each result that is passed.
 
         Other letters than ASCII are escaped. They stay in a text that goes out in the person's
         name, because it has to be readable.
@@ -127,6 +135,12 @@ class ApprovalQuestion(Question):
         text = json.dumps(
             self.arguments, indent=2, ensure_ascii=self.reason != "outgoing", default=str
         )
+        for result in self.passed:
+            part = f" at {result.path!a}" if result.path else ""
+            text += (
+                f"\n{result.handle} of {_name(result.server)}{part}: {result.what}, in all"
+                f" {result.size:,} characters. It begins:\n{_head(result)}"
+            )
         letters: list[str] = []
         for letter in text:
             if letter.isprintable() or letter == "\n":
@@ -251,6 +265,7 @@ class ApprovalQuestion(Question):
             is_covered = (
                 self.tool.tool_name == question.tool.tool_name
                 and self.tool.as_listed == question.tool.as_listed
+                and set(self.sources) <= set(question.sources)
             )
         elif scope == "server":
             is_covered = (
@@ -258,6 +273,14 @@ class ApprovalQuestion(Question):
             )
         if is_covered:
             self.approve()
+
+
+def _head(result: PassedResult) -> str:
+    """Format how a result begins: lines that cannot be mistaken for others, in ASCII."""
+    lines = result.head.splitlines()
+    if len(result.head) < result.size:
+        lines.append("…")
+    return "\n".join(f"  {line.encode('ascii', 'backslashreplace').decode()}" for line in lines)
 
 
 def not_open() -> UsageError:

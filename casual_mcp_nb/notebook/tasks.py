@@ -196,12 +196,17 @@ class TaskRegister:
 
     async def _record_end(self, entry: _Entry) -> None:
         task, text, result = entry.task, entry.task.error, entry.task.result
+        handle = ""
         if result is not None and not task.in_call:
             text = encodable(await result_text_async(result))
             large_results = self._chat.state.large_results
             limit = large_results.limit_for(task.tool.server, self._chat.limits.result_tokens)
-            read = await large_results.within(limit, f"task-{task.number}", text, result)
+            read = await large_results.within(
+                limit, f"task-{task.number}", text, result, server=task.tool.server
+            )
             text = read.text
+            if read.large is not None:
+                handle = read.large.handle
             if result.is_error and not text.startswith("Error"):
                 text = f"Error: {text}"
             result = read.result
@@ -210,7 +215,14 @@ class TaskRegister:
             # The call still waits, and gives the result itself.
             result = None
         event = TaskEnded(
-            entry.call_id, task.number, task.status, text, result, ended, task.in_call
+            entry.call_id,
+            task.number,
+            task.status,
+            text,
+            result,
+            ended,
+            task.in_call,
+            handle=handle,
         )
         self._record(entry, event)
 
@@ -454,7 +466,7 @@ class TurnTasks:
             # The end of a call that waited for its task is in the call's own result.
             if not end.in_call and end.status in OVER:
                 text = report_text(number, tools[number], end.status, end.text)
-                due.append(TaskReport(number, end.status, text))
+                due.append(TaskReport(number, end.status, text, end.handle))
         return due
 
     def replayed(self, reports: Iterable[TaskReport]) -> None:

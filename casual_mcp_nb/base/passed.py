@@ -1,0 +1,61 @@
+"""Results that a model passes to a tool by their handles: the value goes from tool to tool, and only
+the handle is read, asked about and recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+RESULT = "$result"
+"""The key under which an argument has a handle in place of a value."""
+
+PATH = "path"
+"""The key beside it, with which the argument is a part of the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassedResult:
+    """A large result, or a part of one, that a call passes to its tool.
+
+    Args:
+        handle: The result's handle.
+        path: Which part of it, or empty for all.
+        server: The server that it came from.
+        what: Its kind and size, such as `table of 20,000 rows, 3 columns`.
+        size: Its length as text, in characters.
+        head: How that text begins.
+    """
+
+    handle: str
+    path: str
+    server: str
+    what: str
+    size: int
+    head: str
+
+
+def sources(passed: Iterable[PassedResult], server: str) -> tuple[str, ...]:
+    """List the other servers whose results a call passes to a server."""
+    return tuple(dict.fromkeys(each.server for each in passed if each.server != server))
+
+
+class FilledArguments(dict[str, Any]):
+    """A call's arguments with the values of the results that it passes. Only the tool gets them.
+
+    Args:
+        values: The arguments for the tool.
+        written: The arguments as the model wrote them. Records and questions have these.
+        passed: The results.
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        written: dict[str, Any],
+        passed: Sequence[PassedResult],
+    ) -> None:
+        super().__init__(values)
+        self.written = written
+        self.passed = tuple(passed)
