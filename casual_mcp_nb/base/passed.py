@@ -4,6 +4,7 @@ the handle is read, asked about and recorded.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,8 @@ RESULT = "$result"
 
 PATH = "path"
 """The key beside it, with which the argument is a part of the result."""
+
+_MAX_TEXT = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,39 @@ class PassedResult:
 def sources(passed: Iterable[PassedResult], server: str) -> tuple[str, ...]:
     """List the other servers whose results a call passes to a server."""
     return tuple(dict.fromkeys(each.server for each in passed if each.server != server))
+
+
+def handle_in(value: object) -> tuple[str, str] | None:
+    """Read the handle and the path in an argument, or None if it is something else.
+
+    It is an object with no other keys, or its JSON, which models write for a parameter that takes
+    only text.
+    """
+    if isinstance(value, str) and value[:1] == "{" and len(value) <= _MAX_TEXT:
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return None
+    if not isinstance(value, dict) or not value.keys() <= {RESULT, PATH}:
+        return None
+    handle = value.get(RESULT)
+    if not isinstance(handle, str):
+        return None
+    return handle, str(value.get(PATH) or "")
+
+
+def has_handle(value: object) -> bool:
+    """Check whether there is a handle anywhere in a value."""
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if handle_in(value) is not None:
+            return True
+        if isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+    return False
 
 
 class FilledArguments(dict[str, Any]):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.arguments_by_schema import takes
 from casual_mcp_nb.base.limits import encodable
-from casual_mcp_nb.base.passed import PATH, RESULT, FilledArguments, PassedResult
+from casual_mcp_nb.base.passed import RESULT, FilledArguments, PassedResult, handle_in
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.engine.large_results import LargeResults, gone, results_in, unknown
@@ -127,23 +127,15 @@ def _copied(value: Any, schema: SchemaReader, places: list[_Place]) -> Any:
     else:
         copy, items = list(value), enumerate(value)
     for key, item in items:
-        if not isinstance(item, dict | list):
+        if not isinstance(item, dict | list | str):
             continue
-        under = _under(schema, key)
-        if _is_handle(item) and RESULT not in under.properties:
+        under, passed = _under(schema, key), handle_in(item)
+        if passed is not None and RESULT not in under.properties:
             text_only = not takes(under, "object") and not takes(under, "array")
-            as_text = text_only and takes(under, "string")
-            path = str(item.get(PATH) or "")
-            places.append(_Place(copy, key, item[RESULT], path, as_text))
-        else:
+            places.append(_Place(copy, key, *passed, as_text=text_only and takes(under, "string")))
+        elif not isinstance(item, str):
             copy[key] = _copied(item, under, places)
     return copy
-
-
-def _is_handle(value: Any) -> bool:
-    if not isinstance(value, dict) or not value.keys() <= {RESULT, PATH}:
-        return False
-    return isinstance(value.get(RESULT), str)
 
 
 def _under(schema: SchemaReader, key: str | int) -> SchemaReader:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.arguments_by_schema import problems
+from casual_mcp_nb.base.passed import has_handle
 from casual_mcp_nb.base.tool import ToolChange, ToolName
 from casual_mcp_nb.conversation.event import (
     CALL_TOOL,
@@ -38,7 +39,7 @@ from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.isolation.worker import Worker
 
 if TYPE_CHECKING:
-    from casual_llm.messages import AssistantMessage, AssistantToolCall
+    from casual_llm.messages import AssistantMessage, AssistantToolCall, ChatMessage
 
     from casual_mcp_nb.base.tool import Catalog, ToolSpec
 
@@ -59,6 +60,9 @@ def planned_calls(
     by_name = {RUN_CODE: program_spec(()), **{tool.name: tool for tool in custom}}
 
     def check(tool: ToolSpec, arguments: Mapping[str, Any]) -> Sequence[str]:
+        if has_handle(arguments):
+            # They are checked when the results are filled in.
+            return ()
         errors = problems(tool.input_schema, arguments, worker)
         return ("The arguments could not be checked.",) if errors is None else errors
 
@@ -80,8 +84,9 @@ async def run_planned(
     options: TurnOptions,
     step: int,
     on_event: Callable[[Event], None],
+    messages: Sequence[ChatMessage],
 ) -> list[ToolCall]:
-    """Run planned calls like those in one model answer.
+    """Run planned calls like those in one model answer. They can pass the results in `messages`.
 
     Raises:
         UsageError: A tool's definition is not the one that the model read. No call ran.
@@ -111,7 +116,9 @@ async def run_planned(
         def on_notice(notice: Notice) -> None:
             emit(replace(notice, at=now()))
 
-        dispatcher = build_dispatcher(chat, offered, options, on_notice=on_notice)
+        dispatcher = build_dispatcher(
+            chat, offered, options, on_notice=on_notice, messages=messages
+        )
         runner = Calls(
             dispatcher,
             replace(chat.limits, max_calls_per_step=len(calls)),

@@ -13,6 +13,7 @@ from pprint import pformat
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.base.passed import has_handle
 from casual_mcp_nb.base.secret import MASK
 from casual_mcp_nb.conversation.event import SYNTHETIC, UNKNOWN
 from casual_mcp_nb.conversation.step import ToolCall, is_program
@@ -46,6 +47,7 @@ _NO_CALLS = "The program made no calls."
 _NO_OBJECT = "Not run: its arguments are not a JSON object."
 _MOCKED = "Not run: a stub answered in place of the tool."
 _OWN = "Not run: only a model needs this tool."
+_PASSES = "Not run: it passes a large result of an earlier call by its handle."
 _HAS_SECRET = "Not run: an argument has a secret, which is not saved."
 _DESTRUCTIVE = "It may change or delete something."
 
@@ -232,6 +234,8 @@ class _Writer:
             return _OWN
         if call.tool.server in self.lost:
             return f"Not run: {one_line(self.lost[call.tool.server])}"
+        if has_handle(call.arguments):
+            return _PASSES
         if MASK in str(call.arguments):
             return _HAS_SECRET
         return ""

@@ -439,7 +439,7 @@ class TurnService:
 
         async def steps(chosen: Sequence[PlannedCall]) -> ToolCalls:
             self.check_open()
-            work = self._run_planned(chosen, turn_options, step)
+            work = self._run_planned(chosen, turn_options, step, turns)
             return ToolCalls(await on_engine_told(partial(self._asking, work)))
 
         async def go_on(echo: Echo) -> Turn:
@@ -489,11 +489,12 @@ class TurnService:
         return turn, catalog
 
     async def _run_planned(
-        self, calls: Sequence[PlannedCall], options: TurnOptions, step: int
+        self, calls: Sequence[PlannedCall], options: TurnOptions, step: int, turns: Sequence[Turn]
     ) -> list[ToolCall]:
         await self._starter.view()
-        at = time.time()
-        calls_run = await run_planned(self._chat, calls, options, step, self._chat.audit.follow())
+        at, messages = time.time(), [message for turn in turns for message in turn.messages]
+        on_event = self._chat.audit.follow()
+        calls_run = await run_planned(self._chat, calls, options, step, on_event, messages)
         await self._chat.tools.update_known()
         for call in calls_run:
             self._tools.recorded.add(at, call)
