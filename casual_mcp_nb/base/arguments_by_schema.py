@@ -189,13 +189,3 @@ def takes(schema: SchemaReader, kind: str) -> bool:
     if schema.types and kind not in schema.types:
         return False
     return any(not _kinds(part) or kind in _kinds(part) for part in parts)
-
-
-def takes_values(schema: Mapping[str, Any]) -> bool:
-    """Check whether arguments have a place for more than a number or a choice."""
-    for part in SchemaReader(schema).properties.values():
-        if any(takes(part, kind) for kind in ("array", "object")):
-            return True
-        if takes(part, "string") and not part.choices:
-            return True
-    return False

@@ -5,9 +5,8 @@ the handle is read, asked about and recorded.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 RESULT = "$result"
 """The key under which an argument has a handle in place of a value."""
@@ -18,8 +17,7 @@ PATH = "path"
 _MAX_TEXT = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class PassedResult:
+class PassedResult(NamedTuple):
     """A large result, or a part of one, that a call passes to its tool.
 
     Args:
@@ -39,44 +37,6 @@ class PassedResult:
     head: str
 
 
-def sources(passed: Iterable[PassedResult], server: str) -> tuple[str, ...]:
-    """List the other servers whose results a call passes to a server."""
-    return tuple(dict.fromkeys(each.server for each in passed if each.server != server))
-
-
-def handle_in(value: object) -> tuple[str, str] | None:
-    """Read the handle and the path in an argument, or None if it is something else.
-
-    It is an object with no other keys, or its JSON, which models write for a parameter that takes
-    only text.
-    """
-    if isinstance(value, str) and value[:1] == "{" and len(value) <= _MAX_TEXT:
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            return None
-    if not isinstance(value, dict) or not value.keys() <= {RESULT, PATH}:
-        return None
-    handle = value.get(RESULT)
-    if not isinstance(handle, str):
-        return None
-    return handle, str(value.get(PATH) or "")
-
-
-def has_handle(value: object) -> bool:
-    """Check whether there is a handle anywhere in a value."""
-    waiting = [value]
-    while waiting:
-        value = waiting.pop()
-        if handle_in(value) is not None:
-            return True
-        if isinstance(value, dict):
-            waiting += value.values()
-        elif isinstance(value, list):
-            waiting += value
-    return False
-
-
 class FilledArguments(dict[str, Any]):
     """A call's arguments with the values of the results that it passes. Only the tool gets them.
 
@@ -90,8 +50,32 @@ class FilledArguments(dict[str, Any]):
         self,
         values: Mapping[str, Any],
         written: dict[str, Any],
-        passed: Sequence[PassedResult],
+        passed: Iterable[PassedResult],
     ) -> None:
         super().__init__(values)
         self.written = written
         self.passed = tuple(passed)
+
+
+def as_written(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a call's arguments as the model wrote them."""
+    return arguments.written if isinstance(arguments, FilledArguments) else dict(arguments)
+
+
+def handle_in(value: object) -> tuple[str, str] | None:
+    """Read the handle and the path in an argument, or None if it is something else.
+
+    It is an object with no other keys, or its JSON, which models write for a parameter that takes
+    only text. A handle begins with `r_`.
+    """
+    if isinstance(value, str) and value[:1] == "{" and len(value) <= _MAX_TEXT:
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return None
+    if not isinstance(value, dict) or not value.keys() <= {RESULT, PATH}:
+        return None
+    handle = value.get(RESULT)
+    if not isinstance(handle, str) or not handle.startswith("r_"):
+        return None
+    return handle, str(value.get(PATH) or "")

@@ -18,7 +18,7 @@ from casual_mcp_nb.base.mcp import (
     Skill,
     SkillContents,
 )
-from casual_mcp_nb.base.passed import FilledArguments
+from casual_mcp_nb.base.passed import as_written
 from casual_mcp_nb.cassettes import Kind, Plain
 from casual_mcp_nb.conversation.codec import dump_value, load_value
 
@@ -41,9 +41,7 @@ class Exchange:
 
 def call_request(server: str, tool: str, arguments: Mapping[str, Plain]) -> dict[str, Plain]:
     """Build the request of a tool call, with the handles of results that it passes."""
-    if isinstance(arguments, FilledArguments):
-        arguments = arguments.written
-    return {"server": server, "tool": tool, "arguments": dict(arguments)}
+    return {"server": server, "tool": tool, "arguments": as_written(arguments)}
 
 
 def _reader(kind: type[Any]) -> Callable[[Any, Request], Any]:

@@ -275,8 +275,7 @@ def _read_tasks(plain: Any, request: Mapping[str, Plain]) -> tuple[TaskReport, .
     for each in plain or ():
         if each["status"] not in OVER:
             raise ValueError("Not the end of a task.")
-        number, text, handle = int(each["number"]), str(each["text"]), str(each.get("handle", ""))
-        tasks.append(TaskReport(number, each["status"], text, handle))
+        tasks.append(TaskReport(int(each["number"]), each["status"], str(each["text"])))
     return tuple(tasks)
 
 

@@ -129,7 +129,6 @@ def _kinds() -> Mapping[str, tuple[type[BaseModel], ...]]:
     from casual_llm.messages import AssistantMessage, SystemMessage, ToolResultMessage, UserMessage
 
     from casual_mcp_nb.conversation.messages import (
-        LargeResultMessage,
         StatefulAssistantMessage,
         TaskReportMessage,
         ToolOutcomeMessage,
@@ -139,7 +138,7 @@ def _kinds() -> Mapping[str, tuple[type[BaseModel], ...]]:
         "system": (SystemMessage,),
         "user": (TaskReportMessage, UserMessage),
         "assistant": (StatefulAssistantMessage, AssistantMessage),
-        "tool": (LargeResultMessage, ToolOutcomeMessage, ToolResultMessage),
+        "tool": (ToolOutcomeMessage, ToolResultMessage),
     }
 
 

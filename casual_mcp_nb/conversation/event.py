@@ -546,7 +546,6 @@ class TaskEnded(Displayable):
         ended: When, in seconds since 1970.
         in_call: Whether the call was still waiting for it, so that the model read the result as
             that of the call.
-        handle: The handle of its result, if that is large.
     """
 
     call_id: str
@@ -557,7 +556,6 @@ class TaskEnded(Displayable):
     ended: float = 0.0
     in_call: bool = False
     at: float = 0.0
-    handle: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -569,7 +567,6 @@ class TaskReported(Displayable):
         text: The text that it read.
         call_id: The call to whose result the text was added, or None for a message before that of
             the person.
-        handle: The handle of the task's result, if that is large.
     """
 
     step: int
@@ -577,7 +574,6 @@ class TaskReported(Displayable):
     text: str
     call_id: str | None = None
     at: float = 0.0
-    handle: str = ""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
 from typing import Any
 
 from casual_llm.messages import AssistantMessage, ImageContent, ToolResultMessage, UserMessage
@@ -43,34 +42,19 @@ class ToolOutcomeMessage(ToolResultMessage):
     """A tool's result with more than text.
 
     Whether the call failed is sent to Anthropic in addition to the text. Images, for models with
-    vision, are counted and limited as in `base.content`.
+    vision, are counted and limited as in `base.content`. The handles are those of the large results
+    in the text: only these count, since a server can write what looks like one in a text.
     """
 
     failed: bool
     images: tuple[ImageContent, ...] = Field(default=(), repr=False)
-
-
-class LargeResultMessage(ToolOutcomeMessage):
-    """A tool's result that has the heads of large ones: its own, or those of tasks that have ended.
-
-    The handles are data, because a server can write the same text as the package does.
-    """
-
-    handles: tuple[str, ...]
+    handles: tuple[str, ...] = ()
 
 
 class TaskReportMessage(UserMessage):
     """A report on tasks that have ended, with the handles of their large results."""
 
     handles: tuple[str, ...]
-
-
-def report_message(text: str, handles: Iterable[str]) -> UserMessage:
-    """Build the message that tells a model of tasks that have ended."""
-    handles = tuple(handles)
-    if not handles:
-        return UserMessage(content=text)
-    return TaskReportMessage(content=text, handles=handles)
 
 
 def result_message(
@@ -80,24 +64,19 @@ def result_message(
     *,
     failed: bool = False,
     result: ToolResult | None = None,
-    handles: Iterable[str] = (),
+    handles: tuple[str, ...] = (),
 ) -> ToolResultMessage:
     """Build the message that gives a model a call's result."""
     images = tuple([_image(data) for data in images_of(result)]) if result is not None else ()
-    handles = tuple(handles)
-    if handles:
-        return LargeResultMessage(
-            name=name,
-            tool_call_id=call_id,
-            content=text,
-            failed=failed,
-            images=images,
-            handles=handles,
-        )
-    if not failed and not images:
+    if not failed and not images and not handles:
         return ToolResultMessage(name=name, tool_call_id=call_id, content=text)
     return ToolOutcomeMessage(
-        name=name, tool_call_id=call_id, content=text, failed=failed, images=images
+        name=name,
+        tool_call_id=call_id,
+        content=text,
+        failed=failed,
+        images=images,
+        handles=handles,
     )
 
 

@@ -42,7 +42,6 @@ from casual_mcp_nb.conversation.event import (
     StepStarted,
     TaskChanged,
     TaskEnded,
-    TaskReported,
     TaskStarted,
     TextDelta,
     TextEdited,
@@ -61,7 +60,7 @@ UNANSWERED = "Error: this call was stopped before it had a result."
 """The model's substitute for a missing result."""
 
 _NONE: Mapping[str, Any] = {}
-_NO_REPORTS: Mapping[str | None, Sequence[TaskReported]] = {}
+_NO_REPORTS: Mapping[str | None, str] = {}
 _NO_RESULT = ToolResult()
 
 EMPTY_RESULT = "[No content returned]"
@@ -521,13 +520,13 @@ def messages_of(
     ended: Mapping[str, ToolFinished],
     edited: Mapping[str, str],
     sent: Mapping[str, ChatMessage] = _NONE,
-    reports: Mapping[str | None, Sequence[TaskReported]] = _NO_REPORTS,
+    reports: Mapping[str | None, str] = _NO_REPORTS,
 ) -> list[ChatMessage]:
     """Convert an answer and its calls' results to the conversation's messages.
 
     By call id, `ended` is how each call ended, `edited` the text with which the person replaced its
-    result, `reports` the tasks that have ended meanwhile, of which its result tells too, and `sent`
-    the result message if one was built already.
+    result, `reports` a text in its result about tasks that have ended meanwhile, and `sent` the
+    result message if one was built already.
     """
     tool_calls = answer.tool_calls or []
     if not tool_calls and not text_of(answer.content):
@@ -540,7 +539,7 @@ def messages_of(
                 ended.get(call.id),
                 edited.get(call.id),
                 sent.get(call.id),
-                reports.get(call.id, ()),
+                reports.get(call.id, ""),
             )
             for call in tool_calls
         ],
@@ -559,9 +558,8 @@ def _result_of(
     end: ToolFinished | None,
     edited: str | None,
     sent: ChatMessage | None,
-    reports: Sequence[TaskReported],
+    report: str,
 ) -> ChatMessage:
-    report = "\n\n".join([each.text for each in reports])
     if (
         sent is not None
         and end is not None
@@ -577,9 +575,7 @@ def _result_of(
         return result_message(name, call.id, text, failed=True)
     text = end.text if edited is None else edited
     text = with_report(text, report) or EMPTY_RESULT
-    handles = [each.handle for each in reports if each.handle]
-    if end.large is not None:
-        handles.insert(0, end.large.handle)
+    handles = (end.large.handle,) if end.large is not None else ()
     return result_message(
         name, call.id, text, failed=end.status != "ok", result=end.result, handles=handles
     )

@@ -386,9 +386,10 @@ class Turn(Displayable):
             edited = {
                 edit.call_id: edit.text for edit in all_of(TextEdited) if edit.call_id is not None
             }
-            reports: dict[str | None, list[TaskReported]] = {}
+            reports: dict[str | None, str] = {}
             for report in all_of(TaskReported):
-                reports.setdefault(report.call_id, []).append(report)
+                texts = (reports.get(report.call_id), report.text)
+                reports[report.call_id] = "\n\n".join(filter(None, texts))
             for event in all_of(StepStarted):
                 answer = answers.get(event.step)
                 if answer is None:

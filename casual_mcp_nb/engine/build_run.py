@@ -133,15 +133,7 @@ def _begin(
     chat.tape.record_task_reports(len(setup.history), conversation.reports)
     emit(started)
     for report in conversation.reports:
-        emit(
-            TaskReported(
-                step=0,
-                number=report.number,
-                text=report.text,
-                at=run.now(),
-                handle=report.handle,
-            )
-        )
+        emit(TaskReported(step=0, number=report.number, text=report.text, at=run.now()))
     notices = _new_notices(chat, conversation, ready, prompt)
     for notice in notices:
         emit(notice)
@@ -181,10 +173,10 @@ def _conversation(chat: Chat, setup: TurnSetup) -> _Conversation:
         # Recorded steps have their reports. Later ones follow the next result.
         reports = due_reports(setup.tasks, chat.tape, len(setup.history))
     if reports:
-        from casual_mcp_nb.conversation.messages import report_message
+        from casual_mcp_nb.conversation.messages import TaskReportMessage
 
         text = "\n\n".join(report.text for report in reports)
-        messages = [report_message(text, handles_of(reports)), *messages]
+        messages = [TaskReportMessage(content=text, handles=handles_of(reports)), *messages]
     ids: set[str] = set()
     history, history_repairs = repaired(setup.history, ids)
     messages, repairs = repaired(messages, ids)

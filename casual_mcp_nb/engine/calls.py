@@ -7,12 +7,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from casual_mcp_nb.base.content import format_result
 from casual_mcp_nb.base.limits import encodable
+from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.base.tool import Permission, ToolName
 from casual_mcp_nb.conversation.event import (
     PACKAGE_TOOLS,
@@ -30,7 +31,7 @@ from casual_mcp_nb.conversation.event import (
 from casual_mcp_nb.conversation.step import UNANSWERED, NamedCall, ToolCall, is_program
 from casual_mcp_nb.engine.call_order import CallOrder
 from casual_mcp_nb.engine.dispatch import CallListener, Dispatcher
-from casual_mcp_nb.engine.large_results import THROUGH_BRIDGE, LargeResults, Readable
+from casual_mcp_nb.engine.large_results import THROUGH_BRIDGE, LargeResults, Readable, passing
 from casual_mcp_nb.engine.nesting import NestedCall, Nesting, end_all, ended_call
 from casual_mcp_nb.engine.options import TurnLimits
 from casual_mcp_nb.engine.outcomes import CallOutcome, FinishedCall, ModelText
@@ -450,12 +451,16 @@ class Calls:
             text,
             outcome.result,
             server=server,
-            passable=self.dispatcher.passer is not None and offered.others_take(call.tool),
             for_app=spec is not None and bool(spec.app),
         )
-        if read.large is not None and offered.bridges:
-            return read._replace(text=read.text + THROUGH_BRIDGE)
-        return read
+        if read.large is None:
+            return read
+        text = read.text
+        if offered.bridges:
+            text += THROUGH_BRIDGE
+        if self.dispatcher.passer is not None and offered.others_take(call.tool):
+            text += passing(read.large.handle)
+        return read._replace(text=text, large=replace(read.large, tokens=estimate_tokens(text)))
 
 
 def _refused(call: RunningCall, text: str) -> FinishedCall:

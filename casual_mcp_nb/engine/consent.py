@@ -8,7 +8,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
@@ -31,7 +31,7 @@ from casual_mcp_nb.base.mcp import (
     SamplingRefused,
     SamplingRequest,
 )
-from casual_mcp_nb.base.passed import FilledArguments, PassedResult, sources
+from casual_mcp_nb.base.passed import FilledArguments, PassedResult
 from casual_mcp_nb.base.secret import redacted
 from casual_mcp_nb.base.tool import (
     Authority,
@@ -136,7 +136,8 @@ class ApprovalRequest:
     @property
     def sources(self) -> tuple[str, ...]:
         """The other servers whose results it passes."""
-        return sources(self.passed, self.tool.server)
+        servers = [result.server for result in self.passed if result.server != self.tool.server]
+        return tuple(dict.fromkeys(servers))
 
 
 ApprovalAnswer = bool | str
@@ -367,9 +368,8 @@ class Consent:
         for tools in (answers.tools, answers.seen):
             for name in [name for name in tools if name.server == server]:
                 del tools[name]
-        for source, name in tuple(answers.passed):
-            if server in (source, name.server):
-                del answers.passed[source, name]
+        for pair in [pair for pair in answers.passed if server in (pair[0], pair[1].server)]:
+            del answers.passed[pair]
 
     @property
     def policies(self) -> dict[str, Policies]:
@@ -534,7 +534,8 @@ class Consent:
             return _decided(request, "nobody")
         why = NO_ONE
         if request.reason == "passed":
-            why = f"It passes a result of {_listed(request.sources)} to {shown(tool.server)}. {why}"
+            servers = " and ".join(map(shown, request.sources))
+            why = f"It passes a result of {servers} to {shown(tool.server)}. {why}"
         if request.reason not in ONE_BY_ONE:
             why += f" {self.how_to_allow(tool)}"
         return _decided(request, "nobody", allowed=False, reason=why)
@@ -565,8 +566,10 @@ class Consent:
         else:
             third_party = config is not None and not config.bundled
             reason = _reason_with_history(tool, riskiest, policy, third_party)
-            if policy != "never" and not self._may_get(tool, passed, answers):
-                reason = "passed"
+            for result in passed:
+                before = answers.passed.get((result.server, name))
+                if tool.server != result.server and policy != "never" and not _same(before, tool):
+                    reason = "passed"
         if reason is None:
             return allowed
         remembered = _same(answers.tools.get(name), tool)
@@ -584,13 +587,6 @@ class Consent:
         return ApprovalRequest(
             tool, arguments=arguments, policy=policy, reason=reason, change=change, passed=passed
         )
-
-    def _may_get(self, tool: ToolSpec, passed: Iterable[PassedResult], answers: _Answers) -> bool:
-        """Check whether the person has allowed to pass the results of other servers to a tool."""
-        for source in sources(passed, tool.server):
-            if not _same(answers.passed.get((source, tool.tool_name)), tool):
-                return False
-        return True
 
     async def _answer(
         self, approver: Approver, request: ApprovalRequest
@@ -671,10 +667,6 @@ def _decided(
         reason=reason,
         definition=request.tool.digest,
     )
-
-
-def _listed(servers: Iterable[str]) -> str:
-    return " and ".join(map(shown, servers))
 
 
 def _failed(error: Exception) -> Decision:

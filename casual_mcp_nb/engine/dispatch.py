@@ -14,7 +14,7 @@ from casual_mcp_nb.base.arguments import parse_arguments, problem_of
 from casual_mcp_nb.base.arguments_by_schema import problems, put_right
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.content import ContentPart, OnProgress, ToolResult
-from casual_mcp_nb.base.passed import FilledArguments
+from casual_mcp_nb.base.passed import FilledArguments, as_written
 from casual_mcp_nb.base.tool import Permission, ToolSpec
 from casual_mcp_nb.cassettes.tape import NO_TAPE, Tape
 from casual_mcp_nb.conversation.event import (
@@ -187,7 +187,7 @@ class Dispatcher:
             return CallOutcome("error", added_meanwhile(tool.wire_name))
         if self.passer is not None:
             try:
-                arguments = await self.passer.fill(meant, arguments)
+                arguments = await self.passer.fill(meant.input_schema, arguments)
             except CannotPass as error:
                 return CallOutcome("error", f"Error: {error}.")
         if direct is not None:
@@ -206,7 +206,7 @@ class Dispatcher:
             # Neither a provider nor the model has seen these values beside the schema.
             wrong = await self._problems(tool, arguments)
             if wrong:
-                return CallOutcome("error", mismatch(tool, arguments, wrong))
+                return CallOutcome("error", mismatch(tool, as_written(arguments), wrong))
         return await self._call(tool, arguments, listener)
 
     async def _call_deferred(
@@ -228,7 +228,8 @@ class Dispatcher:
         self.offered.load_directly(tool)
         unchecked = wrong is None and not isinstance(arguments, FilledArguments)
         if unchecked or wrong:
-            return CallOutcome("error", mismatch(tool, arguments, wrong or ()) + instructions)
+            text = mismatch(tool, as_written(arguments), wrong or ())
+            return CallOutcome("error", text + instructions)
         outcome = await self._call(tool, arguments, listener, reduced)
         return outcome._replace(note=outcome.note + instructions)
 
@@ -347,7 +348,7 @@ class Dispatcher:
         they do.
         """
         wrong = await self._problems(tool, arguments)
-        return explained(tool, arguments, wrong) if wrong else ""
+        return explained(tool, as_written(arguments), wrong) if wrong else ""
 
     async def _run_synthetic(self, name: str, arguments: dict[str, Any]) -> CallOutcome:
         """Run a tool that no server has."""

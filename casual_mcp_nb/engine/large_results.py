@@ -96,6 +96,13 @@ THROUGH_BRIDGE = (
 """Follows a large result where the model has no definition of `read_result`."""
 
 
+def passing(handle: str) -> str:
+    """Tell a model how it passes a result on. Follows a large result where another tool could take
+    it.
+    """
+    return f'\n[A tool takes it as {{"{RESULT}": "{handle}"}}, or a part with "{PATH}".]'
+
+
 def handles_in(messages: Iterable[ChatMessage]) -> set[str]:
     """Collect the large results' handles in the texts of a conversation, for deciding whether to
     offer `read_result`. What it reads is only in `results_in`.
@@ -116,25 +123,19 @@ def results_in(messages: Iterable[ChatMessage]) -> dict[str, ChatMessage]:
     return {handle: message for message in messages for handle in getattr(message, "handles", ())}
 
 
-def unknown(handle: str) -> str:
-    """Explain to a model that its conversation has no such result."""
-    return (
-        f"there is no result with the handle {shown(handle)} in this conversation, or it is not"
-        " kept any more. Call the tool that gives it"
-    )
-
-
-def gone(handle: str, messages: Iterable[ChatMessage]) -> str:
+def not_there(handle: str, messages: Iterable[ChatMessage]) -> str:
     """Explain to a model that a result is not kept, and name the call that makes it again."""
-    again = "Call the tool"
-    call_id = getattr(results_in(messages).get(handle), "tool_call_id", "")
-    for message in messages:
-        for call in getattr(message, "tool_calls", None) or ():
+    message = results_in(messages).get(handle)
+    if message is None:
+        return f"there is no result with the handle {shown(handle)} in this conversation"
+    call_id, again = getattr(message, "tool_call_id", ""), "the tool"
+    for each in messages:
+        for call in getattr(each, "tool_calls", None) or ():
             if call.id == call_id:
-                arguments = shown(call.function.arguments)
-                again = f"Call {shown(call.function.name)} with {arguments}"
+                again = f"{shown(call.function.name)} with {shown(call.function.arguments)}"
     return (
-        f"the whole result {shown(handle)} is not kept any more. {again} again, for less at a time"
+        f"the whole result {shown(handle)} is not kept any more. Call {again} again, for less at a"
+        " time"
     )
 
 
@@ -145,13 +146,11 @@ class Kept(NamedTuple):
         text: Its text.
         size: How many bytes that takes.
         server: The server that it came from.
-        what: Its kind and size, such as `table of 20,000 rows, 3 columns`.
     """
 
     text: KeptText
     size: int
     server: str
-    what: str
 
 
 class Readable(NamedTuple):
@@ -201,7 +200,6 @@ class LargeResults:
         result: ToolResult | None,
         *,
         server: str,
-        passable: bool = False,
         for_app: bool = False,
     ) -> Readable:
         """Keep a result if it has more tokens than the limit, or if it is a table and its text has
@@ -213,17 +211,16 @@ class LargeResults:
             text: The result's text.
             result: The result, if there is more than the text.
             server: The server that it came from.
-            passable: Whether the model is told that it can pass the result to a tool.
             for_app: Whether the cut result keeps the whole one, for the tool's app.
         """
         if limit is not None and characters_within(text, limit) < len(text):
-            head, large = await self._keep(call_id, result, text, limit, server, passable)
+            head, large = await self._keep(call_id, result, text, limit, server)
             if result is None:
                 return Readable(head, None, large)
             whole = result if for_app and len(text) <= _MAX_FOR_APP else None
             return Readable(head, replace(cut_result(result, limit), whole=whole), large)
         if result is not None and result.rows is not None:
-            noted, large = await self._keep_rows(call_id, result.rows, text, server, passable)
+            noted, large = await self._keep_rows(call_id, result.rows, text, server)
             return Readable(noted, result, large)
         return Readable(text, result)
 
@@ -256,15 +253,13 @@ class LargeResults:
         """
         if handle not in self._results:
             return None
-        source, _, server, what = self._results[handle]
+        source, _, server = self._results[handle]
         text = source.text
         assert text is not None
-        taken: dict[str, Any]
-        if as_text and not path and not text.startswith(_WRAPPED):
-            taken = {"what": what, "size": len(text), "head": text[:MAX_HEAD], "value": text}
-        else:
-            wanted = {"path": path, "take": limit, "head": MAX_HEAD, "as_text": as_text}
-            taken = await self._query(handle, text, {**wanted, "plain": source.plain}, 0)
+        as_it_is = source.plain or (as_text and not path and not text.startswith(_WRAPPED))
+        wanted = {"path": path, "take": limit, "head": MAX_HEAD, "as_text": as_text}
+        key = f"{handle} as it is" if as_it_is else handle
+        taken = await self._query(key, text, {**wanted, "plain": as_it_is}, 0)
         return {**taken, "server": server}
 
     async def close(self, *, for_good: bool = True) -> None:
@@ -281,40 +276,37 @@ class LargeResults:
         text: str,
         limit: int,
         server: str,
-        passable: bool,
     ) -> tuple[str, LargeResult]:
         """Keep a large result, and shorten it to the part that the model reads."""
         tokens = max(limit // _HEAD_SHARE, MIN_RESULT_TOKENS)
         whole, other = await asyncio.to_thread(whole_of, result, text)
         handle, size = await asyncio.to_thread(_handle_and_size, call_id, whole)
         answer, plain = await self._described(handle, whole, tokens)
-        source = self._added(handle, KeptText(whole, plain), server, answer["what"])
+        source = self._added(handle, KeptText(whole, plain), server)
         if other:
             other = f"{other[: characters_within(other, tokens // 2)].rstrip()}\n"
-        passing = _passing(handle) if passable else ""
-        head = f"{other}{_head(handle, answer, size, tokens - estimate_tokens(other), passing)}"
+        head = f"{other}{_head(handle, answer, size, tokens - estimate_tokens(other))}"
         return head, LargeResult(
             handle, what=answer["what"], size=size, tokens=estimate_tokens(head), source=source
         )
 
     async def _keep_rows(
-        self, call_id: str, rows: TableRows, text: str, server: str, passable: bool
+        self, call_id: str, rows: TableRows, text: str, server: str
     ) -> tuple[str, LargeResult]:
         """Keep a whole table of which the model reads only the first rows, and add a note on the
         others.
         """
         handle, size = await asyncio.to_thread(_handle_and_size, call_id, rows.json)
-        source = self._added(handle, KeptText(rows.json), server, rows.what)
-        passing = _passing(handle) if passable else ""
+        source = self._added(handle, KeptText(rows.json), server)
         noted = (
             f"{text}\n[Result {handle}: {rows.what}, {size_in_words(size)}. {READ_RESULT}"
-            f" {_means({'unit': 'rows'})}.{passing}]"
+            f" {_means({'unit': 'rows'})}.]"
         )
         return noted, LargeResult(
             handle, what=rows.what, size=size, tokens=estimate_tokens(noted), source=source
         )
 
-    def _added(self, handle: str, source: KeptText, server: str, what: str) -> KeptText:
+    def _added(self, handle: str, source: KeptText, server: str) -> KeptText:
         """Keep a text as the newest one, and drop the oldest ones beyond the limit.
 
         Returns:
@@ -323,7 +315,7 @@ class LargeResults:
         before = self._results.pop(handle, None)
         if before is not None and before.text.text == source.text:
             source = before.text
-        self._results[handle] = Kept(source, sys.getsizeof(source.text), server, what)
+        self._results[handle] = Kept(source, sys.getsizeof(source.text), server)
         kept_bytes = sum(kept.size for kept in self._results.values())
         while len(self._results) > 1 and kept_bytes > self.max_bytes:
             _, oldest = self._results.popitem(last=False)
@@ -373,12 +365,7 @@ def _handle_and_size(call_id: str, text: str) -> tuple[str, int]:
     return f"r_{digest.hexdigest()}", len(data)
 
 
-def _passing(handle: str) -> str:
-    """Tell a model how it passes a result on, in few tokens."""
-    return f' A tool takes it as {{"{RESULT}": "{handle}"}}, or a part with "{PATH}".'
-
-
-def _head(handle: str, answer: Mapping[str, Any], size: int, tokens: int, passing: str) -> str:
+def _head(handle: str, answer: Mapping[str, Any], size: int, tokens: int) -> str:
     """Write what the model reads of a result: how it reads on, its first lines, and the first rows
     of a table in it if they take only half of the tokens.
     """
@@ -393,7 +380,7 @@ def _head(handle: str, answer: Mapping[str, Any], size: int, tokens: int, passin
         f"[Result {handle}: {encodable(answer['what'])}, {size_in_words(size)}. You read its head."
     )
     on = f"goes on at offset={next_line}, " if next_line < answer["total"] else ""
-    return "\n".join([f"{heading} {READ_RESULT} {on}{_means(answer)}.{passing}]", *lines])
+    return "\n".join([f"{heading} {READ_RESULT} {on}{_means(answer)}.]", *lines])
 
 
 def _lines_with_columns(answer: Mapping[str, Any], tokens: int) -> tuple[list[str], int]:
@@ -465,7 +452,7 @@ class ReadResultTool:
     async def _answer(self, args: Mapping[str, Any]) -> str:
         handle, offset = str(args.get("handle", "")), str(args.get("offset") or 0)
         if handle not in results_in(self._messages):
-            return f"Error: {unknown(handle)}."
+            return f"Error: {not_there(handle, self._messages)}."
         if not offset.isdecimal() or len(offset) > _MAX_OFFSET_DIGITS:
             return "Error: offset must be a whole number, 0 or more."
         question = {name: args[name] for name in ("path", "search", "sql") if args.get(name)}
@@ -478,7 +465,7 @@ class ReadResultTool:
         except GaveUp as error:
             return f"Error: the question was not answered: {error}. Ask for less at a time."
         if answer is None:
-            return f"Error: {gone(handle, self._messages)}."
+            return f"Error: {not_there(handle, self._messages)}."
         if "error" in answer:
             return f"Error: {encodable(answer['error'])}."
         return _part(answer, int(offset), self._tokens)

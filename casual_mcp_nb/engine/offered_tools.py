@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from casual_mcp_nb.base.arguments_by_schema import takes_values
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
 from casual_mcp_nb.conversation.event import (
     CALL_TOOL,
@@ -136,14 +135,16 @@ class OfferedTools:
         return (tool.tool_name, tool.wire_name) if tool else (ToolName(UNKNOWN, name), "")
 
     def others_take(self, producer: ToolName) -> bool:
-        """Check whether a tool other than this one could take its result as an argument."""
+        """Check whether a tool other than this one could take its result as an argument.
+
+        Where only programs call tools, they have whole results.
+        """
         if self.view.coded:
-            # Only programs call tools, and they have whole results.
             return False
-        for tool in (*self.view.loaded, *self.view.deferred):
-            if tool.tool_name != producer and takes_values(tool.input_schema):
-                return True
-        return False
+        tools = (*self.view.loaded, *self.view.deferred)
+        return any(
+            tool.tool_name != producer and tool.input_schema.get("properties") for tool in tools
+        )
 
     def schema_of(self, name: str) -> Mapping[str, Any] | None:
         """Find the schema of the arguments that a tool takes, by the name that a model wrote.

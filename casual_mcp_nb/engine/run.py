@@ -431,14 +431,7 @@ class Run:
         carrier, text = report_with(calls, reports)
         for each in reports:
             self.emit(
-                TaskReported(
-                    step + 1,
-                    each.number,
-                    text=each.text,
-                    call_id=carrier,
-                    at=self.now(),
-                    handle=each.handle,
-                )
+                TaskReported(step + 1, each.number, text=each.text, call_id=carrier, at=self.now())
             )
         return carrier, text, handles_of(reports)
 

@@ -58,21 +58,10 @@ def _in_words(error: Any) -> str:
     message = str(error.message)
     if len(message) > MAX_SUMMARY_CHARACTERS:
         # It begins with the value, and only then says what was expected.
-        message = message.replace(repr(error.instance), _kind(error.instance), 1)
+        value = error.instance
+        message = message.replace(repr(value), f"a {type(value).__name__} of {len(value):,}", 1)
     text = f"{path}: {message}" if path else message
     return text[:MAX_SUMMARY_CHARACTERS]
-
-
-def _kind(value: Any) -> str:
-    """Describe a value by its kind and size."""
-    match value:
-        case str():
-            return f"a text of {len(value):,} characters"
-        case list():
-            return f"a list of {len(value):,} items"
-        case dict():
-            return f"an object with {len(value):,} keys"
-    return "the value"
 
 
 @lru_cache(maxsize=256)

@@ -15,7 +15,6 @@ from concurrent.futures import Future, InvalidStateError
 from typing import Any, ClassVar, Literal
 
 from casual_mcp_nb.base.mcp import AddressRequest, NobodyToAsk, QuestionAnswer, SignInRequest
-from casual_mcp_nb.base.passed import PassedResult
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.display.words import clean, cut
 from casual_mcp_nb.engine.consent import ONE_BY_ONE, ApprovalRequest, Decision, Scope
@@ -135,11 +134,10 @@ class ApprovalQuestion(Question):
         text = json.dumps(
             self.arguments, indent=2, ensure_ascii=self.reason != "outgoing", default=str
         )
-        for result in self.passed:
-            part = f" at {result.path!a}" if result.path else ""
+        for handle, path, server, what, size, head in self.passed:
             text += (
-                f"\n{result.handle} of {_name(result.server)}{part}: {result.what}, in all"
-                f" {result.size:,} characters. It begins:\n{_head(result)}"
+                f"\n{handle} of {_name(server)}, at {path!a}: {what}, {size:,} characters."
+                f" It begins: {json.dumps(head)}"
             )
         letters: list[str] = []
         for letter in text:
@@ -273,14 +271,6 @@ class ApprovalQuestion(Question):
             )
         if is_covered:
             self.approve()
-
-
-def _head(result: PassedResult) -> str:
-    """Format how a result begins: lines that cannot be mistaken for others, in ASCII."""
-    lines = result.head.splitlines()
-    if len(result.head) < result.size:
-        lines.append("…")
-    return "\n".join(f"  {line.encode('ascii', 'backslashreplace').decode()}" for line in lines)
 
 
 def not_open() -> UsageError:

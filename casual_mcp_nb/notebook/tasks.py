@@ -70,6 +70,7 @@ class _Entry:
         now: Returns the turn's time.
         next_change: When its next change of text may be recorded.
         last: Status, text, and whether it asks, as last recorded.
+        handle: The handle of its result, if that is large.
     """
 
     task: FollowedTask
@@ -79,6 +80,7 @@ class _Entry:
     now: Callable[[], float] = lambda: 0.0
     next_change: float = 0.0
     last: tuple[TaskStatus, str, bool] = ("working", "", False)
+    handle: str = ""
 
 
 class TaskRegister:
@@ -196,7 +198,6 @@ class TaskRegister:
 
     async def _record_end(self, entry: _Entry) -> None:
         task, text, result = entry.task, entry.task.error, entry.task.result
-        handle = ""
         if result is not None and not task.in_call:
             text = encodable(await result_text_async(result))
             large_results = self._chat.state.large_results
@@ -206,7 +207,7 @@ class TaskRegister:
             )
             text = read.text
             if read.large is not None:
-                handle = read.large.handle
+                entry.handle = read.large.handle
             if result.is_error and not text.startswith("Error"):
                 text = f"Error: {text}"
             result = read.result
@@ -215,14 +216,7 @@ class TaskRegister:
             # The call still waits, and gives the result itself.
             result = None
         event = TaskEnded(
-            entry.call_id,
-            task.number,
-            task.status,
-            text,
-            result,
-            ended,
-            task.in_call,
-            handle=handle,
+            entry.call_id, task.number, task.status, text, result, ended, task.in_call
         )
         self._record(entry, event)
 
@@ -466,7 +460,8 @@ class TurnTasks:
             # The end of a call that waited for its task is in the call's own result.
             if not end.in_call and end.status in OVER:
                 text = report_text(number, tools[number], end.status, end.text)
-                due.append(TaskReport(number, end.status, text, end.handle))
+                entry = self._register.tasks.get(number)
+                due.append(TaskReport(number, end.status, text, entry.handle if entry else ""))
         return due
 
     def replayed(self, reports: Iterable[TaskReport]) -> None:
