@@ -127,7 +127,10 @@ def not_there(handle: str, messages: Iterable[ChatMessage]) -> str:
     """Explain to a model that a result is not kept, and name the call that makes it again."""
     message = results_in(messages).get(handle)
     if message is None:
-        return f"there is no result with the handle {shown(handle)} in this conversation"
+        return (
+            f"there is no result with the handle {shown(handle)} in this conversation, or it is"
+            " not kept any more. Call the tool that gives it"
+        )
     call_id, again = getattr(message, "tool_call_id", ""), "the tool"
     for each in messages:
         for call in getattr(each, "tool_calls", None) or ():
@@ -256,6 +259,8 @@ class LargeResults:
         source, _, server = self._results[handle]
         text = source.text
         assert text is not None
+        if not path and len(text) > limit:
+            return {"size": len(text)}
         as_it_is = source.plain or (as_text and not path and not text.startswith(_WRAPPED))
         wanted = {"path": path, "take": limit, "head": MAX_HEAD, "as_text": as_text}
         key = f"{handle} as it is" if as_it_is else handle

@@ -18,7 +18,7 @@ from casual_mcp_nb.isolation.worker import GaveUp
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
-MAX_PASSED = 5_000_000
+MAX_PASSED = 4_000_000
 """How much one call can pass, in characters of JSON."""
 
 MAX_PLACES = 20

@@ -138,7 +138,10 @@ async def test_a_model_reads_on_and_misses_nothing(chat: McpToolChat) -> None:
     assert turn.steps[1].request.tokens.tools - turn.steps[0].request.tokens.tools == TOKENS < 160
     head, *parts = [made.result for made in turn.tool_calls]
     text = "\n".join(
-        [head.split("\n", 1)[1], *(part.split("]\n", 1)[1].rsplit("\n[", 1)[0] for part in parts)]
+        [
+            head.split("\n", 1)[1].rsplit("\n[", 1)[0],
+            *(part.split("]\n", 1)[1].rsplit("\n[", 1)[0] for part in parts),
+        ]
     )
     assert len(text) > 20_000
     assert LINES.startswith(text)

@@ -403,7 +403,7 @@ async def test_a_model_is_told_of_it_only_if_a_tool_could_take_it(
         return text
 
     @server.tool
-    def wait(seconds: int) -> str:
+    def wait() -> str:
         """Wait."""
         return "ok"
 
