@@ -483,3 +483,21 @@ def test_a_cassette_has_the_handle_and_replays(desk: Desk, tmp_path: Path) -> No
         assert [made.result for made in again.turns[0].tool_calls] == [
             made.result for made in turn.tool_calls
         ]
+
+
+def test_planned_calls_pass_results_and_a_saved_notebook_does_not_make_them_again(
+    desk: Desk, tmp_path: Path
+) -> None:
+    config = {**SMALL, "servers": {"text": {"bundled": "text", "transport": "in-process"}}}
+    script = passing("text__count_words", text=WHOLE)
+    with Session(config, in_process=desk.servers, quiet=True) as session:
+        session.chat("x", model=scripted_model(call("db__csv"), "ok"))
+        planned = session.plan("y", model=scripted_model(script))
+        assert planned[0].problems == ()
+        (ran,) = planned.run()
+        counted = call("text__count_words", text="a b")
+        turn = session.chat("z", model=scripted_model(script, counted, "ok"))
+        code = session.export(tmp_path / "chat.ipynb").read_text()
+    assert ran.structured == turn.tool_calls[0].structured
+    assert ran.structured["words"] > 1_000
+    assert code.count("= session.tools.functions.text.count_words(") == 1
