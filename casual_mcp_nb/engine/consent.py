@@ -549,7 +549,8 @@ class Consent:
         name, config = tool.tool_name, self.config_of(tool.server)
         passed: tuple[PassedResult, ...] = ()
         if isinstance(arguments, FilledArguments):
-            arguments, passed = arguments.written, arguments.passed
+            passed = arguments.passed
+            arguments = arguments.written
         policy = policy_of(tool, config, self.overrides.get(tool.server), strict=self.strict)
         riskiest = self.tool_changes.riskiest(tool)
         allowed = Permission("policy", policy=policy, definition=tool.digest)

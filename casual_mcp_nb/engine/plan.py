@@ -84,7 +84,7 @@ async def run_planned(
     options: TurnOptions,
     step: int,
     on_event: Callable[[Event], None],
-    messages: Sequence[ChatMessage],
+    messages: Sequence[ChatMessage] = (),
 ) -> list[ToolCall]:
     """Run planned calls like those in one model answer. They can pass the results in `messages`.
 
