@@ -226,6 +226,7 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     view_stats.stats_view,
     view_usage.tool_usage_view,
     view_usage.tool_use_view,
+    view_usage.past_questions_view,
     view_foreign.foreign_sessions_view,
     conversation_views.stored_view,
     conversation_views.stored_conversation_view,

@@ -679,10 +679,13 @@ class DiscoveryConfig(DiscoveryOptions, BaseConfig):
             percent of the model's context window. If no server has `defer_loading`, every one is
             deferred then, except those with `always_load`.
         embedding: The model by which search compares meanings too, or None to search by words only.
+        learn: Whether searches learn from the saved conversations: tools gain by earlier questions
+            after which they were called.
     """
 
     enabled: StrictBool | Literal["auto"] = False
     embedding: EmbeddingConfig | None = None
+    learn: StrictBool = False
 
 
 class ToolResultsConfig(BaseConfig):

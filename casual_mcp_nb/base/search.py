@@ -12,6 +12,15 @@ from casual_mcp_nb.errors import shown
 
 RankedBy = Literal["words", "words and meaning"]
 """Whether a search ranks by words, or by meaning too."""
+PAST_QUESTION = "a past question"
+"""The label of a score's part that past questions add."""
+
+
+def ranking(ranked_by: RankedBy, learned: bool) -> str:
+    """Name what a search ranked by, in words."""
+    if not learned:
+        return ranked_by
+    return f"{ranked_by.replace(' and', ',')} and past questions"
 
 
 @dataclass(frozen=True)
@@ -20,10 +29,11 @@ class TermScore:
 
     Args:
         term: The indexed term. For other parts, a label: `words of the name`, `clause "…"`, `exact
-            name`, `the server's topic`, `meaning`, `same description as a better hit` (which is
-            negative).
+            name`, `the server's topic`, `meaning`, `a past question`, `same description as a better
+            hit` (which is negative).
         field: Where it was found: `name`, `server`, `description`, `parameter name` or `details`.
-            For `meaning`, the nearest words where static vectors tell them.
+            For `meaning`, the nearest words where static vectors tell them. For `a past question`,
+            which one it was, and when.
         idf: How rare it is over all tools, or 0 for parts that are not terms.
         share: Its contribution to the score.
         length_norm: Field length relative to the mean, as in BM25: above 1, the field is long and
@@ -134,6 +144,7 @@ class SearchResults(DisplayableList[SearchHit], items="hits"):
         why_not: Explains any tool's rank, even if it was not found.
         ranked_by: Whether meaning counted, or only words.
         note: Why only words counted, although the session is set to meaning.
+        learned: Whether past questions counted too.
     """
 
     query: str
@@ -143,3 +154,4 @@ class SearchResults(DisplayableList[SearchHit], items="hits"):
     why_not: Callable[[str], Explanation] = field(repr=False, compare=False)
     ranked_by: RankedBy = "words"
     note: str = ""
+    learned: bool = False

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.prices import Cost
@@ -40,6 +40,9 @@ from casual_mcp_nb.conversation.stored_spending import create_table
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.conversation.usage import ToolUsage
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.conversation.past_questions import PastQuestion, PastQuestionReader
 
 logger = logging.getLogger(__name__)
 
@@ -463,6 +466,24 @@ class ConversationStore:
             return ToolUsage()
         with self._reading() as connection:
             return read_usage(connection, whole, names or {})
+
+    def past_questions(self, reader: PastQuestionReader) -> tuple[PastQuestion, ...]:
+        """Read the questions after which a call succeeded, the latest first."""
+        self.flush()
+        if not self.path.exists():
+            return ()
+        with self._reading() as connection:
+            return reader.read(connection)
+
+    def forget_question(self, text: str | None = None) -> None:
+        """Have searches learn nothing from a question, or from all of them, as far as they were
+        asked until now. The conversations stay.
+        """
+        from casual_mcp_nb.conversation.past_questions import forget
+
+        self.flush()
+        with self._writing() as connection:
+            forget(connection, text)
 
     @contextmanager
     def counting(self) -> Iterator[sqlite3.Connection]:

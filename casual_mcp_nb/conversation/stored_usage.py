@@ -25,16 +25,21 @@ _FIELDS = {
     "ApprovalAnswered": ("at", "call_id"),
     "AppCalled": ("began", "tool", "status", "seconds"),
 }
-"""The fields that are read of each event, at least two: their values are then a JSON list."""
 
 
-def _values_of(event: str) -> str:
-    paths = ", ".join(f"'$.{name}'" for name in _FIELDS[event])
-    return f"WHEN '{event}' THEN json_extract(json, {paths})"
+def query_of(fields: Mapping[str, Sequence[str]]) -> str:
+    """Write a query for the events that have some fields: conversation, turn, event, and the
+    values as a JSON list. Damaged events are left out.
 
-
-_EVENTS = f"""
-SELECT conversation, turn, event, CASE event {" ".join(map(_values_of, _FIELDS))} END AS fields
+    Args:
+        fields: For each kind of event the fields to read, at least two.
+    """
+    values = []
+    for event, names in fields.items():
+        paths = ", ".join(f"'$.{name}'" for name in names)
+        values.append(f"WHEN '{event}' THEN json_extract(json, {paths})")
+    return f"""
+SELECT conversation, turn, event, CASE event {" ".join(values)} END AS fields
 FROM (
     SELECT conversation, turn, number, json,
         CASE WHEN json_valid(json) THEN json_extract(json, '$.event') END AS event
@@ -42,6 +47,9 @@ FROM (
 )
 WHERE fields IS NOT NULL
 """
+
+
+_EVENTS = query_of(_FIELDS)
 _ORDER = " ORDER BY conversation, turn, number"
 _DEFINITIONS = "SELECT json FROM parts WHERE conversation = ? AND kind = 'tool' ORDER BY number"
 _DAMAGE = (ValueError, TypeError, KeyError, AttributeError)

@@ -1,9 +1,10 @@
-"""How tools were used, as a view."""
+"""How tools were used, and what searches learned from it, as views."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
+from casual_mcp_nb.conversation.past_questions import PastQuestion, PastQuestions
 from casual_mcp_nb.conversation.usage import ToolUsage, ToolUse
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import (
@@ -14,6 +15,7 @@ from casual_mcp_nb.display.view import (
     Line,
     Name,
     Table,
+    TextBlock,
     View,
     columns,
     fraction,
@@ -67,6 +69,26 @@ def tool_use_view(tool: ToolUse, limits: DisplayLimits) -> View:
         ("Last used", _day(tool.last_used) or "never"),
     )
     return View("tool-use", str(tool.tool), (KeyValues(facts),), note="use of a tool")
+
+
+def past_questions_view(questions: PastQuestions, limits: DisplayLimits) -> View:
+    """Show the questions that searches learn from, numbered from the latest."""
+    state = "Searches rank the tools higher that were called after a question like theirs."
+    if not questions.on:
+        state = "Searches do not use this: it is off."
+    shown = questions.questions[: limits.rows]
+    rows = tuple(_past_question_row(number, each) for number, each in enumerate(shown, 1))
+    table = Table(
+        columns("#", "Question", "Tool", "Day", "Conversation"), rows, len(questions) - len(rows)
+    )
+    blocks = (TextBlock(questions.note or state), table if rows else TextBlock("None."))
+    note = words.count(len(questions), "question")
+    return View("past-questions", "What searches learn from", blocks, note=note)
+
+
+def _past_question_row(number: int, question: PastQuestion) -> tuple[Cell, ...]:
+    text = words.first(question.text, words.SUMMARY)
+    return (str(number), text, Name(str(question.tool)), question.day, Name(question.conversation))
 
 
 def _day(when: float | None) -> str:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 
 import numpy as np
 
-from casual_mcp_nb.base.search import Explanation, TermScore
+from casual_mcp_nb.base.search import PAST_QUESTION, Explanation, TermScore
 from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.conversation.past_questions import PastQuestion
 from casual_mcp_nb.discovery._embeddings import EmbeddingScorer, Nearest, Vectors
+from casual_mcp_nb.discovery._past_questions import PastScorer
 from casual_mcp_nb.discovery._ranking import (
     CLAUSE,
     CLAUSE_POWER,
@@ -26,6 +29,7 @@ from casual_mcp_nb.discovery._ranking import (
     Ints,
     Scored,
     Scorer,
+    weights_of,
 )
 from casual_mcp_nb.discovery.text import (
     FIELDS,
@@ -236,10 +240,12 @@ class ScoreExplainer:
         document: int,
         tool: ToolSpec,
         nearest_words: Callable[[ToolSpec], str],
+        past: PastScorer | None,
     ) -> None:
         self._scorer = scorer
         self._tool = tool
         self._nearest_words = nearest_words
+        self._past = past
         self._bm25 = scorer.bm25
         self._scored = scored
         self._document = document
@@ -253,7 +259,7 @@ class ScoreExplainer:
         """
         parts = [*self._terms(), *self._name(), *self._clause()]
         parts += self._server(sum(part.share for part in parts))
-        parts += [*self._meaning(), *self._called()]
+        parts += [*self._meaning(), *self._past_question(), *self._called()]
         return tuple(part for part in parts if part.share)
 
     def missing(self) -> tuple[str, ...]:
@@ -323,6 +329,14 @@ class ScoreExplainer:
             words = self._nearest_words(self._tool) or "embedding"
             yield TermScore("meaning", words, 1, 0.0, share)
 
+    def _past_question(self) -> Iterator[TermScore]:
+        if self._past is None or self._scored.past is None:
+            return
+        share = float(self._scored.past[self._document])
+        if share:
+            nearest, count = self._past.nearest(self._scored.weights, self._document)
+            yield TermScore(PAST_QUESTION, nearest.occasion, count, 0.0, share)
+
     def _called(self) -> Iterator[TermScore]:
         if self._document in self._scored.called:
             yield TermScore("exact name", "name", 1, 0.0, self._scored.bonus)
@@ -360,6 +374,28 @@ class Engine:
         self._server_of = np.array([self._servers[tool.server] for tool in self._tools])
         self._scorer = Scorer(bm25, self._server_of)
         self._last: tuple[tuple[str, str | None], Nearest | None, Scored] | None = None
+        self._past: PastScorer | None = None
+
+    def learned(self, questions: Iterable[PastQuestion]) -> Engine:
+        """Copy the engine, with past questions that count too. Those about other definitions of the
+        tools do not.
+        """
+        known = []
+        for question in questions:
+            document = self._places.get(question.tool)
+            if document is not None and self._tools[document].digest == question.definition:
+                known.append((question, document))
+        other = copy.copy(self)
+        other._past = PastScorer(known, len(self._tools)) if known else None
+        other._last = None
+        return other
+
+    def has_learned(self, query: str) -> bool:
+        """Check whether past questions count in a search for a query."""
+        if self._past is None:
+            return False
+        weights = weights_of(readable(query[:MAX_QUERY]))
+        return bool(self._past.scores(weights).any())
 
     def has(self, name: object) -> bool:
         """Check whether a tool with that name is in the index."""
@@ -396,7 +432,12 @@ class Engine:
         document = self._places[tool.tool_name]
         scored = self._score(query, server)
         parts = ScoreExplainer(
-            self._scorer, scored, document, self._tools[document], partial(self._nearest, query)
+            self._scorer,
+            scored,
+            document,
+            self._tools[document],
+            partial(self._nearest, query),
+            self._past,
         )
         rank: int | None = None
         score = 0.0
@@ -485,7 +526,7 @@ class Engine:
             meaning = np.zeros(len(self._tools))
             meaning[nearest[0]] = nearest[1]
         allowed = None if server is None else self._of(server)
-        return self._scorer.score(query, allowed, self._names.called(query), meaning)
+        return self._scorer.score(query, allowed, self._names.called(query), meaning, self._past)
 
     def _of(self, server: str) -> Floats:
         allowed: Floats = np.where(self._server_of == self._servers.get(server, -1), 1.0, 0.0)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,9 @@ from casual_mcp_nb.discovery.text import (
     terms,
     topics,
 )
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.discovery._past_questions import PastScorer
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -384,6 +387,12 @@ MEANING = 0.3
 """The bonus for the tool closest in meaning, as a fraction of the best score."""
 MAX_NEAREST = 100
 """How many tools gain by their meaning."""
+PAST = 4.0
+"""The bonus for a past question that is the same as the query, as a fraction of the best score,
+where the words say nothing.
+"""
+STRONG = 3.0
+"""At this strength of the words, half of that bonus is left, see `Scored.strength`."""
 
 
 @dataclass(frozen=True)
@@ -411,6 +420,12 @@ class Scored:
     called: Collection[int] = ()
     bonus: float = 0.0
     meaning: Floats | None = field(default=None, repr=False)
+    past: Floats | None = field(default=None, repr=False)
+
+    @property
+    def strength(self) -> float:
+        """How much the words say: the best score, relative to the query's length."""
+        return self.best / math.sqrt(sum(self.weights.values()) or 1.0)
 
 
 class Scorer:
@@ -428,14 +443,15 @@ class Scorer:
         allowed: Floats | None = None,
         called: Sequence[int] = (),
         meaning: Floats | None = None,
+        past: PastScorer | None = None,
     ) -> Scored:
         """Score all documents.
 
         `allowed` is 1 for each possible result, `called` are those that the query mentions by name,
-        and `meaning` is how close each is in meaning, from 0 to 1.
+        `meaning` is how close each is in meaning, from 0 to 1, and `past` knows past questions.
         """
         text = readable(query)
-        weights = _weights(text)
+        weights = weights_of(text)
         scores = self.lookup.sum(weights) + self._names(weights)
         if allowed is not None:
             scores *= allowed
@@ -451,6 +467,12 @@ class Scorer:
             if allowed is not None:
                 scored.meaning *= allowed
             scored.scores = scored.scores + scored.meaning
+        if past is not None:
+            bonus = PAST * (scored.best or 1.0) / (1 + (scored.strength / STRONG) ** 2)
+            scored.past = past.scores(weights) * bonus
+            if allowed is not None:
+                scored.past *= allowed
+            scored.scores = scored.scores + scored.past
         scored.called = {document for document in called if allowed is None or allowed[document]}
         if scored.called:
             scored.bonus = 1.0 + float(scored.scores.max())
@@ -461,9 +483,9 @@ class Scorer:
         fit = np.zeros_like(scored.scores)
         clauses = []
         # The text of clauses with the same words is the last one's.
-        distinct = {frozenset(_weights(part)): part for part in parts}
+        distinct = {frozenset(weights_of(part)): part for part in parts}
         for part in distinct.values():
-            weights = dict(sorted(_weights(part).items()))
+            weights = dict(sorted(weights_of(part).items()))
             scores = self.lookup.sum(weights)
             if allowed is not None:
                 scores *= allowed
@@ -487,7 +509,8 @@ class Scorer:
         return np.where(self.bm25.name_idf > 0, self.bm25.name_idf, 1.0)
 
 
-def _weights(text: str) -> dict[str, float]:
+def weights_of(text: str) -> dict[str, float]:
+    """Weight a text's terms by their emphasis."""
     return {term: emphasis(term) for term in terms(text)}
 
 

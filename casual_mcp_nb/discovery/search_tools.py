@@ -4,6 +4,7 @@ searches and loads.
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections import defaultdict
@@ -33,6 +34,7 @@ from casual_mcp_nb.discovery.text import one_line, words_found
 from casual_mcp_nb.errors import UnknownNameError, UsageError, closest, did_you_mean, shown
 
 if TYPE_CHECKING:
+    from casual_mcp_nb.conversation.past_questions import PastQuestion
     from casual_mcp_nb.discovery._engine import Engine
     from casual_mcp_nb.discovery.meaning import Meaning
 
@@ -329,6 +331,10 @@ class Finder:
         """Check whether the search for a query ranks by words only, or by meaning too."""
         return self._index.ranked_by(query) if query else "words"
 
+    def has_learned(self, query: str) -> bool:
+        """Check whether past questions count in the search for a query."""
+        return bool(query) and self._index.has_learned(query)
+
     def language_note(self, query: str) -> list[str]:
         """Suggest the language to search in, if the query seems to be in another one."""
         if not self._index.other_language(query):
@@ -613,8 +619,14 @@ class SearchToolsTool:
         self._presented.update(tool.tool_name for tool in inside)
         if skills:
             content = f"{content}\n\n{skills}"
-        ranked_by = self._finder.ranked_by(wanted.query)
-        return SyntheticToolResult(content, new, tuple(rows), ranked_by=ranked_by, skills=named)
+        return SyntheticToolResult(
+            content,
+            new,
+            tuple(rows),
+            ranked_by=self._finder.ranked_by(wanted.query),
+            skills=named,
+            learned=self._finder.has_learned(wanted.query),
+        )
 
     @cached_property
     def _manifest(self) -> str:
@@ -661,6 +673,7 @@ class ToolSearchIndex:
             unique.setdefault((tool.server, tool.name), tool)
         self.tools: tuple[ToolSpec, ...] = tuple(unique.values())
         self._engine = _engine(self.tools, embed) if self.tools else None
+        self._past: tuple[Sequence[PastQuestion], ToolSearchIndex] | None = None
 
     def __len__(self) -> int:
         return len(self.tools)
@@ -692,6 +705,25 @@ class ToolSearchIndex:
             explain = partial(self.explain, query, tool, max_results, server)
             hits.append(SearchHit(tool, score, len(hits) + 1, explain))
         return hits
+
+    def with_past(self, questions: Sequence[PastQuestion]) -> ToolSearchIndex:
+        """Copy the index, so that tools gain by past questions after which they were called.
+
+        Args:
+            questions: The questions. If empty, returns this index. For the same sequence, returns
+                the same copy.
+        """
+        if self._engine is None or not questions:
+            return self
+        if self._past is None or self._past[0] is not questions:
+            other = copy.copy(self)
+            other._engine = self._engine.learned(questions)
+            self._past = questions, other
+        return self._past[1]
+
+    def has_learned(self, query: str) -> bool:
+        """Check whether past questions count in a search for a query."""
+        return self._engine is not None and self._engine.has_learned(query)
 
     async def prepare(self, query: str) -> None:
         """Get ready to search by meaning too.
@@ -782,7 +814,15 @@ class ToolSearchIndex:
         def why_not(name: str) -> Explanation:
             return self.explain(query, self._catalog.resolve(name), max_results, server)
 
-        return SearchResults(query, hits, max_results, searched, why_not, self.ranked_by(query))
+        return SearchResults(
+            query,
+            hits,
+            max_results,
+            searched,
+            why_not,
+            self.ranked_by(query),
+            learned=self.has_learned(query),
+        )
 
     @cached_property
     def languages(self) -> tuple[str, ...]:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 
-from casual_mcp_nb.base.search import Explanation, SearchResults, TermScore, ordinal
+from casual_mcp_nb.base.search import (
+    PAST_QUESTION,
+    Explanation,
+    SearchResults,
+    TermScore,
+    ordinal,
+    ranking,
+)
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import (
     Bar,
@@ -41,6 +48,7 @@ _PARTS = {
     ),
     "exact name": ("Exact tool name", "the search names this tool"),
     "meaning": ("Similar meaning", "the embedding model finds the texts alike"),
+    PAST_QUESTION: ("Past question", "the tool was called after a question like this one"),
     "same description as a better hit": (
         "Repeats a better match",
         "another tool has the same description, so this one ranks lower",
@@ -103,7 +111,7 @@ def _count(results: SearchResults) -> str:
     matches = "match" if len(results) == 1 else "matches"
     text = (
         f"Showing {len(results):,} {matches} of {words.count(results.searched, 'tool')}, ranked by"
-        f" {results.ranked_by}. The model gets the top {results.cut:,}."
+        f" {ranking(results.ranked_by, results.learned)}. The model gets the top {results.cut:,}."
     )
     if results.note:
         text = f"{text} {results.note}"
@@ -111,9 +119,13 @@ def _count(results: SearchResults) -> str:
 
 
 def _matched(explanation: Explanation) -> str:
-    """List the search words that a tool has. Where it has none, the related words."""
+    """List the search words that a tool has. Where it has none, the related words, or what else
+    found it.
+    """
     terms = list(chain.from_iterable(_by_word(explanation).values()))
     own = [share for share in terms if not share.query_term] or terms
+    if not own and any(share.term == PAST_QUESTION for share in explanation.shares):
+        return PAST_QUESTION
     return words.listed(dict.fromkeys(_word(explanation, share) for share in own), _WORDS)
 
 
@@ -167,6 +179,10 @@ def _other_part(share: TermScore) -> tuple[str, str]:
     title, meaning = _PARTS.get(share.term, _CLAUSE)
     if share.term == "meaning" and share.field != "embedding":
         meaning = f"nearest words: {share.field}"
+    if share.term == PAST_QUESTION:
+        meaning = share.field
+        if share.frequency > 1:
+            meaning += f", and after {words.count(share.frequency - 1, 'other')} like this one"
     if title == _CLAUSE[0]:
         title = f"{title}: {share.term.removeprefix('clause ')}"
     return title, meaning

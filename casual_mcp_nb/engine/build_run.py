@@ -345,6 +345,7 @@ def build_dispatcher(
         tape=chat.tape,
         aid=aid or SmallModelAid(),
         passer=passer,
+        past_questions=chat.state.past_questions,
     )
 
 

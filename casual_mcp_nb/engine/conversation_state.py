@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.conversation.event import Event, QuestionKind
+from casual_mcp_nb.conversation.past_questions import PastQuestion
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.large_results import LargeResults
@@ -53,6 +54,8 @@ class ConversationState:
     Args:
         last_selection: The key of the last turn's selection, or empty before it.
         spends_as: Returns the key under which what its requests take is counted.
+        past_questions: Returns the questions that its searches learn from, or None. No other
+            conversation learns from them.
     """
 
     selection: Selection
@@ -65,6 +68,7 @@ class ConversationState:
     last_account: Account | None = None
     running: set[RunningTurn] = field(default_factory=set)
     spends_as: Callable[[], str] = field(default_factory=_own_key)
+    past_questions: Callable[[], Awaitable[Sequence[PastQuestion]]] | None = None
     _shared: tuple[str, Selection] | None = None
 
     def apart(self, consent: Consent | None = None, *, private: bool = False) -> ConversationState:

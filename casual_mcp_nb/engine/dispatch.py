@@ -27,6 +27,7 @@ from casual_mcp_nb.conversation.event import (
     CallStatus,
     Notice,
 )
+from casual_mcp_nb.conversation.past_questions import PastQuestion
 from casual_mcp_nb.conversation.step import NamedCall, read_call
 from casual_mcp_nb.discovery.search_tools import query_in
 from casual_mcp_nb.discovery.synthetic import ReadSkillTool, contents_text
@@ -84,6 +85,7 @@ class Dispatcher:
         tape: The cassette, which also has stub answers.
         aid: What the model gets if it is a small one.
         passer: Fills in the results that calls pass, or None where no model makes the calls.
+        past_questions: Returns the questions that searches learn from, or None.
     """
 
     offered: OfferedTools
@@ -97,6 +99,7 @@ class Dispatcher:
     tape: Tape = NO_TAPE
     aid: SmallModelAid = field(default_factory=SmallModelAid)
     passer: ResultPasser | None = None
+    past_questions: Callable[[], Awaitable[Sequence[PastQuestion]]] | None = None
     _told: set[str] = field(default_factory=set)
 
     def read(self, call: AssistantToolCall) -> NamedCall:
@@ -443,6 +446,8 @@ class Dispatcher:
             index = await self.offered.view.searchable()
             index.recall(query, recorded)
             return
+        if self.past_questions is not None:
+            self.offered.past_questions = await self.past_questions()
         index = await self.offered.view.searchable(query=query)
         meaning = self.offered.view.meaning
         problem = meaning.new_problem() if meaning is not None else ""

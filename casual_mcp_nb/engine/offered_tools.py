@@ -4,7 +4,7 @@ package.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,6 +19,7 @@ from casual_mcp_nb.conversation.event import (
 from casual_mcp_nb.engine.written_calls import bare
 
 if TYPE_CHECKING:
+    from casual_mcp_nb.conversation.past_questions import PastQuestion
     from casual_mcp_nb.discovery.synthetic import SyntheticTool
     from casual_mcp_nb.engine.tool_view import ToolView
 
@@ -32,12 +33,14 @@ class OfferedTools:
         discovered: Those of its deferred tools that were found, by wire name.
         synthetic: The tools that no server runs, by wire name.
         used: The tools that were called. Grows.
+        past_questions: The questions that searches learn from.
     """
 
     view: ToolView
     discovered: dict[str, ToolSpec]
     synthetic: Mapping[str, SyntheticTool]
     used: set[ToolName] = field(default_factory=set)
+    past_questions: Sequence[PastQuestion] = ()
 
     @classmethod
     def of(

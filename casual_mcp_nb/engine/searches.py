@@ -35,6 +35,7 @@ def search_event(
         unloaded=unloaded,
         ranked_by=search.ranked_by,
         skills=search.skills,
+        learned=search.learned,
     )
 
 
@@ -68,6 +69,7 @@ def as_presented(
         unloaded=search.unloaded,
         ranked_by=search.ranked_by,
         skills=search.skills,
+        learned=search.learned,
     )
 
 

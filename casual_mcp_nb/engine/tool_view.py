@@ -518,6 +518,7 @@ class ToolView:
         delivery: Delivery | None = None,
         used: Set[ToolName] = frozenset(),
         presented: Iterable[ToolName] = (),
+        index: Callable[[], ToolSearchIndex] | None = None,
     ) -> dict[str, SyntheticTool]:
         """Create the synthetic tools for one turn, by name, in the order in which they are sent: the
         person's own, `run_code`, `read_skill`, those for search or browsing, and `call_tool`, each
@@ -528,6 +529,7 @@ class ToolView:
             delivery: How the model receives what it finds, or None for the view's own delivery.
             used: The tools that were called before.
             presented: The tools whose schemas the model can still read in the conversation.
+            index: Returns the index to search, or None for the view's own.
         """
         discovered = tuple(discovered)
         if delivery is None:
@@ -548,7 +550,7 @@ class ToolView:
             tools |= browse_tools(
                 self.deferred,
                 categories=self.manifest,
-                index=self._get_index,
+                index=index or self._get_index,
                 max_active_tools=self.selection.max_active_tools,
                 max_active_tokens=self.selection.max_active_tokens,
                 loaded=discovered,
@@ -560,7 +562,7 @@ class ToolView:
         else:
             tools[SearchToolsTool.name] = SearchToolsTool(
                 self.deferred,
-                index=self._get_index,
+                index=index or self._get_index,
                 manifest=self.manifest,
                 max_search_results=self.selection.max_search_results,
                 max_search_tokens=self.selection.max_search_tokens,

@@ -30,6 +30,7 @@ from casual_mcp_nb.errors import shown
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
+    from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
     from casual_mcp_nb.engine.tools import ChatTools
     from casual_mcp_nb.providers.chat_model import ChatModel
 
@@ -202,9 +203,16 @@ class TurnTools(OfferedTools):
                 self._messages[left_out:], tools, self.view.custom_names, self.delivery
             )
         self.synthetic = self.view.synthetic_tools(
-            [tool.tool_name for tool in tools], self.delivery, self.used, presented
+            [tool.tool_name for tool in tools],
+            self.delivery,
+            self.used,
+            presented,
+            self._learned_index,
         )
         self.offer_reader(self._messages)
+
+    def _learned_index(self) -> ToolSearchIndex:
+        return self.view.index.with_past(self.past_questions)
 
     def offer_reader(self, new: Iterable[ChatMessage]) -> None:
         """Offer `read_result` as soon as the new messages have a large result."""

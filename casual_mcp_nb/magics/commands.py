@@ -152,7 +152,9 @@ def _index(kind: str, number: int | None, count: int) -> int:
     text = f"There is no {kind}."
     if number is not None:
         text = f"There is no {kind} {number}."
-    hint = "The turn ended before its first step."
+    hint = "There are none yet."
+    if kind == "step":
+        hint = "The turn ended before its first step."
     if count:
         hint = f"There are {kind}s 1 to {count}."
     raise UsageError(text, hint=hint)
@@ -488,6 +490,34 @@ def _usage(session: Session, line: str) -> Any:
     if "--apply" in options:
         change.apply()
     return change
+
+
+@command(
+    "memory",
+    _CHOICE,
+    "the questions in your saved conversations that searches learn from. Off until you turn it on",
+    usage="[on | off | forget NUMBER | clear]",
+    example="on",
+)
+def _memory(session: Session, line: str) -> Any:
+    memory = session.tools.memory
+    action, _, number = line.partition(" ")
+    match action:
+        case "on" | "off" if not number:
+            memory.on = action == "on"
+        case "clear" if not number:
+            memory.clear()
+        case "forget" if number.isdecimal():
+            questions = memory.now
+            memory.forget(questions[_index("question", int(number), len(questions))])
+        case "":
+            pass
+        case _:
+            raise UsageError(
+                "%mcp memory takes on, off, forget with a number, or clear.",
+                hint="%mcp memory lists the questions with their numbers.",
+            )
+    return memory
 
 
 @command("explore", _CHOICE, "a widget to explore servers, tools and their cost")

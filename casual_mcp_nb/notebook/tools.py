@@ -48,6 +48,7 @@ from casual_mcp_nb.notebook.functions import ServerFunctions, ToolFunctions
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.open_questions import Questions
 from casual_mcp_nb.notebook.saving import save
+from casual_mcp_nb.notebook.search_memory import SearchMemory
 from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.notebook.status import estimated_budget, manifest_of, tool_sets_of, tools_of
 from casual_mcp_nb.notebook.usage import SessionUsage
@@ -102,6 +103,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
 
     Attributes:
         recorded: The last calls made with `call`.
+        memory: What searches learn from the saved conversations.
     """
 
     _chat: McpToolChat
@@ -114,8 +116,11 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
     _run_function: NotebookRunner
     _apps: SessionApps
     recorded: RecordedCalls = field(default_factory=RecordedCalls, init=False)
+    memory: SearchMemory = field(init=False)
 
     def __post_init__(self) -> None:
+        learn = self._config.tool_discovery.learn
+        self.memory = SearchMemory(self._chat, self._runner.saver, on=learn)
         self._apps.recorded = self.recorded
         self._complete = True
 
@@ -703,6 +708,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
                 f"k cannot be {k}.", hint="It must be 1 or more, or None for the selection's limit."
             )
         index = await self.searchable(all_tools, query)
+        index = index.with_past(await self.memory.questions())
         meaning = self._chat.tools.meaning
         if k is None:
             k = self._chat.selection.max_search_results

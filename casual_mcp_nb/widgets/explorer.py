@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from casual_mcp_nb.base.mcp import ServerTask
-from casual_mcp_nb.base.search import Explanation, SearchHit, SearchResults
+from casual_mcp_nb.base.search import Explanation, SearchHit, SearchResults, ranking
 from casual_mcp_nb.base.status import ExplorerSnapshot, Manifest, Servers, ToolSets
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.display.view import SIZE_TIERS, Cell, Table, TextBlock, cell_text, fit
@@ -109,6 +109,7 @@ class SearchState(ToolsState):
     async def _index(self, whole: bool, query: str) -> tuple[ToolSearchIndex, int]:
         view = self.view
         index = await view.searchable(whole or not view.deferred, query)
+        index = index.with_past(await self.parts.tools.memory.questions())
         return index, view.selection.max_search_results
 
     def _ranked(self, index: ToolSearchIndex, query: str, cut: int) -> dict[str, Any]:
@@ -121,7 +122,7 @@ class SearchState(ToolsState):
             "cut": cut,
             "searched": len(index),
             "hits": _hits(hits),
-            "ranked_by": ranked_by,
+            "ranked_by": ranking(ranked_by, index.has_learned(query)),
         }
         if meaning is not None and ranked_by == "words" and meaning.state:
             ranked["note"] = meaning.state

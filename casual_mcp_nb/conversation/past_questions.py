@@ -1,0 +1,250 @@
+"""The person's questions and a model's searches after which a call of a tool succeeded, read from
+the file of saved conversations.
+
+No arguments and no results are read. What a search learns from is always what the file says now: a
+conversation that is deleted, or was never saved, teaches nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import chain, islice
+from typing import Any
+
+from casual_mcp_nb.base.displayable import DisplayableList
+from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.conversation.codec import read_message
+from casual_mcp_nb.conversation.step import text_of
+from casual_mcp_nb.conversation.stored_usage import query_of
+from casual_mcp_nb.errors import shown
+
+MAX_QUESTIONS = 1_000
+"""How many questions count, the latest ones."""
+MAX_CONVERSATIONS = 500
+"""How many conversations are read, those that changed last."""
+MAX_QUESTION = 300
+"""How many characters of a question count."""
+_SHOWN = 60
+
+
+@dataclass(frozen=True)
+class PastQuestion:
+    """A question or a search query, and a tool that was then called with success.
+
+    Args:
+        text: The beginning of the question.
+        tool: The tool.
+        definition: The hash of the tool's definition at that time. With another one, the question
+            does not count any more.
+        when: When its turn began, in seconds since 1970, or None if the file does not say.
+        conversation: The id of its conversation.
+    """
+
+    text: str
+    tool: ToolName
+    definition: str = field(repr=False)
+    when: float | None
+    conversation: str
+
+    @property
+    def day(self) -> str:
+        """The day, such as `3 November 2026`, or empty if it is not known."""
+        if self.when is None:
+            return ""
+        try:
+            moment = datetime.fromtimestamp(self.when)
+        except (ValueError, OverflowError, OSError):
+            # A file can say anything.
+            return ""
+        return f"{moment.day} {moment:%B %Y}"
+
+    @property
+    def occasion(self) -> str:
+        """What a search learned from it, in words: `called after "…" on 3 November 2026`."""
+        words = f"called after {shown(self.text, _SHOWN)}"
+        return f"{words} on {self.day}" if self.day else words
+
+
+@dataclass(frozen=True)
+class PastQuestions(DisplayableList[PastQuestion], items="questions"):
+    """The questions that searches learn from, the latest first.
+
+    Attributes:
+        questions: A question counts once for each tool.
+        on: Whether searches use them.
+        note: Why there are none, or empty.
+    """
+
+    questions: tuple[PastQuestion, ...] = field(default=(), repr=False)
+    on: bool = True
+    note: str = ""
+
+
+_FIELDS = {
+    "TurnStarted": ("began", "messages"),
+    "TextEdited": ("call_id", "text"),
+    "ToolsSearched": ("query", "rows"),
+    "ToolFinished": ("status", "tool", "permission.by", "permission.definition"),
+    "TurnFinished": ("status", "at"),
+}
+_EVENTS = f"{query_of(_FIELDS)} AND conversation = ? ORDER BY turn, number"
+_LATEST = "SELECT id, writes FROM conversations ORDER BY changed_at DESC LIMIT ?"
+_MESSAGES = (
+    "SELECT json FROM parts WHERE conversation = ? AND kind = 'message' AND number >= ? AND number"
+    " < ? ORDER BY number DESC"
+)
+_FORGOTTEN = (
+    "CREATE TABLE IF NOT EXISTS forgotten (question TEXT PRIMARY KEY, at REAL NOT NULL) WITHOUT"
+    " ROWID"
+)
+_ALL = ""
+"""The row for all questions."""
+_DAMAGE = (ValueError, TypeError, KeyError, AttributeError, IndexError)
+
+
+class PastQuestionReader:
+    """Reads past questions. Conversations are read again only after they have changed."""
+
+    def __init__(self) -> None:
+        self._read: dict[str, tuple[int, Sequence[PastQuestion]]] = {}
+        self._last: tuple[PastQuestion, ...] = ()
+
+    def read(self, connection: sqlite3.Connection) -> tuple[PastQuestion, ...]:
+        """Read the latest questions, the last one first. The same tuple if nothing has changed."""
+        read: dict[str, tuple[int, Sequence[PastQuestion]]] = {}
+        for id, writes in connection.execute(_LATEST, (MAX_CONVERSATIONS,)).fetchall():
+            before = self._read.get(id)
+            if before is None or before[0] != writes:
+                before = writes, tuple(_questions_in(connection, id))
+            read[id] = before
+        self._read = read
+        latest = sorted(chain.from_iterable(each for _, each in read.values()), key=_age)
+        forgotten = _forgotten(connection)
+        distinct: dict[tuple[str, ToolName, str], PastQuestion] = {}
+        for question in latest:
+            if not _is_forgotten(question, forgotten):
+                distinct.setdefault((question.text, question.tool, question.definition), question)
+        questions = tuple(islice(distinct.values(), MAX_QUESTIONS))
+        if questions != self._last:
+            self._last = questions
+        return self._last
+
+
+def forget(connection: sqlite3.Connection, text: str | None = None) -> None:
+    """Forget a question, or all of them, as far as they were asked until now.
+
+    The file keeps only its hash.
+    """
+    connection.execute(_FORGOTTEN)
+    key = _ALL if text is None else _key(text)
+    connection.execute("INSERT OR REPLACE INTO forgotten VALUES (?, ?)", (key, time.time()))
+
+
+def _forgotten(connection: sqlite3.Connection) -> Mapping[str, float]:
+    try:
+        return dict(connection.execute("SELECT question, at FROM forgotten").fetchall())
+    except sqlite3.OperationalError:
+        # Nothing was ever forgotten.
+        return {}
+
+
+def _is_forgotten(question: PastQuestion, forgotten: Mapping[str, float]) -> bool:
+    until = max(forgotten.get(_ALL, 0.0), forgotten.get(_key(question.text), 0.0))
+    return (question.when or 0.0) < until
+
+
+def _key(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
+def _age(question: PastQuestion) -> float:
+    return -(question.when or 0.0)
+
+
+def _questions_in(connection: sqlite3.Connection, id: str) -> Iterator[PastQuestion]:
+    """Read a conversation's questions. Damaged rows are skipped."""
+    turn = _PastTurn()
+    number = None
+    for _id, turn_number, event, fields in connection.execute(_EVENTS, (id,)).fetchall():
+        if turn_number != number:
+            yield from turn.questions(connection, id)
+            turn, number = _PastTurn(), turn_number
+        with suppress(*_DAMAGE):
+            turn.add(event, json.loads(fields))
+    yield from turn.questions(connection, id)
+
+
+@dataclass
+class _PastTurn:
+    """What a turn teaches."""
+
+    began: float | None = None
+    prompt: str = ""
+    messages: Sequence[Sequence[int]] = ()
+    searches: list[tuple[str, set[ToolName]]] = field(default_factory=list)
+    taught: dict[tuple[str, ToolName, str], None] = field(default_factory=dict)
+    ended: bool = False
+
+    def add(self, event: str, values: Sequence[Any]) -> None:
+        """Read an event. Raises one of `_DAMAGE` if it is damaged."""
+        match event, values:
+            case "TurnStarted", [began, messages]:
+                self.messages = messages
+                self.began = None if began is None else float(began)
+            case "TextEdited", [None, text]:
+                self.prompt = str(text)
+            case "ToolsSearched", [query, rows]:
+                # The others were requested by name.
+                ranked = {_tool(row["tool"]) for row in rows if row["score"] is not None}
+                self.searches.append((str(query), ranked))
+            case "TurnFinished", _:
+                self.ended = True
+            case "ToolFinished", ["ok", tool, authority, str(definition)] if definition:
+                # A stub's answer says nothing about the tool.
+                if authority != "mock":
+                    self._succeeded(_tool(tool), definition)
+
+    def _succeeded(self, tool: ToolName, definition: str) -> None:
+        self.taught[_PROMPT, tool, definition] = None
+        for query, found in self.searches:
+            if tool in found:
+                self.taught[query, tool, definition] = None
+
+    def questions(self, connection: sqlite3.Connection, id: str) -> Iterator[PastQuestion]:
+        """Yield what it teaches, each question once for each tool."""
+        if not self.ended:
+            # A running turn learns nothing from itself.
+            return
+        prompt = self.prompt
+        if self.taught and not prompt:
+            with suppress(*_DAMAGE):
+                prompt = _prompt(connection, id, self.messages)
+        for text, tool, definition in self.taught:
+            text = " ".join((text or prompt)[: 2 * MAX_QUESTION].split())[:MAX_QUESTION]
+            if text:
+                yield PastQuestion(text, tool, definition, self.began, id)
+
+
+_PROMPT = ""
+"""Stands for the person's message, which is read last."""
+
+
+def _prompt(connection: sqlite3.Connection, id: str, spans: Sequence[Sequence[int]]) -> str:
+    """Read the text of a turn's last user message."""
+    for start, end in reversed(spans):
+        for (text,) in connection.execute(_MESSAGES, (id, start, end)).fetchall():
+            message = read_message(json.loads(text))
+            if message.role == "user":
+                return text_of(message.content)
+    return ""
+
+
+def _tool(fields: Mapping[str, Any]) -> ToolName:
+    return ToolName(str(fields["server"]), str(fields["tool"]))
