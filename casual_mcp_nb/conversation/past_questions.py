@@ -118,17 +118,15 @@ class PastQuestionReader:
 
     def read(self, connection: sqlite3.Connection) -> tuple[PastQuestion, ...]:
         """Read the latest questions, the last one first. The same tuple if nothing has changed."""
-        read: dict[str, tuple[int, Sequence[PastQuestion]]] = {}
+        before, self._read = self._read, {}
         for id, writes in connection.execute(_LATEST, (MAX_CONVERSATIONS,)).fetchall():
-            before = self._read.get(id)
-            if before is None or before[0] != writes:
-                before = writes, tuple(_questions_in(connection, id))
-            read[id] = before
-        self._read = read
-        latest = sorted(chain.from_iterable(each for _, each in read.values()), key=_age)
+            read = before.get(id)
+            if read is None or read[0] != writes:
+                read = writes, tuple(_questions_in(connection, id))
+            self._read[id] = read
         forgotten = _forgotten(connection)
         distinct: dict[tuple[str, ToolName, str], PastQuestion] = {}
-        for question in latest:
+        for question in sorted(chain(*(each for _, each in self._read.values())), key=_age):
             if not _is_forgotten(question, forgotten):
                 distinct.setdefault((question.text, question.tool, question.definition), question)
         questions = tuple(islice(distinct.values(), MAX_QUESTIONS))

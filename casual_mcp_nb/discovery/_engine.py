@@ -29,7 +29,6 @@ from casual_mcp_nb.discovery._ranking import (
     Ints,
     Scored,
     Scorer,
-    weights_of,
 )
 from casual_mcp_nb.discovery.text import (
     FIELDS,
@@ -394,8 +393,8 @@ class Engine:
         """Check whether past questions count in a search for a query."""
         if self._past is None:
             return False
-        weights = weights_of(readable(query[:MAX_QUERY]))
-        return bool(self._past.scores(weights).any())
+        past = self._score(query, None).past
+        return past is not None and bool(past.any())
 
     def has(self, name: object) -> bool:
         """Check whether a tool with that name is in the index."""

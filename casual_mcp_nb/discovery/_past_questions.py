@@ -49,8 +49,7 @@ class PastScorer:
 
     def scores(self, weights: Mapping[str, float]) -> Floats:
         """Compute each tool's sum of cosines with a query, given as weighted terms."""
-        totals: Floats = np.bincount(self._tools, self._cosines(weights), minlength=self._size)
-        return totals
+        return added([((self._tools, self._cosines(weights)), 1.0)], self._size)
 
     def nearest(self, weights: Mapping[str, float], tool: int) -> tuple[PastQuestion, int]:
         """Find the past question for a tool that is the most like a query, and count those that are

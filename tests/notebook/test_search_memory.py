@@ -1,0 +1,306 @@
+"""What searches learn from saved conversations, and what they never learn from."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastmcp import FastMCP
+from fastmcp.exceptions import ToolError
+
+from casual_mcp_nb import Session, Turn
+from casual_mcp_nb.base.search import PAST_QUESTION
+from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.conversation.past_questions import PastQuestionReader, PastQuestions
+from casual_mcp_nb.conversation.store import ConversationStore
+from casual_mcp_nb.errors import UnknownNameError, UsageError
+from casual_mcp_nb.magics.commands import COMMANDS
+from casual_mcp_nb.notebook.search_memory import SearchMemory
+from casual_mcp_nb.providers.scripted import call, scripted_model
+
+LEND = ToolName("books", "lend")
+QUESTION = "Can Emma keep Middlemarch over the weekend?"
+ALIKE = "Can Paul keep Ulysses over the weekend?"
+QUERY = "hand out a volume"
+
+
+def books(description: str = "Give a title to a reader.") -> FastMCP:
+    server = FastMCP("books")
+
+    @server.tool(description=description)
+    def lend(title: str) -> str:
+        if title == "none":
+            raise ToolError("No.")
+        return title
+
+    @server.tool
+    def search(words: str) -> str:
+        """Search the shelves."""
+        return words
+
+    return server
+
+
+def opened(path: Path | None, server: FastMCP | None = None, *, learn: bool = True) -> Session:
+    config: dict[str, Any] = {
+        "tool_discovery": {"enabled": True, "defer_all": True, "learn": learn}
+    }
+    servers = {"books": server or books()}
+    session = Session(config, in_process=servers, name="memory", quiet=True, store=path)
+    session.connect()
+    return session
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    with opened(tmp_path / "chats.db") as session:
+        yield session
+
+
+def lent(
+    session: Session, question: str = QUESTION, title: str = "Emma", query: str = QUERY
+) -> Turn:
+    """A turn in which the model searches by a tool's words, and calls it."""
+    model = scripted_model(
+        call("search_tools", query=f"{query} title"), call("books__lend", title=title), "Done."
+    )
+    return session.chat(question, model=model, echo="none")
+
+
+def remembered(session: Session) -> set[tuple[str, ToolName]]:
+    return {(question.text, question.tool) for question in session.tools.memory}
+
+
+def test_questions_and_searches_before_a_call_that_succeeded_are_learned(session: Session) -> None:
+    assert not session.search(ALIKE)
+    turn = lent(session)
+    assert not turn.searches[0].learned
+    assert remembered(session) == {(QUESTION, LEND), (f"{QUERY} title", LEND)}
+    results = session.search(ALIKE)
+    assert [hit.tool.tool_name for hit in results] == [LEND]
+    assert results.learned
+    (share,) = results[0].explain().shares
+    assert (share.term, share.share) == (PAST_QUESTION, results[0].score)
+    first = session.tools.memory[-1]
+    assert (first.when, first.conversation) == (turn.started.began, session.conversations.id)
+    assert QUESTION in share.field
+    assert first.day in share.field
+    assert first.day.split()[0] in str(results[0].explain())
+
+
+def test_a_model_finds_what_was_learned_and_the_trace_says_so(session: Session) -> None:
+    lent(session)
+    model = scripted_model(call("search_tools", query=ALIKE), "Done.")
+    (search,) = session.chat("Again", model=model, echo="none").searches
+    assert ([row.tool for row in search.rows], search.learned) == ([LEND], True)
+    assert "past questions" in search.ranking
+    # What was saved has it too.
+    assert session.conversations.id is not None
+    loaded = session.conversations.store.load(session.conversations.id)  # type: ignore[union-attr]
+    assert loaded[-1].searches[0] == search
+
+
+def test_browsing_learns_too(session: Session) -> None:
+    lent(session)
+    session.selection.strategy = "browse"
+    model = scripted_model(call("browse_toolkit", query=ALIKE), "Done.")
+    turn = session.chat("Again", model=model, echo="none")
+    assert "books__lend" in turn.tool_calls[0].result
+
+
+def test_a_call_that_failed_or_that_a_stub_answered_teaches_nothing(session: Session) -> None:
+    lent(session, title="none")
+    with session.tools.mock({"books:lend": "Lent."}):
+        lent(session)
+    assert not session.tools.memory
+    # Its answer has no arguments and no results to keep.
+    lent(session, title="A secret title")
+    with sqlite3.connect(session.conversations.store.path) as file:  # type: ignore[union-attr]
+        tables = {name for (name,) in file.execute("SELECT name FROM sqlite_master")}
+    file.close()
+    assert "forgotten" not in tables
+    assert "secret" not in str(session.tools.memory)
+
+
+def test_a_private_conversation_teaches_nothing_and_a_deleted_one_is_forgotten(
+    session: Session,
+) -> None:
+    session.conversations.new(private=True)
+    lent(session)
+    assert not session.tools.memory
+    session.conversations.new()
+    lent(session)
+    id = session.conversations.id
+    assert id is not None
+    session.conversations.new()
+    assert session.search(ALIKE).learned
+    session.conversations.delete(id)
+    assert not session.tools.memory
+    assert not session.search(ALIKE)
+
+
+def test_a_changed_tool_forgets(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    with opened(path) as session:
+        lent(session)
+    with opened(path) as session:
+        assert session.search(ALIKE)
+    with opened(path, books("Give any title to any reader.")) as session:
+        assert not session.search(ALIKE)
+        assert remembered(session)
+
+
+def test_one_question_is_forgotten_or_all_of_them(session: Session) -> None:
+    lent(session)
+    session.tools.memory.forget(QUESTION)
+    assert remembered(session) == {(f"{QUERY} title", LEND)}
+    assert not session.search(ALIKE)
+    lent(session)
+    assert (QUESTION, LEND) in remembered(session)
+    session.tools.memory.forget(session.tools.memory[0])
+    session.tools.memory.clear()
+    assert not session.tools.memory
+    with pytest.raises(UnknownNameError):
+        session.tools.memory.forget(QUESTION)
+    assert session.conversations.current.as_in_a_file()
+    lent(session)
+    assert session.search(ALIKE)
+
+
+def test_nothing_is_learned_unless_it_is_on(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    with opened(path, learn=False) as session:
+        lent(session)
+        assert not session.search(ALIKE)
+        turn = lent(session, query=ALIKE)
+        assert not turn.searches[0].learned
+        session.tools.memory.on = True
+        assert session.search(ALIKE)
+        with pytest.raises(UsageError):
+            session.tools.memory.on = "yes"  # type: ignore[assignment]
+
+
+def test_what_measures_and_what_serves_others_does_not_learn(session: Session) -> None:
+    lent(session)
+    assert session.parts.chat.state.past_questions is not None
+    assert session.parts.chat.apart().state.past_questions is None
+    assert session.parts.chat.apart(private=True).state.past_questions is None
+
+
+def test_a_cassette_is_recorded_and_replayed_with_words_only(
+    session: Session, tmp_path: Path
+) -> None:
+    lent(session)
+    for mode in ("all", "none"):
+        session.conversations.new()
+        with session.cassettes.use(tmp_path / "tape.json", mode):
+            turn = lent(session, query=f"{ALIKE} {QUERY}")
+            assert not turn.searches[0].learned
+            assert not session.search(ALIKE)
+    assert session.search(ALIKE)
+
+
+def test_a_session_that_saves_nothing_learns_nothing() -> None:
+    with opened(None) as session:
+        lent(session)
+        assert not session.search(ALIKE)
+        assert session.tools.memory.now.note in str(session.tools.memory)
+        with pytest.raises(UsageError):
+            session.tools.memory.clear()
+
+
+def test_a_file_that_cannot_be_read_costs_no_search(session: Session) -> None:
+    lent(session)
+    store = session.conversations.store
+    assert store is not None
+    store.close()
+    store.path.write_bytes(b"This is no database, but it is long enough to be one." * 10)
+    for rest in store.path.parent.glob("chats.db-*"):
+        rest.unlink()
+    assert session.search("title")
+    with pytest.raises(UsageError):
+        list(session.tools.memory)
+
+
+DAMAGE = (
+    "UPDATE events SET json = 'no json' WHERE number % 2 = 0",
+    "UPDATE events SET json = json_set(json, '$.tool', 7, '$.rows', 7)",
+    "UPDATE events SET json = json_set(json, '$.began', 'then')",
+    "UPDATE events SET json = json_set(json, '$.began', 1e300)",
+    "UPDATE events SET json = json_set(json, '$.messages', json('[[0, 99], {}, 3]'))",
+    "UPDATE events SET json = json_set(json, '$.query', json('{}'), '$.status', json('[1]'))",
+    "UPDATE parts SET json = '{' WHERE kind = 'message'",
+    "UPDATE parts SET json = '[]' WHERE kind = 'message'",
+    "UPDATE conversations SET writes = 'many'",
+)
+
+
+def test_damaged_rows_are_left_out(session: Session, tmp_path: Path) -> None:
+    lent(session)
+    assert session.conversations.store is not None
+    session.conversations.store.close()
+    counts = []
+    for number, damage in enumerate(DAMAGE):
+        path = tmp_path / f"{number}.db"
+        path.write_bytes((tmp_path / "chats.db").read_bytes())
+        with sqlite3.connect(path) as file:
+            file.execute(damage)
+        file.close()
+        with ConversationStore(path) as store:
+            questions = PastQuestions(store.past_questions(PastQuestionReader()))
+        assert str(questions)
+        counts.append(len(questions))
+    assert counts == [0, 0, 2, 2, 1, 0, 1, 1, 2]
+
+
+def test_the_texts_are_cut_and_shown_as_texts(session: Session) -> None:
+    hostile = (
+        "<b>Can</b> Emma\nkeep \x1b[31mMiddlemarch {{x}} over the weekend? " + "Please! " * 500
+    )
+    lent(session, question=hostile)
+    question = session.tools.memory[-1]
+    assert len(question.text) <= 300
+    html = session.tools.memory._repr_html_()
+    assert "<b>Can" not in html
+    assert "&lt;b&gt;Can" in html
+    explained = session.search(ALIKE)[0].explain()
+    for shown in (str(explained), explained._repr_html_(), str(session.tools.memory)):
+        assert "\x1b" not in shown
+        assert "<b>Can" not in shown or shown is not explained._repr_html_()
+
+
+def test_the_magic_shows_forgets_and_switches(session: Session) -> None:
+    lent(session)
+    run = COMMANDS["memory"].run
+    assert run is not None
+    assert isinstance(run(session, ""), SearchMemory)
+    assert len(run(session, "forget 1")) == 1
+    assert not run(session, "off").on
+    assert run(session, "on").on
+    assert len(run(session, "clear")) == 0
+    for wrong in ("forget", "forget 9", "forget x", "on now", "else"):
+        with pytest.raises(UsageError):
+            run(session, wrong)
+
+
+def test_only_changed_conversations_are_read_again(session: Session) -> None:
+    lent(session)
+    before = asyncio.run(session.tools.memory.questions())
+    assert asyncio.run(session.tools.memory.questions()) is before
+    session.conversations.new()
+    lent(session, question="Who reads Emma?")
+    after = asyncio.run(session.tools.memory.questions())
+    assert {each.text for each in after} == {QUESTION, "Who reads Emma?", f"{QUERY} title"}
+    kept = {id(each) for each in before}
+    assert any(id(each) in kept for each in after)
+
+
+def test_two_stores_of_a_file_learn_from_each_other(session: Session, tmp_path: Path) -> None:
+    lent(session)
+    with ConversationStore(tmp_path / "chats.db") as other:
+        other.forget_question()
+    assert not session.tools.memory
