@@ -89,7 +89,6 @@ class PastQuestions(DisplayableList[PastQuestion], items="questions"):
 
 _FIELDS = {
     "TurnStarted": ("began", "messages"),
-    "TextEdited": ("call_id", "text"),
     "ToolsSearched": ("query", "rows"),
     "ToolFinished": ("status", "tool", "permission.by", "permission.definition"),
     "TurnFinished": ("status", "at"),
@@ -154,6 +153,8 @@ def _forgotten(connection: sqlite3.Connection) -> Mapping[str, float]:
 
 
 def _is_forgotten(question: PastQuestion, forgotten: Mapping[str, float]) -> bool:
+    if not forgotten:
+        return False
     until = max(forgotten.get(_ALL, 0.0), forgotten.get(_key(question.text), 0.0))
     return (question.when or 0.0) < until
 
@@ -184,7 +185,6 @@ class _PastTurn:
     """What a turn teaches."""
 
     began: float | None = None
-    prompt: str = ""
     messages: Sequence[Sequence[int]] = ()
     searches: list[tuple[str, set[ToolName]]] = field(default_factory=list)
     taught: dict[tuple[str, ToolName, str], None] = field(default_factory=dict)
@@ -196,8 +196,6 @@ class _PastTurn:
             case "TurnStarted", [began, messages]:
                 self.messages = messages
                 self.began = None if began is None else float(began)
-            case "TextEdited", [None, text]:
-                self.prompt = str(text)
             case "ToolsSearched", [query, rows]:
                 # The others were requested by name.
                 ranked = {_tool(row["tool"]) for row in rows if row["score"] is not None}
@@ -220,8 +218,8 @@ class _PastTurn:
         if not self.ended:
             # A running turn learns nothing from itself.
             return
-        prompt = self.prompt
-        if self.taught and not prompt:
+        prompt = ""
+        if self.taught:
             with suppress(*_DAMAGE):
                 prompt = _prompt(connection, id, self.messages)
         for text, tool, definition in self.taught:

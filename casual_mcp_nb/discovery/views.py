@@ -119,14 +119,13 @@ def _count(results: SearchResults) -> str:
 
 
 def _matched(explanation: Explanation) -> str:
-    """List the search words that a tool has. Where it has none, the related words, or what else
-    found it.
-    """
+    """List the search words that a tool has. Where it has none, the related words."""
     terms = list(chain.from_iterable(_by_word(explanation).values()))
     own = [share for share in terms if not share.query_term] or terms
-    if not own and any(share.term == PAST_QUESTION for share in explanation.shares):
-        return PAST_QUESTION
-    return words.listed(dict.fromkeys(_word(explanation, share) for share in own), _WORDS)
+    reasons = dict.fromkeys(_word(explanation, share) for share in own)
+    if any(share.term == PAST_QUESTION for share in explanation.shares):
+        reasons = {PAST_QUESTION: None, **reasons}
+    return words.listed(reasons, _WORDS)
 
 
 def _reasons(explanation: Explanation) -> tuple[Block, ...]:
