@@ -448,7 +448,8 @@ class Dispatcher:
             return
         if self.past_questions is not None:
             self.offered.past_questions = await self.past_questions()
-        index = await self.offered.view.searchable(query=query)
+        past = self.offered.past_questions
+        index = await self.offered.view.searchable(query=query, past=past)
         meaning = self.offered.view.meaning
         problem = meaning.new_problem() if meaning is not None else ""
         if problem:

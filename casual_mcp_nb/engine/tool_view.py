@@ -45,6 +45,7 @@ from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 from casual_mcp_nb.own_tools.toolbox import checked_schema, error_text, short_traceback
 
 if TYPE_CHECKING:
+    from casual_mcp_nb.conversation.past_questions import PastQuestion
     from casual_mcp_nb.discovery.meaning import Meaning
     from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 
@@ -304,7 +305,9 @@ class ToolView:
         """Compute the cached properties that read all definitions."""
         return self.undeferred_tokens, self.search_tool_tokens, self.notices
 
-    async def searchable(self, whole: bool = False, query: str = "") -> ToolSearchIndex:
+    async def searchable(
+        self, whole: bool = False, query: str = "", past: Sequence[PastQuestion] = ()
+    ) -> ToolSearchIndex:
         """Build the search index on another thread, so that the event loop keeps running. Later
         calls return the same index.
 
@@ -312,11 +315,14 @@ class ToolView:
             whole: Whether to index the loaded tools too.
             query: The text to search for next. For it, this waits for the embedding model, but not
                 long.
+            past: The questions from which the search learns.
         """
         name = "whole_index" if whole else "index"
         if name not in self.__dict__:
             await asyncio.to_thread(getattr, self, name)
         index: ToolSearchIndex = getattr(self, name)
+        if past:
+            index = await asyncio.to_thread(index.with_past, past)
         if query:
             await index.prepare(query)
         return index

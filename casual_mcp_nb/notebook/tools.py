@@ -708,7 +708,6 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
                 f"k cannot be {k}.", hint="It must be 1 or more, or None for the selection's limit."
             )
         index = await self.searchable(all_tools, query)
-        index = index.with_past(await self.memory.questions())
         meaning = self._chat.tools.meaning
         if k is None:
             k = self._chat.selection.max_search_results
@@ -724,14 +723,16 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
 
         Args:
             whole: Include all tools, as if none is deferred.
-            query: A query to prepare for, if there is an embedding model.
+            query: A query to prepare for: with the embedding model, if there is one, and with what
+                searches have learned.
 
         Raises:
             UnknownNameError: The selection's toolset no longer exists.
         """
         view = await self._starter.view()
         resolve_tool_set(view.selection.tool_set, self._chat.tool_sets)
-        return await view.searchable(whole or not view.deferred, query)
+        past = await self.memory.questions() if query else ()
+        return await view.searchable(whole or not view.deferred, query, past)
 
 
 def _why_not(

@@ -108,8 +108,8 @@ class SearchState(ToolsState):
 
     async def _index(self, whole: bool, query: str) -> tuple[ToolSearchIndex, int]:
         view = self.view
-        index = await view.searchable(whole or not view.deferred, query)
-        index = index.with_past(await self.parts.tools.memory.questions())
+        past = await self.parts.tools.memory.questions()
+        index = await view.searchable(whole or not view.deferred, query, past)
         return index, view.selection.max_search_results
 
     def _ranked(self, index: ToolSearchIndex, query: str, cut: int) -> dict[str, Any]:
