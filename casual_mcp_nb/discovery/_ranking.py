@@ -387,11 +387,11 @@ MEANING = 0.3
 """The bonus for the tool closest in meaning, as a fraction of the best score."""
 MAX_NEAREST = 100
 """How many tools gain by their meaning."""
-PAST = 4.0
+PAST = 3.0
 """The bonus for a past question that is the same as the query, as a fraction of the best score,
 where the words say nothing.
 """
-STRONG = 3.0
+STRONG = 4.5
 """At this strength of the words, half of that bonus is left, see `Scored.strength`."""
 
 
@@ -468,7 +468,7 @@ class Scorer:
                 scored.meaning *= allowed
             scored.scores = scored.scores + scored.meaning
         if past is not None:
-            bonus = PAST * (scored.best or 1.0) / (1 + (scored.strength / STRONG) ** 2)
+            bonus = PAST * (scored.best or 1.0) / (1 + (scored.strength / STRONG) ** 4)
             scored.past = past.scores(weights) * bonus
             if allowed is not None:
                 scored.past *= allowed
