@@ -6,29 +6,38 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import chain
+from operator import itemgetter
 
 import numpy as np
 
 from casual_mcp_nb.conversation.past_questions import PastQuestion
 from casual_mcp_nb.discovery._ranking import Entries, Floats, added, weights_of
 
+MOST_ALIKE = 5
+"""How many questions count for a tool. Otherwise, a tool that is used often would gain by every
+query that has a word in common with many of them.
+"""
+
 
 class PastScorer:
     """Scores tools by the past questions after which they were called.
 
-    A tool gets the sum of its questions' cosines with the query. A word's weight in it is its
-    inverse document frequency among the questions.
+    A tool gets the sum of the cosines of a query and the tool's most similar questions. A word's
+    weight in it is its inverse document frequency among all questions.
 
     Args:
         questions: The questions, each with the number of its tool.
         size: How many tools there are.
     """
 
-    def __init__(self, questions: Sequence[tuple[PastQuestion, int]], size: int) -> None:
-        self._questions = [question for question, _ in questions]
-        self._tools = np.array([tool for _, tool in questions], dtype=np.intp)
+    def __init__(self, questions: Iterable[tuple[PastQuestion, int]], size: int) -> None:
+        by_tool = sorted(questions, key=itemgetter(1))
+        self._questions = [question for question, _ in by_tool]
+        self._tools = np.array([tool for _, tool in by_tool], dtype=np.intp)
+        firsts = np.searchsorted(self._tools, self._tools)
+        self._counts = np.arange(len(by_tool)) - firsts < MOST_ALIKE
         self._size = size
         # A question that several tools have is one text.
         numbers: dict[str, int] = {}
@@ -48,15 +57,26 @@ class PastScorer:
             self._entries[term] = np.array(texts, np.intp), np.array(values)
 
     def scores(self, weights: Mapping[str, float]) -> Floats:
-        """Compute each tool's sum of cosines with a query, given as weighted terms."""
-        return added([((self._tools, self._cosines(weights)), 1.0)], self._size)
+        """Compute each tool's score for a query, given as weighted terms."""
+        numbers, cosines = self._most_alike(weights)
+        return added([((self._tools[numbers], cosines), 1.0)], self._size)
 
     def nearest(self, weights: Mapping[str, float], tool: int) -> tuple[PastQuestion, int]:
-        """Find the past question for a tool that is the most like a query, and count those that are
-        like it at all. There must be one.
+        """Find the past question for a tool that is the most like a query, and count those that add
+        to its score. There must be one.
         """
-        cosines = np.where(self._tools == tool, self._cosines(weights), 0.0)
-        return self._questions[int(cosines.argmax())], int(np.count_nonzero(cosines))
+        numbers, cosines = self._most_alike(weights)
+        own = (self._tools[numbers] == tool) & (cosines > 0)
+        return self._questions[numbers[own][0]], int(np.count_nonzero(own))
+
+    def _most_alike(self, weights: Mapping[str, float]) -> Entries:
+        """Find for each tool the questions that count, the most similar ones first, with their
+        cosines.
+        """
+        cosines = self._cosines(weights)
+        # The tools are in order already, so this sorts each one's questions.
+        numbers = np.lexsort((-cosines, self._tools))[self._counts]
+        return numbers, cosines[numbers]
 
     def _cosines(self, weights: Mapping[str, float]) -> Floats:
         """Compute the cosine of each question with a query."""

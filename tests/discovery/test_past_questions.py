@@ -95,3 +95,13 @@ def test_where_the_words_say_much_a_past_question_says_little() -> None:
         for query in ("send an email to people", "people in the train to Oslo")
     )
     assert weak > 2 * best
+
+
+def test_a_tool_that_is_used_often_does_not_come_first_everywhere() -> None:
+    index = ToolSearchIndex(TOOLS)
+    often = [asked(f"read messages of person {number} in the inbox", SEND) for number in range(300)]
+    query = "search messages in the inbox"
+    before, after = index.search(query), index.with_past(often).search(query)
+    assert after[0].tool == before[0].tool
+    (share,) = (each for each in after[1].explain().shares if each.term == PAST_QUESTION)
+    assert share.frequency == 5
