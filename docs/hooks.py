@@ -88,6 +88,7 @@ def reference() -> dict[str, str]:
     }
     names["Session"] += [f"{kind.__module__}.{kind.__name__}" for kind in namespaces().values()]
     names["Session"].append("casual_mcp_nb.notebook.tasks.SessionTasks")
+    names["Session"].append("casual_mcp_nb.notebook.search_memory.SessionSearchMemory")
     return {
         title: "\n\n".join([f"# {title}", *(f"::: {name}" for name in members)])
         for title, members in names.items()

@@ -24,6 +24,11 @@ def _own_key() -> Callable[[], str]:
     return lambda: key
 
 
+async def no_questions() -> Sequence[PastQuestion]:
+    """Return no past questions: searches learn nothing."""
+    return ()
+
+
 class RunningTurn(Protocol):
     """A running turn, as those see it who record what servers say and ask meanwhile. See `Run`."""
 
@@ -54,8 +59,8 @@ class ConversationState:
     Args:
         last_selection: The key of the last turn's selection, or empty before it.
         spends_as: Returns the key under which what its requests take is counted.
-        past_questions: Returns the questions that its searches learn from, or None. No other
-            conversation learns from them.
+        past_questions: Returns the questions that its searches learn from. No other conversation
+            learns from them.
     """
 
     selection: Selection
@@ -68,7 +73,7 @@ class ConversationState:
     last_account: Account | None = None
     running: set[RunningTurn] = field(default_factory=set)
     spends_as: Callable[[], str] = field(default_factory=_own_key)
-    past_questions: Callable[[], Awaitable[Sequence[PastQuestion]]] | None = None
+    past_questions: Callable[[], Awaitable[Sequence[PastQuestion]]] = no_questions
     _shared: tuple[str, Selection] | None = None
 
     def apart(self, consent: Consent | None = None, *, private: bool = False) -> ConversationState:

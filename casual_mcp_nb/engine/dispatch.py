@@ -33,6 +33,7 @@ from casual_mcp_nb.discovery.search_tools import query_in
 from casual_mcp_nb.discovery.synthetic import ReadSkillTool, contents_text
 from casual_mcp_nb.engine.answers import clean_name
 from casual_mcp_nb.engine.consent import Consent
+from casual_mcp_nb.engine.conversation_state import no_questions
 from casual_mcp_nb.engine.instructions import first_instructions
 from casual_mcp_nb.engine.loose_arguments import Reduced, explained
 from casual_mcp_nb.engine.offered_tools import OfferedTools
@@ -85,7 +86,7 @@ class Dispatcher:
         tape: The cassette, which also has stub answers.
         aid: What the model gets if it is a small one.
         passer: Fills in the results that calls pass, or None where no model makes the calls.
-        past_questions: Returns the questions that searches learn from, or None.
+        past_questions: Returns the questions that searches learn from.
     """
 
     offered: OfferedTools
@@ -99,7 +100,7 @@ class Dispatcher:
     tape: Tape = NO_TAPE
     aid: SmallModelAid = field(default_factory=SmallModelAid)
     passer: ResultPasser | None = None
-    past_questions: Callable[[], Awaitable[Sequence[PastQuestion]]] | None = None
+    past_questions: Callable[[], Awaitable[Sequence[PastQuestion]]] = no_questions
     _told: set[str] = field(default_factory=set)
 
     def read(self, call: AssistantToolCall) -> NamedCall:
@@ -446,9 +447,7 @@ class Dispatcher:
             index = await self.offered.view.searchable()
             index.recall(query, recorded)
             return
-        if self.past_questions is not None:
-            self.offered.past_questions = await self.past_questions()
-        past = self.offered.past_questions
+        past = self.offered.past_questions = await self.past_questions()
         index = await self.offered.view.searchable(query=query, past=past)
         meaning = self.offered.view.meaning
         problem = meaning.new_problem() if meaning is not None else ""

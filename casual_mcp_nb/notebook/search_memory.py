@@ -16,7 +16,7 @@ from casual_mcp_nb.errors import UnknownNameError, UsageError, brief
 from casual_mcp_nb.notebook.saving import ConversationSaver
 
 
-class SearchMemory(NamespaceList[PastQuestion]):
+class SessionSearchMemory(NamespaceList[PastQuestion]):
     """The questions and searches after which a tool was called with success, the latest first:
     `session.tools.memory`.
 
@@ -29,7 +29,7 @@ class SearchMemory(NamespaceList[PastQuestion]):
         self._saver = saver
         self._on = on
         self._reader = PastQuestionReader()
-        chat.state.past_questions = self.questions
+        chat.state.past_questions = self._questions
         self._complete = True
 
     @property
@@ -54,7 +54,7 @@ class SearchMemory(NamespaceList[PastQuestion]):
             raise UsageError(f"on cannot be {brief(value)}.", hint="Assign True or False.")
         self._on = value
 
-    async def questions(self) -> tuple[PastQuestion, ...]:
+    async def _questions(self) -> tuple[PastQuestion, ...]:
         """Read the questions for a search. None while it is off, or while a cassette is used, in
         which searches must find the same tools each time.
         """

@@ -48,7 +48,7 @@ from casual_mcp_nb.notebook.functions import ServerFunctions, ToolFunctions
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.open_questions import Questions
 from casual_mcp_nb.notebook.saving import save
-from casual_mcp_nb.notebook.search_memory import SearchMemory
+from casual_mcp_nb.notebook.search_memory import SessionSearchMemory
 from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.notebook.status import estimated_budget, manifest_of, tool_sets_of, tools_of
 from casual_mcp_nb.notebook.usage import SessionUsage
@@ -116,11 +116,11 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
     _run_function: NotebookRunner
     _apps: SessionApps
     recorded: RecordedCalls = field(default_factory=RecordedCalls, init=False)
-    memory: SearchMemory = field(init=False)
+    memory: SessionSearchMemory = field(init=False)
 
     def __post_init__(self) -> None:
         learn = self._config.tool_discovery.learn
-        self.memory = SearchMemory(self._chat, self._runner.saver, on=learn)
+        self.memory = SessionSearchMemory(self._chat, self._runner.saver, on=learn)
         self._apps.recorded = self.recorded
         self._complete = True
 
@@ -731,7 +731,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         """
         view = await self._starter.view()
         resolve_tool_set(view.selection.tool_set, self._chat.tool_sets)
-        past = await self.memory.questions() if query else ()
+        past = await self._chat.state.past_questions() if query else ()
         return await view.searchable(whole or not view.deferred, query, past)
 
 

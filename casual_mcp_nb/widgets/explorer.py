@@ -108,7 +108,7 @@ class SearchState(ToolsState):
 
     async def _index(self, whole: bool, query: str) -> tuple[ToolSearchIndex, int]:
         view = self.view
-        past = await self.parts.tools.memory.questions()
+        past = await self.parts.chat.state.past_questions()
         index = await view.searchable(whole or not view.deferred, query, past)
         return index, view.selection.max_search_results
 

@@ -686,6 +686,10 @@ NOT_RECORDED = {
     "servers.find": "it asks a domain or the registry, not a server of the session",
     "servers.find_async": "the same",
     "servers.accounts": "the accounts of this computer, not of the session",
+    **dict.fromkeys(
+        ("tools.memory.now", "tools.memory.on", "tools.memory.forget", "tools.memory.clear"),
+        "searches learn nothing while a cassette is used: tests/notebook/test_search_memory.py",
+    ),
     "tools.save_set": "it writes the config file, which a cassette does not have",
     "serve.stdio": "it takes the standard input of the process",
     "serve.stdio_async": "it takes the standard input of the process",

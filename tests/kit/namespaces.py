@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.notebook.search_memory import SessionSearchMemory
 from casual_mcp_nb.notebook.tasks import SessionTasks
 
 HOOKS = Path(__file__).parents[2] / "docs" / "hooks.py"
@@ -47,7 +48,8 @@ def public_names() -> list[str]:
     """The public names of a session and of its namespaces, such as `chat`, `serve.http` and
     `servers.tasks.wait`.
     """
-    kinds = {**namespaces(), "servers.tasks": SessionTasks}
+    inner = {"servers.tasks": SessionTasks, "tools.memory": SessionSearchMemory}
+    kinds = {**namespaces(), **inner}
     below = [
         f"{namespace}.{name}" for namespace, kind in kinds.items() for name in public_names_of(kind)
     ]

@@ -19,7 +19,7 @@ from casual_mcp_nb.conversation.past_questions import PastQuestionReader, PastQu
 from casual_mcp_nb.conversation.store import ConversationStore
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.magics.commands import COMMANDS
-from casual_mcp_nb.notebook.search_memory import SearchMemory
+from casual_mcp_nb.notebook.search_memory import SessionSearchMemory
 from casual_mcp_nb.providers.scripted import call, scripted_model
 
 LEND = ToolName("books", "lend")
@@ -186,9 +186,10 @@ def test_nothing_is_learned_unless_it_is_on(tmp_path: Path) -> None:
 
 def test_what_measures_and_what_serves_others_does_not_learn(session: Session) -> None:
     lent(session)
-    assert session.parts.chat.state.past_questions is not None
-    assert session.parts.chat.apart().state.past_questions is None
-    assert session.parts.chat.apart(private=True).state.past_questions is None
+    chat = session.parts.chat
+    assert asyncio.run(chat.state.past_questions())
+    for other in (chat.apart(), chat.apart(private=True)):
+        assert not asyncio.run(other.state.past_questions())
 
 
 def test_a_cassette_is_recorded_and_replayed_with_words_only(
@@ -277,7 +278,7 @@ def test_the_magic_shows_forgets_and_switches(session: Session) -> None:
     lent(session)
     run = COMMANDS["memory"].run
     assert run is not None
-    assert isinstance(run(session, ""), SearchMemory)
+    assert isinstance(run(session, ""), SessionSearchMemory)
     assert len(run(session, "forget 1")) == 1
     assert not run(session, "off").on
     assert run(session, "on").on
@@ -289,11 +290,11 @@ def test_the_magic_shows_forgets_and_switches(session: Session) -> None:
 
 def test_only_changed_conversations_are_read_again(session: Session) -> None:
     lent(session)
-    before = asyncio.run(session.tools.memory.questions())
-    assert asyncio.run(session.tools.memory.questions()) is before
+    before = asyncio.run(session.parts.chat.state.past_questions())
+    assert asyncio.run(session.parts.chat.state.past_questions()) is before
     session.conversations.new()
     lent(session, question="Who reads Emma?")
-    after = asyncio.run(session.tools.memory.questions())
+    after = asyncio.run(session.parts.chat.state.past_questions())
     assert {each.text for each in after} == {QUESTION, "Who reads Emma?", f"{QUERY} title"}
     kept = {id(each) for each in before}
     assert any(id(each) in kept for each in after)
