@@ -10,17 +10,15 @@ from casual_mcp_nb.base.displayable import Displayable, DisplayableList
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.errors import shown
 
-RankedBy = Literal["words", "words and meaning"]
-"""Whether a search ranks by words, or by meaning too."""
+RankedBy = Literal[
+    "words",
+    "words and meaning",
+    "words and past questions",
+    "words, meaning and past questions",
+]
+"""What a search ranks by."""
 PAST_QUESTION = "a past question"
 """The label of a score's part that past questions add."""
-
-
-def ranking(ranked_by: RankedBy, learned: bool) -> str:
-    """Name what a search ranked by, in words."""
-    if not learned:
-        return ranked_by
-    return f"{ranked_by.replace(' and', ',')} and past questions"
 
 
 @dataclass(frozen=True)
@@ -142,9 +140,8 @@ class SearchResults(DisplayableList[SearchHit], items="hits"):
         cut: How many results are returned at most.
         searched: How many tools were searched.
         why_not: Explains any tool's rank, even if it was not found.
-        ranked_by: Whether meaning counted, or only words.
+        ranked_by: Whether meaning and past questions counted, or only words.
         note: Why only words counted, although the session is set to meaning.
-        learned: Whether past questions counted too.
     """
 
     query: str
@@ -154,4 +151,3 @@ class SearchResults(DisplayableList[SearchHit], items="hits"):
     why_not: Callable[[str], Explanation] = field(repr=False, compare=False)
     ranked_by: RankedBy = "words"
     note: str = ""
-    learned: bool = False

@@ -159,7 +159,7 @@ class TerminalTranscript(TurnWriter):
             case ToolsSearched():
                 results = [*(row.tool for row in event.rows), *event.skills]
                 names = ", ".join(map(str, results[:12])) or "no tools"
-                by = f" by {event.ranking}" if event.ranking != "words" else ""
+                by = f" by {event.ranked_by}" if event.ranked_by != "words" else ""
                 self._note(
                     f"search “{first(event.query, _MAX_ARGUMENTS)}”{by} →"
                     f" {first(names, _MAX_RESULT)}"

@@ -16,7 +16,7 @@ from casual_mcp_nb.base.displayable import Displayable, DisplayableList
 from casual_mcp_nb.base.mcp import TaskStatus
 from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.prices import Price
-from casual_mcp_nb.base.search import RankedBy, ranking
+from casual_mcp_nb.base.search import RankedBy
 from casual_mcp_nb.base.secret import Failure
 from casual_mcp_nb.base.tokens import TokenParts, TokenUsage
 from casual_mcp_nb.base.tool import SYNTHETIC as SYNTHETIC
@@ -616,9 +616,8 @@ class ToolsSearched(Displayable):
         rows: The hits, best first.
         offered: How many tools are offered from now on, without the search tool.
         unloaded: Tools that are no longer offered.
-        ranked_by: Whether meaning counted, or only words.
+        ranked_by: Whether meaning and past questions counted, or only words.
         skills: The skills that it found, best first.
-        learned: Whether past questions counted too, see `session.tools.memory`.
     """
 
     step: int
@@ -630,12 +629,6 @@ class ToolsSearched(Displayable):
     unloaded: tuple[ToolName, ...] = ()
     ranked_by: RankedBy = "words"
     skills: tuple[ToolName, ...] = ()
-    learned: bool = False
-
-    @property
-    def ranking(self) -> str:
-        """What it ranked by, in words."""
-        return ranking(self.ranked_by, self.learned)
 
 
 @dataclass(frozen=True)

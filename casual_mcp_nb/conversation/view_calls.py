@@ -425,7 +425,7 @@ def search_words(search: ToolsSearched) -> str:
     new = [row.tool.server for row in search.rows if row.newly_loaded]
     what = "Requested tools by name,"
     if search.query:
-        by = f" by {search.ranking}" if search.ranking != "words" else ""
+        by = f" by {search.ranked_by}" if search.ranked_by != "words" else ""
         what = f"Searched tools for {words.quoted(first(search.query, _ARGUMENTS))}{by},"
     tools = f"found {len(search.rows):,}, already loaded" if search.rows else ""
     if new:

@@ -579,8 +579,8 @@ def _search(event: ToolsSearched, limits: DisplayLimits) -> list[Block]:
     ]
     if event.skills:
         figures.append(f"skills {words.listed(map(str, event.skills), limits.rows)}")
-    if event.ranking != "words":
-        figures.append(f"ranked by {event.ranking}")
+    if event.ranked_by != "words":
+        figures.append(f"ranked by {event.ranked_by}")
     if event.unloaded:
         figures.append(f"unloaded {words.listed(map(str, event.unloaded), limits.rows)}")
     figures.append(f"{words.count(event.offered, 'tool')} loaded now")

@@ -328,12 +328,8 @@ class Finder:
         return [hit.tool for hit in self._index.search(query, count, server)]
 
     def ranked_by(self, query: str) -> RankedBy:
-        """Check whether the search for a query ranks by words only, or by meaning too."""
+        """Find out what the search for a query ranks by."""
         return self._index.ranked_by(query) if query else "words"
-
-    def has_learned(self, query: str) -> bool:
-        """Check whether past questions count in the search for a query."""
-        return bool(query) and self._index.has_learned(query)
 
     def language_note(self, query: str) -> list[str]:
         """Suggest the language to search in, if the query seems to be in another one."""
@@ -619,14 +615,8 @@ class SearchToolsTool:
         self._presented.update(tool.tool_name for tool in inside)
         if skills:
             content = f"{content}\n\n{skills}"
-        return SyntheticToolResult(
-            content,
-            new,
-            tuple(rows),
-            ranked_by=self._finder.ranked_by(wanted.query),
-            skills=named,
-            learned=self._finder.has_learned(wanted.query),
-        )
+        ranked_by = self._finder.ranked_by(wanted.query)
+        return SyntheticToolResult(content, new, tuple(rows), ranked_by=ranked_by, skills=named)
 
     @cached_property
     def _manifest(self) -> str:
@@ -721,10 +711,6 @@ class ToolSearchIndex:
             self._past = questions, other
         return self._past[1]
 
-    def has_learned(self, query: str) -> bool:
-        """Check whether past questions count in a search for a query."""
-        return self._engine is not None and self._engine.has_learned(query)
-
     async def prepare(self, query: str) -> None:
         """Get ready to search by meaning too.
 
@@ -754,8 +740,11 @@ class ToolSearchIndex:
             self._engine.recall(query, nearest)
 
     def ranked_by(self, query: str) -> RankedBy:
-        """Check whether a search ranks by words only, or by meaning too."""
-        return "words and meaning" if self.nearest_in_meaning(query) else "words"
+        """Find out whether a search ranks by words only, or by meaning and past questions too."""
+        learned = self._engine is not None and self._engine.has_learned(query)
+        if self.nearest_in_meaning(query):
+            return "words, meaning and past questions" if learned else "words and meaning"
+        return "words and past questions" if learned else "words"
 
     def other_language(self, query: str) -> bool:
         """Check whether a query seems to be in another language than the descriptions.
@@ -814,15 +803,7 @@ class ToolSearchIndex:
         def why_not(name: str) -> Explanation:
             return self.explain(query, self._catalog.resolve(name), max_results, server)
 
-        return SearchResults(
-            query,
-            hits,
-            max_results,
-            searched,
-            why_not,
-            self.ranked_by(query),
-            learned=self.has_learned(query),
-        )
+        return SearchResults(query, hits, max_results, searched, why_not, self.ranked_by(query))
 
     @cached_property
     def languages(self) -> tuple[str, ...]:

@@ -89,16 +89,14 @@ class SyntheticToolResult(_Result):
         newly_loaded_tools: Tools to offer from the next step on.
         rows: The hits, best first, or None if there was no search.
         unloaded: Tools to stop offering from the next step on.
-        ranked_by: Whether meaning counted in the search, or only words.
+        ranked_by: Whether meaning and past questions counted in the search, or only words.
         skills: The skills that the search found.
-        learned: Whether past questions counted in the search.
     """
 
     rows: tuple[SearchRow, ...] | None
     unloaded: tuple[ToolSpec, ...]
     ranked_by: RankedBy
     skills: tuple[ToolName, ...]
-    learned: bool
 
     def __new__(
         cls,
@@ -108,12 +106,11 @@ class SyntheticToolResult(_Result):
         unloaded: tuple[ToolSpec, ...] = (),
         ranked_by: RankedBy = "words",
         skills: tuple[ToolName, ...] = (),
-        learned: bool = False,
     ) -> Self:
         """Create a result."""
         result = super().__new__(cls, content, newly_loaded_tools)
         result.rows, result.unloaded = rows, unloaded
-        result.ranked_by, result.skills, result.learned = ranked_by, skills, learned
+        result.ranked_by, result.skills = ranked_by, skills
         return result
 
     @property

@@ -11,7 +11,6 @@ from casual_mcp_nb.base.search import (
     SearchResults,
     TermScore,
     ordinal,
-    ranking,
 )
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import (
@@ -111,7 +110,7 @@ def _count(results: SearchResults) -> str:
     matches = "match" if len(results) == 1 else "matches"
     text = (
         f"Showing {len(results):,} {matches} of {words.count(results.searched, 'tool')}, ranked by"
-        f" {ranking(results.ranked_by, results.learned)}. The model gets the top {results.cut:,}."
+        f" {results.ranked_by}. The model gets the top {results.cut:,}."
     )
     if results.note:
         text = f"{text} {results.note}"

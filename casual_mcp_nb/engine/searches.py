@@ -35,7 +35,6 @@ def search_event(
         unloaded=unloaded,
         ranked_by=search.ranked_by,
         skills=search.skills,
-        learned=search.learned,
     )
 
 
@@ -69,7 +68,6 @@ def as_presented(
         unloaded=search.unloaded,
         ranked_by=search.ranked_by,
         skills=search.skills,
-        learned=search.learned,
     )
 
 

@@ -713,7 +713,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             k = self._chat.selection.max_search_results
         results = index.find(query, k, server)
         note = ""
-        if meaning is not None and results.ranked_by == "words":
+        if meaning is not None and "meaning" not in results.ranked_by:
             note = meaning.state
         why_not = partial(_why_not, results, index, self._chat.current_view())
         return replace(results, note=note, why_not=why_not)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from casual_mcp_nb.base.mcp import ServerTask
-from casual_mcp_nb.base.search import Explanation, SearchHit, SearchResults, ranking
+from casual_mcp_nb.base.search import Explanation, SearchHit, SearchResults
 from casual_mcp_nb.base.status import ExplorerSnapshot, Manifest, Servers, ToolSets
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.display.view import SIZE_TIERS, Cell, Table, TextBlock, cell_text, fit
@@ -122,9 +122,9 @@ class SearchState(ToolsState):
             "cut": cut,
             "searched": len(index),
             "hits": _hits(hits),
-            "ranked_by": ranking(ranked_by, index.has_learned(query)),
+            "ranked_by": ranked_by,
         }
-        if meaning is not None and ranked_by == "words" and meaning.state:
+        if meaning is not None and "meaning" not in ranked_by and meaning.state:
             ranked["note"] = meaning.state
         return ranked
 

@@ -48,7 +48,7 @@ def test_without_questions_and_for_others_nothing_changes() -> None:
     learned = index.with_past([asked(text, BOARD) for text in QUESTIONS])
     assert results(learned) != before
     assert results(index) == before
-    assert not any(index.has_learned(query) for query in QUESTIONS)
+    assert {index.ranked_by(query) for query in QUESTIONS} == {"words"}
 
 
 def test_questions_about_other_definitions_and_other_tools_do_not_count() -> None:
@@ -67,8 +67,8 @@ def test_a_tool_is_found_by_a_question_with_none_of_its_words() -> None:
     assert not index.search(query)
     assert [hit.tool for hit in learned.search(query)] == [BOARD]
     assert not learned.search(query, server="mail")
-    assert learned.find(query).learned
-    assert not learned.find("send an email").learned
+    assert learned.find(query).ranked_by == "words and past questions"
+    assert learned.find("send an email").ranked_by == "words"
 
 
 @pytest.mark.parametrize("server", [None, "mail"])

@@ -25,6 +25,7 @@ from casual_mcp_nb.providers.scripted import call, scripted_model
 LEND = ToolName("books", "lend")
 QUESTION = "Can Emma keep Middlemarch over the weekend?"
 ALIKE = "Can Paul keep Ulysses over the weekend?"
+LEARNED = "words and past questions"
 QUERY = "hand out a volume"
 
 
@@ -78,11 +79,11 @@ def remembered(session: Session) -> set[tuple[str, ToolName]]:
 def test_questions_and_searches_before_a_call_that_succeeded_are_learned(session: Session) -> None:
     assert not session.search(ALIKE)
     turn = lent(session)
-    assert not turn.searches[0].learned
+    assert turn.searches[0].ranked_by == "words"
     assert remembered(session) == {(QUESTION, LEND), (f"{QUERY} title", LEND)}
     results = session.search(ALIKE)
     assert [hit.tool.tool_name for hit in results] == [LEND]
-    assert results.learned
+    assert results.ranked_by == LEARNED
     (share,) = results[0].explain().shares
     assert (share.term, share.share) == (PAST_QUESTION, results[0].score)
     first = session.tools.memory[-1]
@@ -96,8 +97,7 @@ def test_a_model_finds_what_was_learned_and_the_trace_says_so(session: Session) 
     lent(session)
     model = scripted_model(call("search_tools", query=ALIKE), "Done.")
     (search,) = session.chat("Again", model=model, echo="none").searches
-    assert ([row.tool for row in search.rows], search.learned) == ([LEND], True)
-    assert "past questions" in search.ranking
+    assert ([row.tool for row in search.rows], search.ranked_by) == ([LEND], LEARNED)
     # What was saved has it too.
     assert session.conversations.id is not None
     loaded = session.conversations.store.load(session.conversations.id)  # type: ignore[union-attr]
@@ -137,7 +137,7 @@ def test_a_private_conversation_teaches_nothing_and_a_deleted_one_is_forgotten(
     id = session.conversations.id
     assert id is not None
     session.conversations.new()
-    assert session.search(ALIKE).learned
+    assert session.search(ALIKE).ranked_by == LEARNED
     session.conversations.delete(id)
     assert not session.tools.memory
     assert not session.search(ALIKE)
@@ -177,7 +177,7 @@ def test_nothing_is_learned_unless_it_is_on(tmp_path: Path) -> None:
         lent(session)
         assert not session.search(ALIKE)
         turn = lent(session, query=ALIKE)
-        assert not turn.searches[0].learned
+        assert turn.searches[0].ranked_by == "words"
         session.tools.memory.on = True
         assert session.search(ALIKE)
         with pytest.raises(UsageError):
@@ -200,7 +200,7 @@ def test_a_cassette_is_recorded_and_replayed_with_words_only(
         session.conversations.new()
         with session.cassettes.use(tmp_path / "tape.json", mode):
             turn = lent(session, query=f"{ALIKE} {QUERY}")
-            assert not turn.searches[0].learned
+            assert turn.searches[0].ranked_by == "words"
             assert not session.search(ALIKE)
     assert session.search(ALIKE)
 
