@@ -39,13 +39,7 @@ class PastScorer:
         firsts = np.searchsorted(self._tools, self._tools)
         self._counts = np.arange(len(by_tool)) - firsts < MOST_ALIKE
         self._size = size
-        # A question that several tools have is one text.
-        numbers: dict[str, int] = {}
-        for question in self._questions:
-            numbers.setdefault(question.text, len(numbers))
-        self._texts = np.array([numbers[each.text] for each in self._questions], dtype=np.intp)
-        self._count = len(numbers)
-        weights = [weights_of(text) for text in numbers]
+        weights = [weights_of(question.text) for question in self._questions]
         self._frequency = Counter(chain.from_iterable(weights))
         occurrences: dict[str, list[tuple[int, float]]] = defaultdict(list)
         for number, each in enumerate(weights):
@@ -53,8 +47,8 @@ class PastScorer:
                 occurrences[term].append((number, value))
         self._entries: dict[str, Entries] = {}
         for term, pairs in occurrences.items():
-            texts, values = zip(*pairs, strict=True)
-            self._entries[term] = np.array(texts, np.intp), np.array(values)
+            numbers, values = zip(*pairs, strict=True)
+            self._entries[term] = np.array(numbers, np.intp), np.array(values)
 
     def scores(self, weights: Mapping[str, float]) -> Floats:
         """Compute each tool's score for a query, given as weighted terms."""
@@ -84,13 +78,12 @@ class PastScorer:
         for term, value in self._unit(weights).items():
             if term in self._entries:
                 known.append((self._entries[term], value))
-        cosines: Floats = added(known, self._count)[self._texts]
-        return cosines
+        return added(known, len(self._questions))
 
     def _unit(self, weights: Mapping[str, float]) -> dict[str, float]:
         """Weight terms by their rarity, with a total length of 1."""
         vector = {}
         for term, weight in weights.items():
-            vector[term] = weight * math.log1p(self._count / (self._frequency[term] + 0.5))
+            vector[term] = weight * math.log1p(len(self._questions) / (self._frequency[term] + 0.5))
         length = math.hypot(*vector.values()) or 1.0
         return {term: value / length for term, value in vector.items()}
