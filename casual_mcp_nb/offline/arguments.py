@@ -15,7 +15,6 @@ from casual_mcp_nb.offline.mentions import Mention, number, overlap
 from casual_mcp_nb.offline.needs import ORDER, content_words
 
 _MAX_TEXT = 2_000
-_NUMBERS = ("number", "integer")
 _CLOSED = ("quoted", "json", "sql", "expression")
 """Kinds of mention that are one value, so that no single word in them is another."""
 _SOURCE = "from source src start old origin min minimum low first begin since before"
@@ -53,7 +52,6 @@ _BY_DESCRIPTION = {
     "date": r"(?i)\bdates?\b|ISO 8601",
     "path": r"(?i)\b(?:path|file ?name)\b",
 }
-_BY_FORMAT = {"date": "date", "date-time": "date", "time": "time", "email": "email", "uri": "url"}
 # Kinds of mention that can fill each kind of parameter, best first; others only take their own
 # kind.
 _ACCEPTED = {
@@ -67,7 +65,7 @@ _ACCEPTED = {
     "filter": ("quoted", "name", "word"),
     "": ("quoted", "name", "word"),
 }
-_LIMITS = "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf enum const"
+_LIMITS = "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minItems"
 _SQL_START = re.compile(r"\s*(?:select|insert|update|delete|with|pragma)\b", re.I)
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _REST_MARKER = re.compile(
@@ -102,55 +100,55 @@ class Parameter(NamedTuple):
     @property
     def kinds(self) -> tuple[str, ...]:
         """Which kinds of mention can fill it, best first."""
-        if self.type in _NUMBERS:
-            return (self.kind,) if self.kind in ("base", "month") else ("number",)
-        if self.type == "object":
+        if self.type in ("array", "object"):
             return ("json",)
+        if self.type == "boolean":
+            return ()
+        if self.type != "string":
+            return (self.kind,) if self.kind in ("base", "month") else ("number",)
         kinds = _ACCEPTED.get(self.kind, (self.kind,))
         if self.schema.choices:
             kinds = (*kinds, "quoted")
-        return (*kinds, "word") if self.type == "string" else kinds
+        return (*kinds, "word")
 
     def accepted(self, value: Any) -> Any:
         """Convert a value or its text to one that this parameter accepts, or return None."""
         if self.type == "boolean":
             return _BOOLEANS.get(str(value).casefold())
-        if self.type in _NUMBERS:
-            return self._number(value)
         if self.schema.choices:
             return self._chosen(str(value))
-        if self.kind == "sql" and not _SQL_START.match(str(value)):
-            return None
-        if isinstance(value, str) == (self.type == "string"):
-            return value
-        return json.dumps(value) if self.type == "string" else None
+        if self.type == "string":
+            if self.kind == "sql" and not _SQL_START.match(str(value)):
+                return None
+            return value if isinstance(value, str) else json.dumps(value)
+        if isinstance(value, str):
+            try:
+                value = number(value)
+            except (ValueError, OverflowError):
+                return None
+        return value if is_of_type(value, self.type) and self._allows(value) else None
 
-    def _chosen(self, word: str) -> str | None:
-        """Find the choice that a word means: a choice's whole name, or the beginning of only one."""
-        word = re.sub(r"^degrees? |^°", "", word)
-        folded, meant = word.casefold(), terms(word)
+    def _chosen(self, said: str) -> Any:
+        """Find the choice that is said: a choice's whole name, or the beginning of only one."""
+        said = re.sub(r"^degrees? |^°", "", said)
         alike: list[str] = []
         for choice in self.schema.choices:
-            if not isinstance(choice, str):
-                continue
-            if folded == choice.casefold() or meant == terms(choice) != []:
+            name = str(choice)
+            if said.casefold() == name.casefold() or terms(said) == terms(name) != []:
                 return choice
-            if choice.casefold().startswith(folded):
+            if name.casefold().startswith(said.casefold()) and not said.isdecimal():
                 alike.append(choice)
-        is_clear = len(alike) == 1 and (len(word) > 2 or word.istitle())
+        is_clear = len(alike) == 1 and (len(said) > 2 or said.istitle())
         return alike[0] if is_clear else None
 
-    def _number(self, value: Any) -> Any:
+    def _allows(self, value: Any) -> bool:
         from jsonschema import Draft202012Validator
 
-        with suppress(ValueError, OverflowError, TypeError):
-            if isinstance(value, str):
-                value = number(value)
-            rules = self.schema.schema
-            limits = {word: rules[word] for word in _LIMITS.split() if word in rules}
-            if is_of_type(value, self.type) and Draft202012Validator(limits).is_valid(value):
-                return value
-        return None
+        rules = self.schema.schema
+        limits = {word: rules[word] for word in _LIMITS.split() if word in rules}
+        with suppress(TypeError):
+            return Draft202012Validator(limits).is_valid(value)
+        return False
 
 
 def parameters_of(schema: Mapping[str, Any]) -> list[Parameter]:
@@ -163,7 +161,7 @@ def parameters_of(schema: Mapping[str, Any]) -> list[Parameter]:
         direction = "" if words.isdisjoint(_TARGET.split()) else "target"
         if not words.isdisjoint(_SOURCE.split()):
             direction = "source"
-        kind = _kind(words, part)
+        kind = _kind({*words, *part.text("format").split("-")}, part)
         required = name in reader.required
         parameters.append(Parameter(name, required, part, _type(part), kind, direction))
     return sorted(parameters, key=attrgetter("required"), reverse=True)
@@ -178,9 +176,6 @@ def _type(schema: SchemaReader) -> str:
 
 
 def _kind(words: set[str], schema: SchemaReader) -> str:
-    by_format = _BY_FORMAT.get(schema.text("format"))
-    if by_format:
-        return by_format
     described = ""
     for kind, pattern in _BY_DESCRIPTION.items():
         if not described and re.search(pattern, schema.description[:_MAX_TEXT]):
@@ -325,7 +320,7 @@ class Filling:
 
     def _suits(self, parameter: Parameter, value: Mention) -> int:
         """Compute how well a value suits a parameter, or 0 if it does not."""
-        if value.kind not in parameter.kinds or parameter.type in ("array", "boolean"):
+        if value.kind not in parameter.kinds:
             return 0
         before, after = self._text[: value.start], self._text[value.end :]
         if value.kind == "word":
@@ -335,7 +330,7 @@ class Filling:
             named = _is_measured_in(parameter, value.unit)
             if not named and not any(one.kind == "unit" for one in self._parameters):
                 return 0
-            if parameter.type not in _NUMBERS:
+            if parameter.type == "string":
                 return 0
         else:
             named = _is_beside(parameter, before, after)
@@ -363,21 +358,14 @@ class Filling:
         return value.kind == "name" and (takes_names == 1 or parameter.kind == "filter")
 
     def _listed(self) -> Found:
-        """Yield lists: one as JSON, or all values of the items' kind."""
+        """Yield all values that are items of a required list."""
         for parameter in self._open():
-            if parameter.type != "array":
+            items = parameter.schema.items
+            if parameter.type != "array" or not parameter.required or items is None:
                 continue
-            items, least = parameter.schema.items, parameter.schema.number("minItems") or 1
-            kinds = parameter.kinds
-            if items and _type(items.without_null()) in _NUMBERS:
-                kinds = ("number",)
-            found: list[Mention] = []
-            for one in self._free():
-                if one.kind == "json" and isinstance(one.value, list) and len(one.value) >= least:
-                    yield parameter, one.value, one
-                elif one.kind in kinds:
-                    found.append(one)
-            if parameter.required and len(found) >= least:
+            kinds = parameter._replace(type=_type(items.without_null())).kinds
+            found = [one for one in self._free() if one.kind in kinds]
+            if found:
                 place = Mention("list", "", found[0].start, found[-1].end)
                 yield parameter, [one.value for one in found], place
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -63,46 +63,46 @@ class Candidate(NamedTuple):
 
 
 def candidates_for(
-    need: Need, index: ToolSearchIndex, repeated: Candidate | None = None
+    need: Need, index: ToolSearchIndex, past: Sequence[tuple[ToolSpec, Mapping[str, Any]]] = ()
 ) -> list[Candidate]:
-    """Rank the loaded tools for a need, best first, and the call that it may repeat."""
-    candidates = [repeated] if repeated else []
+    """Rank the loaded tools for a need, best first.
+
+    A follow-up that gives only other values of a past call, the last that takes them, repeats that.
+    """
     hits = index.search(need.query, _MAX_CANDIDATES)
+    candidates: list[Candidate] = []
     for hit in hits:
         share = hit.score / hits[0].score
         candidates.append(candidate_for(need, hit.tool, hit.explain(), share))
-    return sorted(candidates, key=_order)
+    candidates.sort(key=_order)
+    if not need.mentions or not need.follows:
+        return candidates
+    for tool, arguments in reversed(past):
+        explanation = index.explain(need.query, tool)
+        repeated = candidate_for(need, tool, explanation, known=arguments)
+        if repeated.filling.typed and repeated.confidence >= FITS:
+            return [repeated, *candidates]
+    return candidates
 
 
 def _order(one: Candidate) -> tuple[float, int, str]:
     return -one.rank, len(one.filling.missing), one.tool.wire_name
 
 
-def repeated_call(
-    need: Need, index: ToolSearchIndex, tool: ToolSpec, arguments: Mapping[str, Any]
-) -> Candidate | None:
-    """Repeat a call with a follow-up's new values, if the tool takes them all and knows its
-    words.
-    """
-    if not need.mentions or not need.follows or not _is_asked_for(need, tool):
-        return None
-    filling = Filling(need.text, need.mentions, parameters_of(tool.input_schema), arguments)
-    strange = set(index.explain(need.query, tool).missing)
-    for word in _left(need, filling):
-        if strange.issuperset(word.terms):
-            return None
-    if filling.typed and _takes_all(need, filling):
-        return Candidate(tool, filling, 0.95, 2.0)
-    return None
-
-
 def candidate_for(
-    need: Need, tool: ToolSpec, explanation: Explanation, share: float = 1.0
+    need: Need,
+    tool: ToolSpec,
+    explanation: Explanation,
+    share: float = 1.0,
+    known: Mapping[str, Any] | None = None,
 ) -> Candidate:
-    """Compute how well a tool meets a need. `share` is its score relative to the best tool's."""
+    """Compute how well a tool meets a need.
+
+    `share` is its score relative to the best tool's, and `known` are arguments of an earlier call.
+    """
     own_terms = set(terms(f"{tool.name} {tool.description}"))
     parameters = parameters_of(tool.input_schema)
-    filling = Filling(need.text, need.mentions, parameters, own_terms=own_terms)
+    filling = Filling(need.text, need.mentions, parameters, known, own_terms)
     worth = _worth(explanation, filling)
     if "exact name" in worth:
         return Candidate(tool, filling, 1.0, 3.0)

@@ -129,8 +129,9 @@ def _found(kind: str, pattern: re.Pattern[str], text: str) -> Found:
     if kind == "json":
         yield from _json(text, matches)
     elif kind == "expression":
-        for run in matches:
-            yield from _calculations(run[0], run.start())
+        for match in matches:
+            text = match[0].rstrip(" ,")
+            yield match.start(), match.start() + len(text), _calculation(text)
     else:
         for match in matches:
             yield match.start(), match.end(), _value(kind, match[0])
@@ -142,15 +143,6 @@ def _json(text: str, beginnings: Iterator[re.Match[str]]) -> Found:
             value, end = json.JSONDecoder().raw_decode(text, match.start())
             if isinstance(value, dict) or value:
                 yield match.start(), end, value
-
-
-def _calculations(run: str, start: int) -> Found:
-    """Yield the calculations in signs and numbers: one, or several with commas between."""
-    for part in [run] if _calculation(run.strip(" ,")) else run.split(","):
-        expression = _calculation(part.strip(" ,"))
-        if expression:
-            yield start, start + len(part.rstrip(" ,")), expression
-        start += len(part) + 1
 
 
 def _calculation(text: str) -> str | None:

@@ -133,24 +133,21 @@ class Need:
         return hints
 
 
-_OPERATION = re.compile(rf"(-?{NUMBER}) (\w+).* (-?{NUMBER})|([a-z ]+)\((-?{NUMBER})\)")
-
-
 def spelled(need: Need) -> Need | None:
-    """Spell a need's only calculation as an operation and its numbers, for tools that do one each:
-    `add 2, 3`.
+    """Spell a need's only calculation as an order, for tools that do one operation each: `add 2,
+    3`.
     """
-    expressions = [one for one in need.mentions if one.kind == "expression"]
-    match = None
-    if len(expressions) == 1:
-        calculation = expressions[0].value.replace("sqrt", "square root")
-        match = _OPERATION.fullmatch(readable(calculation))
-    if match is None:
+    calculations = [one for one in need.mentions if one.kind == "expression"]
+    if len(calculations) != 1:
         return None
-    rest = f"{need.text[: expressions[0].start]}{need.text[expressions[0].end :]}"
-    if match[4]:
-        return Need(f"{match[4]} {match[5]} {rest}")
-    return Need(f"{match[2]} {match[1]}, {match[3]} {rest}")
+    calculation = calculations[0]
+    said = readable(calculation.value.replace("sqrt", "square root")).replace("calculate", "")
+    numbers = re.findall(rf"-?{NUMBER}", said)
+    if len(numbers) > 2:
+        return None
+    operation = " ".join(re.findall("[a-z]+", said))
+    rest = need.text[: calculation.start] + need.text[calculation.end :]
+    return Need(f"{operation} {', '.join(numbers)} {rest}")
 
 
 def needs_of(text: str) -> list[Need]:

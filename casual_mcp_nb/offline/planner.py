@@ -17,6 +17,7 @@ from casual_mcp_nb.conversation.event import (
     LOAD_TOOLS,
     PACKAGE_TOOLS,
     READ_SKILL,
+    SEARCH_TOOLS,
     UNLOAD_TOOLS,
 )
 from casual_mcp_nb.conversation.step import loaded_in, text_of
@@ -33,7 +34,6 @@ from casual_mcp_nb.offline.candidates import (
     candidate_for,
     candidates_for,
     nearest_to,
-    repeated_call,
 )
 from casual_mcp_nb.offline.deliveries import NextCall, Offered, PastCall, calls_in
 from casual_mcp_nb.offline.mentions import find_mentions
@@ -73,30 +73,23 @@ def plan(
 
 class _Planner:
     def __init__(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> None:
-        self.request = self.last_reply = ""
         last = len(messages)
+        self.request = self.last_reply = ""
         for place, message in enumerate(messages):
             if message.role == "user":
                 last, self.request = place, text_of(message.content)
         for message in messages[:last]:
-            if message.role == "assistant":
-                self.last_reply = text_of(message.content) or self.last_reply
+            if message.role == "assistant" and message.content:
+                self.last_reply = text_of(message.content)
         self.earlier_calls, self.calls = calls_in(messages[:last]), calls_in(messages[last:])
-        own: dict[str, str] = {}
-        for tool in tools:
-            if not tool.server:
-                own[tool.wire_name] = tool.description
-        self.browses = LOAD_TOOLS in own
+        own = {tool.wire_name: tool.description for tool in tools if not tool.server}
+        self.searches, self.browses = SEARCH_TOOLS in own, LOAD_TOOLS in own
         self.deferred = categories_in(own.get(BROWSE_TOOLKIT, ""))
-        self.search = ""
-        for name, description in own.items():
-            manifest = manifest_in(description)
-            if manifest is not None:
-                self.search, self.deferred = name, servers_in(manifest)
+        if self.searches:
+            self.deferred = servers_in(manifest_in(own[SEARCH_TOOLS]) or "")
         self.skills = skills_in(own.get(READ_SKILL, ""))
         # The planner never reads the rest of a cut result: it reports the first part.
-        ways = PACKAGE_TOOLS | {self.search}
-        self.index = ToolSearchIndex(tool for tool in tools if tool.wire_name not in ways)
+        self.index = ToolSearchIndex(tool for tool in tools if tool.wire_name not in PACKAGE_TOOLS)
         self.loaded = {tool.wire_name: tool for tool in self.index.tools}
 
     def next_step(self) -> tuple[list[NextCall], str]:
@@ -159,12 +152,12 @@ class _Planner:
         return []
 
     def _candidates(self, need: Need) -> list[Candidate]:
-        repeated: Candidate | None = None
-        for past in self.earlier_calls:
-            tool = self.loaded.get(past.call.name)
-            if tool is not None and not past.failed:
-                repeated = repeated_call(need, self.index, tool, past.call.arguments)
-        candidates = candidates_for(need, self.index, repeated)
+        past = []
+        for one in self.earlier_calls:
+            tool = self.loaded.get(one.call.name)
+            if tool is not None and not one.failed:
+                past.append((tool, one.call.arguments))
+        candidates = candidates_for(need, self.index, past)
         operation = spelled(need)
         if operation is None or any(one.confidence >= FITS for one in candidates):
             return candidates
@@ -210,8 +203,8 @@ class _Planner:
 
         Return their wire names, and skills.
         """
-        if self.search:
-            past = yield NextCall(self.search, {"query": need.query})
+        if self.searches:
+            past = yield NextCall(SEARCH_TOOLS, {"query": need.query})
             return loaded_in(past.result), skills_in(past.result)
         if not self.browses:
             return [], ()
