@@ -81,7 +81,7 @@ _NAME = re.compile(rf"(?<=\w[ ,])(?!I\b){_PROPER}(?:\s{_PROPER})*(?:, [A-Z]{{2}}
 _QUALIFIER = re.compile(r"(?<!\bmost )(?<!\bleast )\b(?!\w+est\b)([^\W\d_][\w-]*)\s$")
 _AMOUNTS = ("count", "limit", "n", "k", "top", "max_results", "max_count")
 _GENERIC = frozenset(
-    terms("available content current describe different every list name new read same working")
+    terms("available called content current describe different every list name named new read same working")
 )
 
 
@@ -297,7 +297,8 @@ class Filling:
 
     def _mentioned(self) -> Found:
         """Yield each parameter with the value that suits it, the best pairs first."""
-        values = [*self._free(), *self._plain("name", _NAME), *self._plain("word", _WORD)]
+        plain = [one for one in _plain(self._text, self._mentions) if not self.covers(one)]
+        values = [*self._free(), *plain]
         pairs = []
         for place, parameter in enumerate(self._open()):
             for value in values:
@@ -310,30 +311,23 @@ class Filling:
                 given = self._text[value.start : value.end]
             yield parameter, given, value
 
-    def _plain(self, kind: str, pattern: re.Pattern[str]) -> Iterator[Mention]:
-        """Yield the names or words that are no part of a longer value, such as a quotation."""
-        closed = [one for one in self._mentions if one.kind in _CLOSED]
-        for match in pattern.finditer(self._text):
-            word = Mention(kind, match[0], *match.span())
-            if not any(overlap(word, one) for one in closed):
-                yield word
-
     def _suits(self, parameter: Parameter, value: Mention) -> int:
         """Compute how well a value suits a parameter, or 0 if it does not."""
         if value.kind not in parameter.kinds:
             return 0
         before, after = self._text[: value.start], self._text[value.end :]
+        named = _is_beside(parameter, before, after)
         if value.kind == "word":
-            return _suits_as_word(parameter, value.value, before, after)
+            meant = terms(value.value)
+            if parameter.schema.choices:
+                return 16 if parameter.required or meant else 0
+            return 4 if named and meant and meant[0] not in _GENERIC else 0
         if value.unit:
             # An amount is a number of this unit, or goes with a parameter for the unit.
             named = _is_measured_in(parameter, value.unit)
-            if not named and not any(one.kind == "unit" for one in self._parameters):
+            takes_unit = named or any(one.kind == "unit" for one in self._parameters)
+            if not takes_unit or parameter.type == "string":
                 return 0
-            if parameter.type == "string":
-                return 0
-        else:
-            named = _is_beside(parameter, before, after)
         source = value.marker in _FROM_WORDS or value.marker.isdigit()
         if value.kind == "zone" and _TIME_IN.search(before):
             source = True
@@ -413,27 +407,22 @@ def _is_measured_in(parameter: Parameter, unit: str) -> bool:
 
 
 def _is_beside(parameter: Parameter, before: str, after: str) -> bool:
-    """Check whether a value has the parameter's name beside it, or with one word between: `limit it
-    to 5`, `hive number 8`.
+    """Check whether a value has the parameter's name beside it: `table orders`, `the orders table`,
+    `hive number 8`.
     """
-    name = re.escape(parameter.name.removesuffix("_id").replace("_", " "))
-    if re.search(rf"\b{name}s?\W+(?:\w+\W+)?$", before, re.I):
-        return True
-    return re.match(rf"\W+(?:\w+\W+)?{name}s?\b", after, re.I) is not None
-
-
-def _suits_as_word(parameter: Parameter, word: str, before: str, after: str) -> int:
-    """Compute how well a plain word suits: as a choice, or next to the parameter's name, as in `the
-    table orders`, `the orders table`, `folder notes`.
-    """
-    meant = terms(word)
-    if parameter.schema.choices:
-        return 16 if parameter.required or meant else 0
-    if not meant or meant[0] in _GENERIC:
-        return 0
-    names = parameter.name.replace("_", " ")
+    names = re.escape(parameter.name.removesuffix("_id")).replace("_", " ")
     if parameter.kind == "path":
         names += "|folder|directory|file"
-    if re.search(rf"\b(?:{names})\s+(?:named\s+|called\s+|is\s+)?$", before, re.I):
-        return 4
-    return 3 if re.match(rf"\s{{1,9}}(?:{names})\b", after, re.I) else 0
+    if re.search(rf"\b(?:{names})s?\W+(?:(?:named|called|is|number|to)\W+)?$", before, re.I):
+        return True
+    return re.match(rf"\s+(?:{names})\b", after, re.I) is not None
+
+
+def _plain(text: str, mentions: Sequence[Mention]) -> Iterator[Mention]:
+    """Yield the names and words that are no part of a longer value, such as a quotation."""
+    closed = [one for one in mentions if one.kind in _CLOSED]
+    for kind, pattern in (("name", _NAME), ("word", _WORD)):
+        for match in pattern.finditer(text):
+            word = Mention(kind, match[0], *match.span())
+            if not any(overlap(word, one) for one in closed):
+                yield word
