@@ -107,15 +107,14 @@ def candidate_for(
     if "exact name" in worth:
         return Candidate(tool, filling, 1.0, 3.0)
     likeness = confidence = _coverage(need, filling, worth)
-    values = sum(one.kind != "unit" for one in need.mentions)
-    if values:
+    if need.values:
         # A value that it takes makes it more likely.
         confidence = 0.6 * confidence + 0.4
     if filling.guessed and worth.keys().isdisjoint(terms(tool.name)):
         confidence = likeness = 0.0
     elif likeness < HALF or not _is_asked_for(need, tool):
         confidence = 0.0
-    elif not _takes_all(need, filling) or _leaves_out(need, filling, worth) or filling.is_partial:
+    elif filling.is_partial or _leaves_out(need, filling, worth):
         # It would answer another question.
         confidence = min(confidence, FITS - 0.05)
     rank = confidence + 0.3 * share + 0.02 * min(filling.typed, 5)
@@ -144,18 +143,12 @@ def _left(need: Need, filling: Filling) -> list[Mention]:
     return [one for one in need.words if not filling.covers(one)]
 
 
-def _takes_all(need: Need, filling: Filling) -> bool:
-    for one in need.mentions:
-        # An amount's unit goes with its number; another is hardly ever a value.
-        if one.kind != "unit" and not filling.covers(one):
-            return False
-    return True
-
-
 def _leaves_out(need: Need, filling: Filling, worth: Mapping[str, float]) -> bool:
-    """Check whether a proper name or a superlative in the request is neither a value nor a word of
-    the tool.
+    """Check whether a value is not an argument, or a proper name or a superlative in the request is
+    neither an argument nor a word of the tool.
     """
+    if not all(map(filling.covers, need.values)):
+        return True
     for word in _left(need, filling):
         written = need.text[word.start : word.end]
         special = (word.start > 0 and written.istitle()) or _SUPERLATIVE.fullmatch(written)

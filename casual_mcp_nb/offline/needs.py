@@ -92,6 +92,7 @@ class Need:
     identify a tool.
 
     Attributes:
+        values: The mentions that a tool for this must take.
         said: The person's own words, if it is all that they said.
         implied: Words that the question implies: `how many` means count, `which files` means list.
         is_talk: Whether it requests nothing: a greeting, thanks.
@@ -105,6 +106,8 @@ class Need:
     def __init__(self, text: str) -> None:
         self.text = self.said = text
         self.mentions = find_mentions(text)
+        # An amount's unit goes with its number; another is hardly ever a value.
+        self.values = [one for one in self.mentions if one.kind != "unit"]
         self.words: list[Mention] = []
         for word in content_words(text):
             if not any(overlap(word, one) for one in self.mentions):
