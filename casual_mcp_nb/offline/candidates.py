@@ -209,22 +209,16 @@ def _coverage(need: Need, filling: Filling, worth: Mapping[str, float]) -> float
     return 1.0 if need.mentions else 0.0
 
 
-def nearest_to(need: Need, candidates: list[Candidate], index: ToolSearchIndex) -> Candidate | None:
-    """Find the tool to name if none fits: its words cover most of the need, or its name has one
-    of them.
+def nearest_to(need: Need, candidates: list[Candidate]) -> Candidate | None:
+    """Find the tool to name if none fits: its words cover most of the need.
+
+    For a question, that is none that writes.
     """
-    may_be_named = [each for each in candidates if _may_be_named(need, each.tool)]
+    may_be_named: list[Candidate] = []
+    for one in candidates:
+        if _QUESTION.match(need.text) is None or _is_asked_for(need, one.tool):
+            may_be_named.append(one)
     likest = max(may_be_named, key=attrgetter("likeness"), default=None)
-    if likest is not None and likest.likeness >= LIKE:
-        return likest
-    wanted = set(terms(need.text)) - _ASKING
-    for hit in index.search(need.text, 3):
-        known = terms(f"{hit.tool.name} {hit.tool.description}")
-        if wanted.intersection(known) and _may_be_named(need, hit.tool):
-            return candidate_for(need, hit.tool, hit.explain())
-    return None
-
-
-def _may_be_named(need: Need, tool: ToolSpec) -> bool:
-    """Check whether a tool may be named as the nearest: for a question, not one that writes."""
-    return _QUESTION.match(need.text) is None or _is_asked_for(need, tool)
+    if likest is None or likest.likeness < LIKE:
+        return None
+    return likest

@@ -193,7 +193,7 @@ class _Planner:
                 return _report(past)
         if fitting:
             return ask_for(need.text, fitting[0])
-        nearest = None if need.is_chat else nearest_to(need, candidates, self.index)
+        nearest = None if need.is_chat else nearest_to(need, candidates)
         return self._cannot(need.said, nearest)
 
     def _find(
