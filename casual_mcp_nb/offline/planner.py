@@ -96,25 +96,21 @@ class _Planner:
         """Choose the calls for the needs, or the reply if there are none."""
         request = self.request[:MAX_REQUEST].strip()
         calls: list[NextCall] = []
-        changes: list[NextCall] = []
-        replies: list[str] = []
-        for need in self._answer(request) or needs_of(request):
+        replies: dict[str, None] = {}
+        for need in self._answer(request) or needs_of(request) or [Need("")]:
             step = self._replayed(self._pursue(need))
             if isinstance(step, str):
-                replies.append(step)
-            elif step.name in (LOAD_TOOLS, UNLOAD_TOOLS):
-                changes.append(step)
+                replies[step] = None
             elif step not in calls:
                 calls.append(step)
-        if calls or changes:
-            # What is loaded now may be used before it changes, and changes once in a step.
-            return calls or changes[:1], ""
-        replies = list(dict.fromkeys(replies)) or [self._cannot("")]
+        # What is loaded now may be used before it changes, and changes once in a step.
+        changes = [call for call in calls if call.name in (LOAD_TOOLS, UNLOAD_TOOLS)]
+        calls = [call for call in calls if call not in changes] or changes[:1]
         left = len(self.request) - MAX_REQUEST
         if left > 0:
             note = f"(The offline planner reads the first {MAX_REQUEST:,} characters of a message"
-            replies.append(f"{note}, and {left:,} were left out.)")
-        return [], "\n\n".join(replies)
+            replies[f"{note}, and {left:,} were left out.)"] = None
+        return calls, "" if calls else "\n\n".join(replies)
 
     def _replayed(self, steps: Steps) -> NextCall | str:
         """Find the first call that was not made yet, or the reply."""
@@ -137,14 +133,11 @@ class _Planner:
         tools = {str(tool.tool_name): tool for tool in self.index.tools}
         if question is None or question.tool not in tools or Need(request).asks:
             return []
-        readings = [request]
-        if len(question.missing) == 1:
-            readings.append(f'{question.missing[0]}: "{request}"')
         parameters = []
         for one in parameters_of(tools[question.tool].input_schema):
             if one.name in question.missing:
                 parameters.append(one)
-        for text in readings:
+        for text in (request, f'{question.missing[0]}: "{request}"'):
             filling = Filling(text, find_mentions(text), parameters)
             said = [filling.covers(word) for word in content_words(text)]
             if filling.typed == len(parameters) and all(said):
