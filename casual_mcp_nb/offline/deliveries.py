@@ -56,11 +56,10 @@ class Offered:
         defined = {str(definition["name"]): _tool(definition) for definition in definitions}
         programs, bridge = defined.pop(RUN_CODE, None), defined.pop(CALL_TOOL, None)
         self._programs = programs is not None
-        self._described: dict[str, ToolSpec] = {}
-        found: dict[str, Mapping[str, Any]] = {}
+        described: list[Mapping[str, Any]] = []
         if programs is not None:
-            functions = functions_in(programs.description.partition("<functions>\n")[2])
-            self._add(functions.values())
+            described += functions_in(programs.description.partition("<functions>\n")[2]).values()
+        found: dict[str, Mapping[str, Any]] = {}
         for message in messages:
             if message.role == "tool" and message.name in FINDING:
                 text = text_of(message.content)
@@ -68,16 +67,12 @@ class Offered:
                     found |= functions_in(text)
                 elif bridge is not None:
                     found |= {each["name"]: each for each in definitions_in(text)}
-        new: list[ToolSpec] = []
-        for name, each in found.items():
-            if name not in defined:
-                new.append(replace(_tool(each), wire_name=name))
-        self._add(found[tool.wire_name] for tool in discovered_in(messages, Catalog(new)))
+        new = [replace(_tool(each), wire_name=name) for name, each in found.items()]
+        for tool in discovered_in(messages, Catalog(new)):
+            if tool.wire_name not in defined:
+                described.append(found[tool.wire_name])
+        self._described = {str(each["name"]): _tool(each) for each in described}
         self.tools = [*defined.values(), *self._described.values()]
-
-    def _add(self, definitions: Any) -> None:
-        for each in definitions:
-            self._described[each["name"]] = _tool(each)
 
     def delivered(self, call: NextCall) -> NextCall:
         """Make a call as the conversation's delivery wants it."""

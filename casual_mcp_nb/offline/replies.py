@@ -9,9 +9,13 @@ from typing import Any, NamedTuple
 
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.discovery.manifest import counted
+from casual_mcp_nb.display.view import readable
+from casual_mcp_nb.display.words import cut, one_line
 from casual_mcp_nb.offline.candidates import Candidate
 
-_MAX_TEXT, _MAX_INLINE = 2000, 500
+MAX_TEXT = 2_000
+"""How many characters of a result are shown."""
+_MAX_INLINE = 500
 _MAX_ROWS, _MAX_EXAMPLES = 20, 3
 EXAMPLES = {
     "time": "What time is it in Tokyo when it is 14:30 in Oslo?",
@@ -92,7 +96,7 @@ def for_people(name: str) -> str:
 def report_failure(name: str, result: str) -> str:
     """Report a failed call in the tool's own words."""
     reason = re.sub(r"^error:?\s*", "", result.strip(), flags=re.I)
-    return f"`{for_people(name)}` failed: {cut(reason) or 'it gave no reason.'}"
+    return f"`{for_people(name)}` failed: {cut(reason, MAX_TEXT) or 'it gave no reason.'}"
 
 
 def report_result(name: str, text: str) -> str:
@@ -110,25 +114,20 @@ def report_result(name: str, text: str) -> str:
 
 def _shown(value: Any) -> str:
     """Write a value as Markdown: rows as a table, fields and other items in a line each."""
-    rows = ""
+    if _is_table(value):
+        return _table(value)
     if isinstance(value, dict):
-        lines = []
-        for name, item in value.items():
-            if _is_table(item) and not rows:
-                rows = f"\n\n{_shown(item)}"
-            else:
-                lines.append(f"- {name}: {_inline(item)}")
+        rows = next(filter(_is_table, value.values()), None)
+        lines = [f"- {name}: {_inline(item)}" for name, item in value.items() if item is not rows]
         if isinstance(value.get("summary"), str):
             lines = [_plain(value["summary"])]
-    elif _is_table(value):
-        return _table(value)
-    elif isinstance(value, list):
-        lines = [f"- {_inline(item)}" for item in value]
-        if len(value) <= _MAX_ROWS and not {dict, list}.intersection(map(type, value)):
-            return ", ".join(map(_inline, value)) or "none"
-    else:
+        shown = _joined(lines)
+        return shown if rows is None else f"{shown}\n\n{_table(rows)}"
+    if not isinstance(value, list):
         return _plain(value)
-    return f"{_joined(lines)}{rows}"
+    if len(value) <= _MAX_ROWS and not {dict, list}.intersection(map(type, value)):
+        return ", ".join(map(_inline, value)) or "none"
+    return _joined([f"- {_inline(item)}" for item in value])
 
 
 def _is_table(value: Any) -> bool:
@@ -156,21 +155,12 @@ def _joined(lines: list[str]) -> str:
 
 
 def _inline(value: Any) -> str:
-    return cut(" ".join(_plain(value).split("\n")), _MAX_INLINE)
+    return cut(one_line(_plain(value)), _MAX_INLINE)
 
 
 def _plain(value: Any) -> str:
-    if isinstance(value, dict | list):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, float):
-        return f"{value:.12g}"
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
-    return cut(str(value)) or "(empty)"
-
-
-def cut(text: str, limit: int = _MAX_TEXT) -> str:
-    """Cut a long text, and say how long it is."""
-    if len(text) <= limit:
-        return text
-    return f"{text[:limit]}… ({len(text):,} characters in all)"
+    if isinstance(value, float):
+        return f"{value:.12g}"
+    return cut(readable(value, indent=None), MAX_TEXT) or "(empty)"
