@@ -25,7 +25,6 @@ from casual_mcp_nb.discovery.browse import categories_in, lines_in, to_unload
 from casual_mcp_nb.discovery.manifest import servers_in
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex, manifest_in
 from casual_mcp_nb.discovery.synthetic import instructions_in, skill_spec, skills_in
-from casual_mcp_nb.display.words import cut
 from casual_mcp_nb.offline.arguments import Filling, parameters_of
 from casual_mcp_nb.offline.candidates import (
     CERTAIN,
@@ -40,9 +39,9 @@ from casual_mcp_nb.offline.deliveries import NextCall, Offered, PastCall, calls_
 from casual_mcp_nb.offline.mentions import find_mentions
 from casual_mcp_nb.offline.needs import Need, content_words, needs_of, spelled
 from casual_mcp_nb.offline.replies import (
-    MAX_TEXT,
     ask_for,
     cannot,
+    cut,
     parse_question,
     report_failure,
     report_result,
@@ -221,7 +220,7 @@ class _Planner:
         past = yield NextCall(READ_SKILL, {"skill": name})
         if past.failed:
             return report_failure(name, past.result)
-        return f"{cut(instructions_in(past.result), MAX_TEXT)}\n\n(from the skill `{name}`)"
+        return f"{cut(instructions_in(past.result))}\n\n(from the skill `{name}`)"
 
     def _cannot(self, need: str, nearest: Candidate | None = None) -> str:
         # The deferred count includes tools loaded since.

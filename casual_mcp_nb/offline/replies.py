@@ -9,13 +9,10 @@ from typing import Any, NamedTuple
 
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.discovery.manifest import counted
-from casual_mcp_nb.display.view import readable
-from casual_mcp_nb.display.words import cut, one_line
+from casual_mcp_nb.discovery.text import one_line
 from casual_mcp_nb.offline.candidates import Candidate
 
-MAX_TEXT = 2_000
-"""How many characters of a result are shown."""
-_MAX_INLINE = 500
+_MAX_TEXT, _MAX_INLINE = 2_000, 500
 _MAX_ROWS, _MAX_EXAMPLES = 20, 3
 EXAMPLES = {
     "time": "What time is it in Tokyo when it is 14:30 in Oslo?",
@@ -96,7 +93,7 @@ def for_people(name: str) -> str:
 def report_failure(name: str, result: str) -> str:
     """Report a failed call in the tool's own words."""
     reason = re.sub(r"^error:?\s*", "", result.strip(), flags=re.I)
-    return f"`{for_people(name)}` failed: {cut(reason, MAX_TEXT) or 'it gave no reason.'}"
+    return f"`{for_people(name)}` failed: {cut(reason) or 'it gave no reason.'}"
 
 
 def report_result(name: str, text: str) -> str:
@@ -155,7 +152,7 @@ def _joined(lines: list[str]) -> str:
 
 
 def _inline(value: Any) -> str:
-    return cut(one_line(_plain(value)), _MAX_INLINE)
+    return one_line(_plain(value), _MAX_INLINE)
 
 
 def _plain(value: Any) -> str:
@@ -163,4 +160,13 @@ def _plain(value: Any) -> str:
         return {None: "none", True: "yes", False: "no"}[value]
     if isinstance(value, float):
         return f"{value:.12g}"
-    return cut(readable(value, indent=None), MAX_TEXT) or "(empty)"
+    if not isinstance(value, str):
+        value = json.dumps(value, ensure_ascii=False)
+    return cut(value) or "(empty)"
+
+
+def cut(text: str, limit: int = _MAX_TEXT) -> str:
+    """Cut a long text, and say how long it is."""
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}… ({len(text):,} characters in all)"
