@@ -6,11 +6,10 @@ import ast
 import json
 import re
 from calendar import day_name, month_name
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import date
 from functools import cache
-from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -54,9 +53,9 @@ quoted: <QUOTED>
 encoded: (?<![\w+/=])(?=[a-z+/]*[A-Z\d])(?:[A-Za-z\d+/]{4})+(?:[A-Za-z\d+/]{2}==|[A-Za-z\d+/]{3}=)(?![\w=])
 url: \bhttps?://[^\s<>\"']*[^\s<>\"'.,;:!?)]
 email: \b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b
-sql: (?is)\bselect\s.{1,2000}?\sfrom\s.+
-sql: (?is)\b(?:select\s+[\d'\"(*].*|insert\s+into\s.+|update\s+\S+\s+set\s.+|delete\s+from\s.+)
-sql: (?is)\b(?:pragma\s+\w.*|create\s+table\s.+|with\s+\w+\s+as\s*\(.+)
+sql: (?is)\bselect\s.{1,2000}?\sfrom\s<END>
+sql: (?is)\b(?:select\s+(?=[\d'\"(*])|insert\s+into\s|update\s+\S+\s+set\s|delete\s+from\s)<END>
+sql: (?is)\b(?:pragma\s+|create\s+table\s|with\s+\w+\s+as\s*\()<END>
 date: (?i)\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:?\d\d)?)?(?!\d)
 date: \b\d{1,2}\.\d{1,2}\.\d{4}\b
 date: (?i)\b\d{1,2}(?:st|nd|rd|th)? (?:of )?<MONTH>(?:,? \d{4}\b)?
@@ -81,8 +80,6 @@ number: (?<![\w.])-?<NUMBER>(?![\w:])
 """The kinds of value, and what they look like; the order decides which kind a text is."""
 _MARKER = re.compile(r"([^\W\d_]+\s|\d\s*)\s*(?:the\s+)?(?:degrees?\s+)?[\"'“(]?$")
 _NEAR = 40
-Found = Iterator[tuple[int, int, Any]]
-"""Values in a text: start, end and the value, or None for none."""
 
 
 class Mention(NamedTuple):
@@ -113,7 +110,11 @@ def find_mentions(text: str) -> list[Mention]:
     mentions: list[Mention] = []
     taken = bytearray(len(text))
     for kind, pattern in _patterns():
-        for start, end, value in _found(kind, pattern, text):
+        for match in pattern.finditer(text):
+            start, end = match.span()
+            value = _value(kind, match[0])
+            if kind == "json":
+                value, end = _json(text, start)
             if value is None or len(mentions) == MAX_MENTIONS or any(taken[start:end]):
                 continue
             taken[start:end] = b"\1" * (end - start)
@@ -124,31 +125,19 @@ def find_mentions(text: str) -> list[Mention]:
     return sorted(mentions, key=attrgetter("start"))
 
 
-def _found(kind: str, pattern: re.Pattern[str], text: str) -> Found:
-    matches = pattern.finditer(text)
-    if kind == "json":
-        yield from _json(text, matches)
-    elif kind == "expression":
-        for match in matches:
-            text = match[0].rstrip(" ,")
-            yield match.start(), match.start() + len(text), _calculation(text)
-    else:
-        for match in matches:
-            yield match.start(), match.end(), _value(kind, match[0])
-
-
-def _json(text: str, beginnings: Iterator[re.Match[str]]) -> Found:
-    for match in islice(beginnings, 50):
-        with suppress(ValueError, RecursionError):
-            value, end = json.JSONDecoder().raw_decode(text, match.start())
-            if isinstance(value, dict) or value:
-                yield match.start(), end, value
+def _json(text: str, start: int) -> tuple[Any, int]:
+    """Parse the object or list that begins at a place, and find its end."""
+    with suppress(ValueError, RecursionError):
+        value, end = json.JSONDecoder().raw_decode(text, start)
+        return value or None, end
+    return None, start
 
 
 def _calculation(text: str) -> str | None:
     """Parse a text as an expression, if it is one that calculates something."""
+    plain = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text.lower()).strip(" ,")
     with suppress(SyntaxError, ValueError, MemoryError, RecursionError):
-        tree = ast.parse(re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text.lower()), mode="eval")
+        tree = ast.parse(plain, mode="eval")
         if isinstance(tree.body, ast.BinOp | ast.Call):
             return ast.unparse(tree)
     return None
@@ -196,6 +185,8 @@ def _value(kind: str, text: str) -> Any:
             return _time(text)
         case "number":
             return number(text)
+        case "expression":
+            return _calculation(text)
         case "zone":
             return zones_by_name()[text.casefold()]
         case "month":
@@ -204,8 +195,6 @@ def _value(kind: str, text: str) -> Any:
             return _BASES[text.casefold()]
         case "quoted":
             return text[1:-1]
-        case "sql":
-            return text.rstrip(" ?.!;")
         case "glob" if "*" not in text:
             return f"*{text}"
     return text
@@ -229,6 +218,7 @@ def _patterns() -> list[tuple[str, re.Pattern[str]]]:
     places = zones_by_name().keys() - _ORDINARY_WORDS.split()
     after = [rf"(?<=\b{word} )" for word in ("in", "from", "to", "for", "at", "and", "of")]
     parts = {
+        "<END>": r".*[^\s?.!;]",
         "<AFTER>": "|".join(after),
         "<PLACE>": "|".join(map(re.escape, sorted(places, key=len, reverse=True))),
         "<MONTHS>": "|".join(_MONTHS),
