@@ -18,7 +18,7 @@ from casual_mcp_nb.offline.needs import Need
 FITS, SURE, CERTAIN = 0.55, 0.7, 0.9
 HALF = 0.52
 """How much of a request a tool's words and choices must cover for the tool to be called."""
-LIKE = 0.34
+LIKE = 0.2
 """How much they must cover for the tool to be named."""
 _MAX_CANDIDATES = 12
 _SYNONYM = 0.7

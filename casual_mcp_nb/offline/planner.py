@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.base.tool import ToolAnnotations, ToolSpec
 from casual_mcp_nb.conversation.event import (
     BROWSE_TOOLKIT,
     LOAD_TOOLS,
@@ -24,14 +24,13 @@ from casual_mcp_nb.conversation.step import loaded_in, text_of
 from casual_mcp_nb.discovery.browse import categories_in, lines_in, to_unload
 from casual_mcp_nb.discovery.manifest import servers_in
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex, manifest_in
-from casual_mcp_nb.discovery.synthetic import instructions_in, skill_spec, skills_in
+from casual_mcp_nb.discovery.synthetic import instructions_in, skills_in
 from casual_mcp_nb.offline.arguments import Filling, parameters_of
 from casual_mcp_nb.offline.candidates import (
     CERTAIN,
     FITS,
     SURE,
     Candidate,
-    candidate_for,
     candidates_for,
     nearest_to,
 )
@@ -87,10 +86,13 @@ class _Planner:
         self.deferred = categories_in(own.get(BROWSE_TOOLKIT, ""))
         if self.searches:
             self.deferred = servers_in(manifest_in(own[SEARCH_TOOLS]) or "")
-        self.skills = skills_in(own.get(READ_SKILL, ""))
         # The planner never reads the rest of a cut result: it reports the first part.
-        self.index = ToolSearchIndex(tool for tool in tools if tool.wire_name not in PACKAGE_TOOLS)
-        self.loaded = {tool.wire_name: tool for tool in self.index.tools}
+        offered = [tool for tool in tools if tool.wire_name not in PACKAGE_TOOLS]
+        self.loaded = {tool.wire_name: tool for tool in offered}
+        found = [past.result for past in self.calls if past.call.name == SEARCH_TOOLS]
+        for text in (own.get(READ_SKILL, ""), *found):
+            offered += map(_as_tool, skills_in(text))
+        self.index = ToolSearchIndex(offered)
 
     def next_step(self) -> tuple[list[NextCall], str]:
         """Choose the calls for the needs, or the reply if there are none."""
@@ -171,15 +173,9 @@ class _Planner:
         # would help.
         lacking = best is None and bool(fitting) and fitting[0].confidence >= CERTAIN
         if not lacking and (best is None or best.confidence < SURE):
-            least = best.confidence if best else 0.0
-            skill = _fitting_skill(need, self.skills, least)
-            if skill is None:
-                names_found, skills = yield from self._find(need)
-                skill = _fitting_skill(need, skills, least)
-            if skill is not None:
-                return (yield from self._read(skill))
+            names_found = yield from self._find(need)
         if best is not None:
-            return _report((yield NextCall(best.tool.wire_name, best.filling.arguments)))
+            return (yield from self._use(best))
         for past in self.calls:
             # It was loaded, called and unloaded since.
             if past.call.name in names_found and not past.failed:
@@ -189,18 +185,13 @@ class _Planner:
         nearest = None if need.is_chat else nearest_to(need, candidates)
         return self._cannot(need.said, nearest)
 
-    def _find(
-        self, need: Need
-    ) -> Generator[NextCall, PastCall, tuple[list[str], tuple[Skill, ...]]]:
-        """Find tools that are not loaded, by a search or by browsing and loading.
-
-        Return their wire names, and skills.
-        """
+    def _find(self, need: Need) -> Generator[NextCall, PastCall, list[str]]:
+        """Find tools that are not loaded, by a search or by browsing and loading."""
         if self.searches:
             past = yield NextCall(SEARCH_TOOLS, {"query": need.query})
-            return loaded_in(past.result), skills_in(past.result)
+            return loaded_in(past.result)
         if not self.browses:
-            return [], ()
+            return []
         past = yield NextCall(BROWSE_TOOLKIT, {"query": need.query})
         names: list[str] = []
         for line in lines_in(past.result)[0]:
@@ -213,10 +204,12 @@ class _Planner:
             if past.failed and (loaded := to_unload(past.result)):
                 yield NextCall(UNLOAD_TOOLS, {"names": loaded})
                 yield NextCall(LOAD_TOOLS, {"names": names[:1]})
-        return names, ()
+        return names
 
-    def _read(self, skill: Skill) -> Steps:
-        name = f"{skill.server}:{skill.name}"
+    def _use(self, best: Candidate) -> Steps:
+        name = best.tool.wire_name
+        if name in self.loaded:
+            return _report((yield NextCall(name, best.filling.arguments)))
         past = yield NextCall(READ_SKILL, {"skill": name})
         if past.failed:
             return report_failure(name, past.result)
@@ -224,7 +217,7 @@ class _Planner:
 
     def _cannot(self, need: str, nearest: Candidate | None = None) -> str:
         # The deferred count includes tools loaded since.
-        servers = Counter(tool.server for tool in self.index.tools if tool.server)
+        servers = Counter(tool.server for tool in self.loaded.values() if tool.server)
         return cannot(need, servers | self.deferred, nearest)
 
 
@@ -234,15 +227,8 @@ def _report(past: PastCall) -> str:
     return report_result(past.call.name, past.result)
 
 
-def _fitting_skill(need: Need, skills: Sequence[Skill], least: float) -> Skill | None:
-    """Find the skill whose words cover most of a need, if that is enough, and more than the tool
-    that fits best covers.
-    """
-    fitting: Skill | None = None
-    specs = list(map(skill_spec, skills))
-    index = ToolSearchIndex(specs)
-    for skill, spec in zip(skills, specs, strict=True):
-        likeness = candidate_for(need, spec, index.explain(need.query, spec)).likeness
-        if likeness >= FITS and likeness > least:
-            fitting, least = skill, likeness
-    return fitting
+def _as_tool(skill: Skill) -> ToolSpec:
+    """Describe a skill as a tool that reads, to be ranked among tools."""
+    name = f"{skill.server}:{skill.name}"
+    reads = ToolAnnotations(read_only=True)
+    return ToolSpec(skill.server, skill.name, skill.description, annotations=reads, wire_name=name)
