@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from casual_mcp_nb.base.schema import SchemaReader, is_of_type
 from casual_mcp_nb.discovery.text import terms
 from casual_mcp_nb.offline.mentions import Mention, number, overlap
-from casual_mcp_nb.offline.needs import ORDER, content_words
+from casual_mcp_nb.offline.needs import ORDER, Need, content_words
 
 _MAX_TEXT = 2_000
 _CLOSED = ("quoted", "json", "sql", "expression")
@@ -81,7 +81,9 @@ _NAME = re.compile(rf"(?<=\w[ ,])(?!I\b){_PROPER}(?:\s{_PROPER})*(?:, [A-Z]{{2}}
 _QUALIFIER = re.compile(r"(?<!\bmost )(?<!\bleast )\b(?!\w+est\b)([^\W\d_][\w-]*)\s$")
 _AMOUNTS = ("count", "limit", "n", "k", "top", "max_results", "max_count")
 _GENERIC = frozenset(
-    terms("available called content current describe different every list name named new read same working")
+    terms(
+        "available called content current describe different every list name named new read same working"
+    )
 )
 
 
@@ -211,16 +213,14 @@ class Filling:
 
     def __init__(
         self,
-        text: str,
-        mentions: Sequence[Mention],
+        need: Need,
         parameters: Sequence[Parameter],
         known: Mapping[str, Any] | None = None,
         own_terms: Collection[str] = (),
     ) -> None:
         self.chosen: list[Mention] = []
         self._arguments: dict[str, Any] = {}
-        self._text = text
-        self._mentions = mentions
+        self._need, self._text = need, need.text
         self._spans: list[Mention] = []
         self._parameters = parameters
         # What is said most clearly comes first.
@@ -257,17 +257,21 @@ class Filling:
         chosen = [
             one for one in self._parameters if one.schema.choices and one.name in self.arguments
         ]
-        for word in content_words(self._text):
-            written = self._text[word.start : word.end]
-            if not self.covers(word) and any(one.accepted(written) is not None for one in chosen):
+        for word in self.left:
+            if any(one.accepted(word.value) is not None for one in chosen):
                 return True
         return False
+
+    @property
+    def left(self) -> list[Mention]:
+        """The request's words that are not used as a value."""
+        return [one for one in self._need.words if not self.covers(one)]
 
     def _open(self) -> list[Parameter]:
         return [one for one in self._parameters if one.name not in self._arguments]
 
     def _free(self) -> list[Mention]:
-        return [one for one in self._mentions if not self.covers(one)]
+        return [one for one in self._need.mentions if not self.covers(one)]
 
     def _put(self, parameter: Parameter, value: Any, place: Mention) -> None:
         """Use a part of the text as an argument, if it is free and the parameter accepts the
@@ -297,7 +301,7 @@ class Filling:
 
     def _mentioned(self) -> Found:
         """Yield each parameter with the value that suits it, the best pairs first."""
-        plain = [one for one in _plain(self._text, self._mentions) if not self.covers(one)]
+        plain = [one for one in _plain(self._need) if not self.covers(one)]
         values = [*self._free(), *plain]
         pairs = []
         for place, parameter in enumerate(self._open()):
@@ -367,7 +371,7 @@ class Filling:
         """Yield booleans whose name is said or denied, and for a filter, the word before a choice:
         `the open orders`.
         """
-        words = {word.terms[0]: word for word in content_words(self._text)}
+        words = {word.terms[0]: word for word in self._need.words}
         for parameter in self._open():
             # `available_only` is said as `available`.
             parts = terms(parameter.name.removesuffix("_only"))
@@ -418,11 +422,11 @@ def _is_beside(parameter: Parameter, before: str, after: str) -> bool:
     return re.match(rf"\s+(?:{names})\b", after, re.I) is not None
 
 
-def _plain(text: str, mentions: Sequence[Mention]) -> Iterator[Mention]:
+def _plain(need: Need) -> Iterator[Mention]:
     """Yield the names and words that are no part of a longer value, such as a quotation."""
-    closed = [one for one in mentions if one.kind in _CLOSED]
+    closed = [one for one in need.mentions if one.kind in _CLOSED]
     for kind, pattern in (("name", _NAME), ("word", _WORD)):
-        for match in pattern.finditer(text):
+        for match in pattern.finditer(need.text):
             word = Mention(kind, match[0], *match.span())
             if not any(overlap(word, one) for one in closed):
                 yield word

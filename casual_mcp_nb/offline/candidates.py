@@ -12,7 +12,6 @@ from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.discovery.text import emphasis, readable, stem, synonyms, terms
 from casual_mcp_nb.offline.arguments import Filling, parameters_of
-from casual_mcp_nb.offline.mentions import Mention
 from casual_mcp_nb.offline.needs import Need
 
 FITS, SURE, CERTAIN = 0.55, 0.7, 0.9
@@ -102,7 +101,7 @@ def candidate_for(
     """
     own_terms = set(terms(f"{tool.name} {tool.description}"))
     parameters = parameters_of(tool.input_schema)
-    filling = Filling(need.text, need.mentions, parameters, known, own_terms)
+    filling = Filling(need, parameters, known, own_terms)
     worth = _worth(explanation, filling)
     if "exact name" in worth:
         return Candidate(tool, filling, 1.0, 3.0)
@@ -139,19 +138,14 @@ def _worth(explanation: Explanation, filling: Filling) -> dict[str, float]:
     return worth
 
 
-def _left(need: Need, filling: Filling) -> list[Mention]:
-    return [one for one in need.words if not filling.covers(one)]
-
-
 def _leaves_out(need: Need, filling: Filling, worth: Mapping[str, float]) -> bool:
     """Check whether a value is not an argument, or a proper name or a superlative in the request is
     neither an argument nor a word of the tool.
     """
     if not all(map(filling.covers, need.values)):
         return True
-    for word in _left(need, filling):
-        written = need.text[word.start : word.end]
-        special = (word.start > 0 and written.istitle()) or _SUPERLATIVE.fullmatch(written)
+    for word in filling.left:
+        special = (word.start > 0 and word.value.istitle()) or _SUPERLATIVE.fullmatch(word.value)
         if special and worth.keys().isdisjoint(word.terms):
             return True
     return _COMPARES.search(need.text) is not None
@@ -192,7 +186,7 @@ def _coverage(need: Need, filling: Filling, worth: Mapping[str, float]) -> float
     all became arguments.
     """
     matched = total = float(len(filling.chosen))
-    for word in _left(need, filling):
+    for word in filling.left:
         begins = _POLITE.fullmatch(need.text[: word.start]) is not None and not need.implied
         for term in word.terms:
             # A verb that asks for anything says as little as a filler word.

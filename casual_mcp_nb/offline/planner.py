@@ -35,8 +35,7 @@ from casual_mcp_nb.offline.candidates import (
     nearest_to,
 )
 from casual_mcp_nb.offline.deliveries import NextCall, Offered, PastCall, calls_in
-from casual_mcp_nb.offline.mentions import find_mentions
-from casual_mcp_nb.offline.needs import Need, content_words, needs_of, spelled
+from casual_mcp_nb.offline.needs import Need, needs_of, spelled
 from casual_mcp_nb.offline.replies import (
     ask_for,
     cannot,
@@ -140,9 +139,8 @@ class _Planner:
             if one.name in question.missing:
                 parameters.append(one)
         for text in (request, f'{question.missing[0]}: "{request}"'):
-            filling = Filling(text, find_mentions(text), parameters)
-            said = [filling.covers(word) for word in content_words(text)]
-            if filling.typed == len(parameters) and all(said):
+            filling = Filling(Need(text), parameters)
+            if filling.typed == len(parameters) and not filling.left:
                 return [Need(f"{question.need} {text}")]
         return []
 

@@ -10,7 +10,7 @@ import pytest
 
 from casual_mcp_nb.offline.arguments import Filling, parameters_of
 from casual_mcp_nb.offline.mentions import find_mentions
-from casual_mcp_nb.offline.needs import needs_of
+from casual_mcp_nb.offline.needs import Need, needs_of
 from casual_mcp_nb.offline.phrases import reword
 
 TEXT = {"type": "string"}
@@ -25,7 +25,7 @@ def filled(
         "properties": properties,
         "required": list(properties) if required is None else required,
     }
-    return Filling(text, find_mentions(text), parameters_of({**schema, **more})).arguments
+    return Filling(Need(text), parameters_of({**schema, **more})).arguments
 
 
 @pytest.mark.parametrize(
