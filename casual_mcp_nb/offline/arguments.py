@@ -88,8 +88,8 @@ _GENERIC = frozenset(
 
 
 class Parameter(NamedTuple):
-    """A tool parameter: its type, the kind of mention for a string (or empty), `source` or `target`
-    or neither.
+    """A tool parameter: its type, the kind of mention for a string (or empty), and the words before
+    a value that can only be meant for it.
     """
 
     name: str
@@ -97,7 +97,7 @@ class Parameter(NamedTuple):
     schema: SchemaReader
     type: str
     kind: str
-    direction: str
+    markers: list[str]
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -160,12 +160,14 @@ def parameters_of(schema: Mapping[str, Any]) -> list[Parameter]:
     for name, part in reader.properties.items():
         part = part.without_null()
         words = {word.casefold() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)}
-        direction = "" if words.isdisjoint(_TARGET.split()) else "target"
-        if not words.isdisjoint(_SOURCE.split()):
-            direction = "source"
         kind = _kind({*words, *part.text("format").split("-")}, part)
+        markers = ["in"] if kind == "text" else []
+        if not words.isdisjoint(_SOURCE.split()):
+            markers += _FROM_WORDS
+        elif not words.isdisjoint(_TARGET.split()):
+            markers += _TO_WORDS
         required = name in reader.required
-        parameters.append(Parameter(name, required, part, _type(part), kind, direction))
+        parameters.append(Parameter(name, required, part, _type(part), kind, markers))
     return sorted(parameters, key=attrgetter("required"), reverse=True)
 
 
@@ -332,13 +334,11 @@ class Filling:
             takes_unit = named or any(one.kind == "unit" for one in self._parameters)
             if not takes_unit or parameter.type == "string":
                 return 0
-        source = value.marker in _FROM_WORDS or value.marker.isdigit()
-        if value.kind == "zone" and _TIME_IN.search(before):
-            source = True
-        target = value.marker in _TO_WORDS and not source
-        end = {"source": source, "target": target}.get(parameter.direction, False)
-        if parameter.kind == "text" and value.marker == "in":
-            end = True
+        marker = value.marker
+        if marker.isdigit() or (value.kind == "zone" and _TIME_IN.search(before)):
+            # An amount's unit, or where a time is.
+            marker = "from"
+        end = marker in parameter.markers
         needs_reason = value.kind in ("number", "quoted", "name") and not parameter.required
         if needs_reason and not (named or end or self._is_clear(parameter, value)):
             return 0
