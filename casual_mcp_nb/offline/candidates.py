@@ -15,8 +15,6 @@ from casual_mcp_nb.offline.arguments import Filling, parameters_of
 from casual_mcp_nb.offline.needs import Need
 
 FITS, SURE, CERTAIN = 0.55, 0.7, 0.9
-HALF = 0.52
-"""How much of a request a tool's words and choices must cover for the tool to be called."""
 LIKE = 0.2
 """How much they must cover for the tool to be named."""
 _MAX_CANDIDATES = 12
@@ -24,7 +22,6 @@ _SYNONYM = 0.7
 """Weight for a word that matches only through an expansion."""
 _FILLER = 0.4
 _ASKING = frozenset(terms("display find get give list live look print show tell"))
-_SAYS_LITTLE = 0.3
 _READING = """
 analyze browse calculate check compare compute convert count describe display draw explain fetch find get give inspect is list
 look lookup print query read report retrieve return say search show sum tell view
@@ -105,18 +102,13 @@ def candidate_for(
     worth = _worth(explanation, filling)
     if "exact name" in worth:
         return Candidate(tool, filling, 1.0, 3.0)
-    likeness = confidence = _coverage(need, filling, worth)
-    if need.values:
-        # A value that it takes makes it more likely.
-        confidence = 0.6 * confidence + 0.4
+    likeness = _coverage(need, filling, worth)
     if filling.guessed and worth.keys().isdisjoint(terms(tool.name)):
-        confidence = likeness = 0.0
-    elif likeness < HALF or not _is_asked_for(need, tool):
-        confidence = 0.0
-    elif filling.is_partial or _leaves_out(need, filling, worth):
-        # It would answer another question.
-        confidence = min(confidence, FITS - 0.05)
-    rank = confidence + 0.3 * share + 0.02 * min(filling.typed, 5)
+        likeness = 0.0
+    # Otherwise, it would answer another question.
+    answers = not filling.is_partial and not _leaves_out(need, filling, worth)
+    confidence = likeness if answers and _is_asked_for(need, tool) else 0.0
+    rank = confidence + 0.3 * share + 0.02 * filling.typed
     return Candidate(tool, filling, confidence, rank, likeness)
 
 
@@ -124,18 +116,12 @@ def _worth(explanation: Explanation, filling: Filling) -> dict[str, float]:
     """Compute how much each term of a request says for a tool."""
     worth: dict[str, float] = {}
     for part in explanation.shares:
-        value = _SYNONYM if part.query_term else 1.0
-        if part.field in ("parameter name", "details"):
-            # Parameters and choices, such as `order`, say little about the purpose, and nothing
-            # where one was chosen.
-            value = 0.0 if filling.chosen else _SAYS_LITTLE
-        term = part.query_term or part.term
-        if value > worth.get(term, 0.0):
-            worth[term] = value
-    if not filling.guessed:
-        # The name of a parameter that has a value belongs to that value.
-        worth.update(dict.fromkeys(terms(" ".join(filling.arguments)), 1.0))
-    return worth
+        # Parameters and choices, such as `order`, say little about the purpose.
+        if part.field not in ("parameter name", "details"):
+            term = part.query_term or part.term
+            worth[term] = max(worth.get(term, 0.0), _SYNONYM if part.query_term else 1.0)
+    # The name of a parameter that has a value belongs to that value.
+    return worth | dict.fromkeys(terms(" ".join(filling.arguments)), 1.0)
 
 
 def _leaves_out(need: Need, filling: Filling, worth: Mapping[str, float]) -> bool:
