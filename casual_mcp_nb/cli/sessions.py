@@ -112,7 +112,7 @@ def _usage_of_sessions(path: Path) -> ToolUsage:
     files = [path]
     if path.is_dir():
         # Files of subagents are read with the session that they belong to.
-        files = [each for each in sorted(path.rglob("*.jsonl")) if _is_session(each)]
+        files = [each for each in sorted(path.rglob("*.json*")) if _is_session(each)]
     for file in files:
         counter.add_conversation()
         for turn in Conversation.load(file):
@@ -121,6 +121,6 @@ def _usage_of_sessions(path: Path) -> ToolUsage:
 
 
 def _is_session(path: Path) -> bool:
-    from casual_mcp_nb.conversation.foreign.opening import agent_of
+    from casual_mcp_nb.conversation.foreign.opening import format_of
 
-    return not path.name.startswith("agent-") and agent_of(path) is not None
+    return not path.name.startswith("agent-") and format_of(path) is not None

@@ -134,8 +134,8 @@ class Conversation(Sequence[Turn], Displayable):
 
     @classmethod
     def load(cls, path: str | Path) -> Conversation:
-        """Load a conversation: one that `session.export` saved as JSON, or a session of Claude Code
-        or Codex.
+        """Load a conversation: one that `session.export` saved as JSON, a session of Claude Code
+        or Codex, or another agent's spans of OpenTelemetry as JSON.
 
         Nothing in it is executed. In another agent's session, probable secrets are masked, and
         `repairs` says what was not understood.

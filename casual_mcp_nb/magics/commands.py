@@ -922,7 +922,7 @@ def _import_file(session: Session, line: str) -> Any:
 
 COMMANDS["open"] = Command(
     _SAVED,
-    "show a conversation from a file, or a session of Claude Code or Codex. Without a file, list"
+    "show a conversation from a file, also of Claude Code, Codex or OpenTelemetry. Without a file, list"
     " these sessions",
     usage="[FILE]",
     example="~/.claude/projects/docs/4f1c.jsonl",

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.json_lines import spoiled, write
 
 from casual_mcp_nb import Conversation, Session
 from casual_mcp_nb.base.tool import ToolName
@@ -21,13 +21,6 @@ from casual_mcp_nb.conversation.foreign.listing import find_foreign_sessions
 from casual_mcp_nb.errors import UsageError
 
 SECRET = "sk-abcdefghijk1234567890"
-
-
-def write(path: Path, rows: Iterable[dict[str, Any] | str]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    texts = [row if isinstance(row, str) else json.dumps(row) for row in rows]
-    path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
-    return path
 
 
 # Claude Code.
@@ -320,23 +313,9 @@ def test_what_is_not_understood_is_counted_and_no_error(tmp_path: Path) -> None:
 def test_a_field_of_another_type_is_no_error(tmp_path: Path, wrong: Any) -> None:
     for path in (claude_session(tmp_path), codex_session(tmp_path / "rollout-5.jsonl")):
         rows = [json.loads(row) for row in path.read_text(encoding="utf-8").splitlines()]
-        spoiled = [row for row in rows[3:] for row in _spoiled(row, wrong)]
-        conversation = Conversation.load(write(path, [*rows[:3], *spoiled]))
+        copies = [row for row in rows[3:] for row in spoiled(row, wrong)]
+        conversation = Conversation.load(write(path, [*rows[:3], *copies]))
         assert Conversation.from_json(conversation.to_json()).repairs == ()
-
-
-def _spoiled(value: Any, wrong: Any) -> list[Any]:
-    """Copy a JSON value once for each field in it, with that field replaced."""
-    copies: list[Any] = []
-    items = list(enumerate(value)) if isinstance(value, list) else []
-    if isinstance(value, dict):
-        items = list(value.items())
-    for key, item in items:
-        for new in (wrong, *_spoiled(item, wrong)):
-            copy = value.copy()
-            copy[key] = new
-            copies.append(copy)
-    return copies
 
 
 def test_an_unpaired_surrogate_is_read(tmp_path: Path) -> None:
@@ -416,7 +395,15 @@ def test_the_tokens_of_what_is_not_kept_are_counted(
     assert len(conversation) == 10
 
 
-def test_other_files_are_refused(tmp_path: Path) -> None:
+def test_other_files_are_refused_with_what_they_have(tmp_path: Path) -> None:
+    # One that looks like an early session of Codex, of another agent.
+    content = [{"type": "output_text", "text": "Hello"}]
+    item = {"type": "message", "role": "assistant", "content": content, "sessionId": "s"}
+    for rows in ([item, item], [{"type": "other"}, {}], ["hello"], [], ["{}", "hello"]):
+        with pytest.raises(UsageError) as refused:
+            Conversation.load(write(tmp_path / "a.jsonl", rows))
+        assert "OpenTelemetry" in str(refused.value.hint)
+    assert "'type'" in str(refused.value) or rows[0] == "{}"
     with pytest.raises(UsageError):
         Conversation.load(write(tmp_path / "a.jsonl", [{"type": "other"}]))
     with pytest.raises(UsageError):

@@ -65,12 +65,10 @@ class ClaudeCodeReader:
     """Reads lines of Claude Code into a draft.
 
     Attributes:
-        session_id: The session's id, as the lines say it.
         agents: The calls that started subagents, by the subagent's id.
     """
 
     def __init__(self, draft: Draft) -> None:
-        self.session_id = ""
         self.agents: dict[str, DraftCall] = {}
         self._draft = draft
         self._prompts: dict[str, DraftCall] = {}
@@ -86,7 +84,6 @@ class ClaudeCodeReader:
         aside = record.get("isSidechain") is True
         if not aside and kind in ("user", "assistant"):
             self._has_main = True
-            self.session_id = self.session_id or text_in(record, "sessionId")
         match kind:
             case "assistant":
                 self._answer(record, message, aside and self._has_main)
@@ -99,7 +96,7 @@ class ClaudeCodeReader:
                 title = text_in(record, _TITLES[kind], "title")
                 if title and (kind == "custom-title" or not self._is_titled):
                     self._is_titled = True
-                    draft.name(title)
+                    draft.name(title, again=True)
             case _ if kind in _SILENT:
                 pass
             case _:
@@ -120,7 +117,7 @@ class ClaudeCodeReader:
         )
         step.model = step.model or model[:100]
         step.finish = text_in(message, "stop_reason")[:40] or step.finish
-        step.usage = usage_of(message.get("usage")) or usage_of(record) or step.usage
+        draft.report(step, usage_of(message.get("usage")) or usage_of(record))
         for block in blocks:
             self._block(step, block)
 
@@ -176,9 +173,8 @@ class ClaudeCodeReader:
         draft = self._draft
         draft.time(seconds_of(record.get("timestamp")))
         subtype, text = record.get("subtype"), text_in(record, "content")
-        if subtype in ("compact_boundary", "microcompact_boundary"):
-            if subtype == "compact_boundary":
-                draft.compact("")
+        if subtype == "compact_boundary":
+            draft.compact("")
         elif text and (record.get("level") in ("error", "warning") or subtype == "api_error"):
             draft.notice(text)
 

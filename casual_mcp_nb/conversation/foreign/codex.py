@@ -48,6 +48,7 @@ _INJECTED = re.compile(
 """How texts begin that the program adds to what the person writes."""
 _EXIT = re.compile(r"^(?:Exit code:|Process exited with code) (-?\d{1,9})", re.MULTILINE)
 _HEAD = 500
+_OTHERS = frozenset({"sessionId", "providerData"})
 _FIELDS = ("input_tokens", "cached_input_tokens", "output_tokens", "total_tokens")
 _REASONING = "reasoning_output_tokens"
 
@@ -55,8 +56,9 @@ _REASONING = "reasoning_output_tokens"
 def is_codex(record: dict[str, Any]) -> bool:
     """Check whether a line looks like one of Codex."""
     if text_in(record, "type") == "message":
-        # The first versions wrote the items themselves.
-        return "role" in record and isinstance(record.get("content"), list)
+        # The first versions wrote the items themselves. Other agents do so too, with a session's id.
+        is_item = "role" in record and isinstance(record.get("content"), list)
+        return is_item and record.keys().isdisjoint(_OTHERS)
     return isinstance(record.get("payload"), dict) and text_in(record, "type") in _LINES
 
 
@@ -68,8 +70,7 @@ class CodexReader:
         self._model = ""
         self._step: DraftStep | None = None
         self._has_tokens = False
-        self._unsaid = ""
-        self._asked: list[str] = []
+        self._said: set[tuple[str, str]] = set()
         self._answers = 0
         self._total: dict[str, int] = {}
 
@@ -87,7 +88,7 @@ class CodexReader:
             case "event_msg":
                 self._event(payload)
             case "compacted":
-                self._end_step()
+                self._step = None
                 self._draft.compact(text_in(payload, "message"))
             case "world_state":
                 pass
@@ -97,10 +98,6 @@ class CodexReader:
                 self._session(record)
             case _:
                 self._draft.unread.add(kind or "without a type")
-
-    def close(self) -> None:
-        """End reading."""
-        self._end_step()
 
     def _session(self, payload: dict[str, Any]) -> None:
         draft = self._draft
@@ -126,7 +123,8 @@ class CodexReader:
                 tools = objects_in(item.get("tools"))
                 draft.result(text_in(item, "call_id"), text, failed=failed, found=_found(tools))
                 # What the model says next is another answer.
-                self._has_tokens = self._has_tokens or self._step is not None
+                self._has_tokens = True
+                self._said.clear()
             case _ if kind in _HOSTED:
                 step = self._open_step()
                 if step.kept:
@@ -180,9 +178,9 @@ class CodexReader:
                 if text:
                     self._ask(text)
             case "agent_message":
-                self._say_later(text_in(payload, "message"))
+                self._say(text_in(payload, "message"))
             case "turn_aborted":
-                self._end_step()
+                self._step = None
                 draft.stop()
             case "context_compacted":
                 draft.compact("")
@@ -194,46 +192,31 @@ class CodexReader:
                 draft.unread.add(f"event_msg: {kind}")
 
     def _ask(self, text: str) -> None:
-        """Begin a turn, unless the text is that of the event or item before."""
-        draft = self._draft
-        self._end_step()
-        if draft.waiting and text.strip() in map(str.strip, self._asked):
-            return
-        if not draft.waiting:
-            self._asked = []
-        self._asked.append(text)
-        draft.ask(text, None)
+        """Begin a turn, unless an event or an item before it says the same."""
+        self._step = None
+        if not self._draft.waiting:
+            self._said.clear()
+        if self._is_new("user", text):
+            self._draft.ask(text, None)
 
     def _say(self, text: str) -> None:
-        step = self._open_step()
-        if text.strip() == self._unsaid.strip():
-            self._unsaid = ""
-        self._draft.say(step, text)
+        """Add a text to the answer, unless an event or an item before it says the same."""
+        if text and self._is_new("assistant", text):
+            self._draft.say(self._open_step(), text)
 
-    def _say_later(self, text: str) -> None:
-        """Keep a text that an item may repeat."""
-        step = self._step
-        if step is not None and self._draft.text(text) in step.texts:
-            return
-        if self._unsaid:
-            self._draft.say(self._open_step(), self._unsaid)
-        self._unsaid = text
+    def _is_new(self, role: str, text: str) -> bool:
+        before = len(self._said)
+        self._said.add((role, text.strip()))
+        return len(self._said) > before
 
     def _open_step(self) -> DraftStep:
         """Find the answer to which the next item belongs."""
         if self._step is None or self._has_tokens:
             self._answers += 1
-            self._step = self._draft.step(f"answer {self._answers}", None)
-            self._step.model = self._model
             self._has_tokens = False
-        return self._draft.step(f"answer {self._answers}", None) if self._step.kept else self._step
-
-    def _end_step(self) -> None:
-        """End an answer. A text that no item has repeated belongs to it."""
-        unsaid, self._unsaid = self._unsaid, ""
-        if unsaid:
-            self._draft.say(self._open_step(), unsaid)
-        self._step = None
+        self._step = self._draft.step(f"answer {self._answers}", None)
+        self._step.model = self._step.model or self._model
+        return self._step
 
     def _tokens(self, info: dict[str, Any]) -> None:
         last, total = _numbers(info, "last_token_usage"), _numbers(info, "total_token_usage")
@@ -248,15 +231,11 @@ class CodexReader:
         if usage is None:
             return
         self._model = text_in(info, "model")[:100] or self._model
-        if self._unsaid:
-            self._draft.say(self._open_step(), self._unsaid)
-            self._unsaid = ""
         step = self._step
         if step is None or step.usage is not None:
-            self._step, self._has_tokens = None, False
+            self._step = None
             step = self._open_step()
-        step.usage = usage
-        step.model = step.model or self._model
+        self._draft.report(step, usage)
         self._has_tokens = True
 
 

@@ -32,12 +32,13 @@ _MAX_DEPTH = 20
 _MAX_NAME = 200
 _MAX_TITLE = 100
 _MAX_NOTICES = 200
-_OPEN_STEPS = 256
+_MAX_LATE = 100_000
+"""How many answers that are not kept are told apart: further lines can repeat those."""
 
 
 @dataclass(slots=True)
 class DraftCall:
-    """A tool call. `steps` are those of the subagent that it started."""
+    """A tool call. `steps` are those of the subagent that it started, and `calls` its own calls."""
 
     id: str
     name: str
@@ -51,6 +52,7 @@ class DraftCall:
     query: str = ""
     found: tuple[ToolName, ...] = ()
     steps: list[DraftStep] = field(default_factory=list)
+    calls: list[DraftCall] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -58,11 +60,13 @@ class DraftStep:
     """A model's answer.
 
     That of a subagent is `aside`. `kept` is False for one of which only the tokens count.
+    `key` is the hash of its id. `tools` are the definitions that its request offered.
     """
 
     texts: list[str] = field(default_factory=list)
     calls: list[DraftCall] = field(default_factory=list)
     hosted: list[HostedCall] = field(default_factory=list)
+    tools: tuple[dict[str, Any], ...] = ()
     usage: TokenUsage | None = None
     model: str = ""
     finish: str | None = None
@@ -70,13 +74,15 @@ class DraftStep:
     ended: float | None = None
     aside: bool = False
     kept: bool = True
+    key: int = 0
 
 
 @dataclass(slots=True)
 class DraftTurn:
     """A turn: what the person wrote, and what followed.
 
-    `answered` says whether a model has answered. `compacted` is the summary that replaced all that was before, or None.
+    `answered` says whether a model has answered. `compacted` is the summary that replaced all that
+    was before, or None.
     """
 
     texts: list[str] = field(default_factory=list)
@@ -88,16 +94,6 @@ class DraftTurn:
     compacted: str | None = None
 
 
-@dataclass
-class Totals:
-    """What a session has in it, kept or not. `tokens` are as the file reports them."""
-
-    turns: int = 0
-    calls: int = 0
-    answers: int = 0
-    tokens: int = 0
-
-
 class Draft:
     """A session that is being read.
 
@@ -106,11 +102,12 @@ class Draft:
         provider: The provider's name, as in a config.
         title: The session's title, or its first words.
         system: The system prompt, if the file has it.
-        turns: The turns so far.
-        rest: The tokens of the answers that are not kept.
+        turns: The turns that are kept.
+        more_turns: How many are not kept.
         left_out: How many answers are not kept.
+        rest: The tokens of these answers.
+        usage: The tokens of all answers, once the file was read.
         cut: How many texts were cut.
-        has_usage: Whether the file reports tokens.
         unread: What was not understood.
     """
 
@@ -120,18 +117,17 @@ class Draft:
         self.title = ""
         self.system = ""
         self.turns: list[DraftTurn] = []
-        self.rest = TokenUsage()
+        self.more_turns = 0
         self.left_out = 0
+        self.rest = self.usage = TokenUsage()
         self.cut = 0
-        self.has_usage = False
         self.unread = Unread()
-        self.totals = Totals()
         self._steps: dict[str, DraftStep] = {}
         self._calls: dict[str, DraftCall] = {}
+        self._late: dict[int, TokenUsage | None] = {}
+        self._late_calls: set[int] = set()
         self._most = MAX_STEPS if steps is None else steps
-        self._kept = self._bytes = 0
-        self._open: dict[str, DraftStep] = {}
-        self._counted: set[int] = set()
+        self._bytes = 0
         self._last_at: float | None = None
         self._suspects = Suspects()
 
@@ -145,32 +141,29 @@ class Draft:
     def ask(self, text: str, at: float | None) -> None:
         """Begin a turn with what the person wrote, or add to one that nobody has answered."""
         self.time(at)
-        if not self.title:
-            self.name(text)
+        self.name(text)
         turn = self.turns[-1] if self.turns else None
         if turn is None or turn.answered or turn.stopped:
-            if turn is not None and self._is_full:
+            if turn is not None and self.is_full:
                 # The last turn that is kept has the tokens of all that follow.
-                self.totals.turns += 1
+                self.more_turns += 1
                 turn.answered = turn.stopped = False
                 return
             turn = DraftTurn(began=self._last_at)
             self.turns.append(turn)
-        if len(turn.texts) < _MAX_ITEMS and not (turn.texts and self._is_full):
+        if len(turn.texts) < _MAX_ITEMS and not (turn.texts and self.is_full):
             turn.texts.append(self.text(text))
 
-    def name(self, title: str) -> None:
-        """Give the session a title."""
-        words = " ".join(title[: 4 * _MAX_TITLE].split())
-        self.title = self.text(words)[:_MAX_TITLE]
+    def name(self, title: str, *, again: bool = False) -> None:
+        """Give the session a title, or, if told so, another one."""
+        if again or not self.title:
+            words = " ".join(title[: 4 * _MAX_TITLE].split())
+            self.title = self.text(words)[:_MAX_TITLE]
 
     def notice(self, text: str) -> None:
         """Add a notice to the current turn."""
-        turn = self._turn
-        if self._is_full:
-            return
-        if len(turn.notices) < _MAX_NOTICES:
-            turn.notices.append(self.text(text))
+        if not self.is_full and len(self._turn.notices) < _MAX_NOTICES:
+            self._turn.notices.append(self.text(text))
 
     def stop(self) -> None:
         """Mark the current turn as stopped by the person."""
@@ -178,16 +171,28 @@ class Draft:
 
     def compact(self, summary: str) -> None:
         """Say that from here on the model read a summary of what was before."""
-        if self._is_full:
+        if self.is_full:
             return
-        turn = DraftTurn(began=self._last_at, compacted=self.text(summary))
-        turn.notices.append("The conversation was compacted before this turn.")
         before = self.turns[-1] if self.turns else None
-        if before is not None and before.compacted is not None and not before.answered:
-            # The mark and its summary are two lines.
-            before.compacted = turn.compacted or before.compacted
-            return
-        self.turns.append(turn)
+        if before is None or before.compacted is None or before.answered:
+            before = DraftTurn(began=self._last_at, compacted="")
+            before.notices.append("The conversation was compacted before this turn.")
+            self.turns.append(before)
+        # The mark and its summary are two lines.
+        before.compacted = self.text(summary) or before.compacted
+
+    def answer(self, key: str) -> DraftStep:
+        """Find a model's answer by its id, or make one that belongs to no turn yet."""
+        step = self._steps.get(key)
+        if step is None:
+            step = DraftStep(began=self._last_at, key=hash(key), kept=not self.is_full)
+            if step.kept:
+                self._steps[key] = step
+            else:
+                self._late.setdefault(step.key)
+                if len(self._late) > _MAX_LATE:
+                    self._settle()
+        return step
 
     def step(
         self,
@@ -197,7 +202,7 @@ class Draft:
         aside: bool = False,
         parent: DraftCall | None = None,
     ) -> DraftStep:
-        """Find a model's answer by its id, or add it.
+        """Find a model's answer by its id, or add it to the current turn.
 
         Args:
             key: The answer's id.
@@ -205,49 +210,51 @@ class Draft:
             aside: Whether it is an answer of a subagent.
             parent: The call that started this subagent, if it is known.
         """
-        step = self._steps.get(key) or self._open.get(key)
-        if step is None:
-            step = self._add_step(key, aside, parent)
+        is_new = key not in self._steps
+        step = self.answer(key)
+        if is_new:
+            step.aside = aside
+            turn = self._turn
+            turn.answered = turn.answered or not aside
+            if step.kept:
+                (turn.steps if parent is None else parent.steps).append(step)
         self.time(at)
         step.ended = self._last_at
         return step
 
-    def _add_step(self, key: str, aside: bool, parent: DraftCall | None) -> DraftStep:
-        step = DraftStep(began=self._last_at, aside=aside)
-        if not aside:
-            self._turn.answered = True
-        if self._is_full:
-            step.kept = False
-            if hash(key) not in self._counted:
-                self._open_step(key, step)
-            return step
-        self._kept += 1
-        self._steps[key] = step
-        (self._turn.steps if parent is None else parent.steps).append(step)
-        return step
+    def adopt(self, step: DraftStep) -> None:
+        """Count an answer that was made elsewhere."""
+        self._steps[f"adopted {len(self._steps)}"] = step
 
-    def _open_step(self, key: str, step: DraftStep) -> None:
-        """Await further lines of an answer that is not kept."""
-        self._counted.add(hash(key))
-        self._open[key] = step
-        self.left_out += 1
-        if len(self._open) > _OPEN_STEPS:
-            self._count(self._open.pop(next(iter(self._open))))
+    def drop(self, step: DraftStep) -> None:
+        """Do not count an answer, because another one is the same."""
+        step.usage = None
+        self._late.pop(step.key, None)
 
-    def _count(self, step: DraftStep) -> None:
-        if step.usage is not None:
-            self.rest = added(self.rest, step.usage)
+    def report(self, step: DraftStep, usage: TokenUsage | None) -> None:
+        """Say how many tokens an answer took. The last report counts."""
+        if usage is not None:
+            step.usage = usage
+            if not step.kept:
+                self._late[step.key] = usage
 
     def say(self, step: DraftStep, text: str) -> None:
         """Add to the text of an answer. Another line may repeat it."""
-        if not step.kept or not text:
-            return
-        text = self.text(text)
-        if text not in step.texts and len(step.texts) < _MAX_ITEMS:
-            step.texts.append(text)
+        if step.kept and text:
+            text = self.text(text)
+            if text not in step.texts and len(step.texts) < _MAX_ITEMS:
+                step.texts.append(text)
 
     def call(
-        self, step: DraftStep, id: str, name: str, arguments: object, server: str, query: str = ""
+        self,
+        step: DraftStep,
+        id: str,
+        name: str,
+        arguments: object,
+        server: str,
+        query: str = "",
+        *,
+        key: str = "",
     ) -> DraftCall | None:
         """Add a tool call to an answer. Another line may repeat it.
 
@@ -258,28 +265,24 @@ class Draft:
             arguments: The arguments: an object, or its text.
             server: The server of a tool whose name does not say it.
             query: What it searches for, for a call that searches tools.
+            key: Tells it apart from others. Without it, the id does.
 
         Returns:
             The call, or None if it is not kept.
         """
-        known = self._calls.get(id)
-        if known is not None:
-            return known
-        if not step.kept or self._is_full:
-            # Another line may repeat it.
-            if hash(("call", id)) not in self._counted:
-                self._counted.add(hash(("call", id)))
-                self.totals.calls += 1
+        key = key or id
+        if key in self._calls:
+            return self._calls[key]
+        if not step.kept or self.is_full:
+            self._late_calls.add(hash(key))
             return None
-        self.totals.calls += 1
-        self._kept += 1
         name = encodable(name[:_MAX_NAME], "replace") or "unnamed"
         tool = ToolName(SYNTHETIC, SEARCH_TOOLS) if query else tool_of(name, server)
-        id = self.text(id[:_MAX_NAME]) or f"call_{len(self._calls) + 1}"
-        call = DraftCall(id, name, tool, self.arguments(arguments), self._last_at)
+        shown_id = self.text(id[:_MAX_NAME]) or f"call_{len(self._calls) + 1}"
+        call = DraftCall(shown_id, name, tool, self.arguments(arguments), self._last_at)
         call.query = self.text(query)
         step.calls.append(call)
-        self._calls[id] = call
+        self._calls[key] = call
         return call
 
     def result(
@@ -287,13 +290,12 @@ class Draft:
     ) -> DraftCall | None:
         """Add the result of a call, and return the call. None, if there is no such call."""
         call = self._calls.get(id)
-        if call is None:
-            if not self._is_full:
-                self.unread.add("result without its call")
-            return None
-        call.done, call.failed, call.ended = True, failed, self._last_at
-        call.text = self.text(text)
-        call.found = tuple(found)[:_MAX_ITEMS]
+        if call is not None:
+            call.done, call.failed, call.ended = True, failed, self._last_at
+            call.text = self.text(text)
+            call.found = tuple(found)[:_MAX_ITEMS]
+        elif not self.is_full:
+            self.unread.add("result without its call")
         return call
 
     def text(self, text: str) -> str:
@@ -332,8 +334,9 @@ class Draft:
     # What was read.
 
     @property
-    def _is_full(self) -> bool:
-        return self._kept >= self._most
+    def is_full(self) -> bool:
+        """Whether no more answers and calls are kept."""
+        return len(self._steps) + len(self._calls) >= self._most
 
     @property
     def _turn(self) -> DraftTurn:
@@ -347,39 +350,35 @@ class Draft:
         return bool(self.turns) and not self.turns[-1].answered
 
     @property
-    def last_call(self) -> DraftCall | None:
-        """The last tool call that is kept."""
-        return next(reversed(self._calls.values()), None)
-
-    def call_of(self, id: str | None) -> DraftCall | None:
-        """Find a call by its id."""
-        return self._calls.get(id) if id else None
+    def calls(self) -> int:
+        """How many tool calls the models made, kept or not."""
+        return len(self._calls) + len(self._late_calls)
 
     def close(self) -> None:
         """End reading, and sum up."""
-        for step in self._open.values():
-            self._count(step)
-        self._open.clear()
-        self.totals.turns += len(self.turns)
-        self.totals.answers = len(self._steps) + self.left_out
-        usage = self.rest
-        for step in self._steps.values():
-            if step.usage is not None:
-                usage = added(usage, step.usage)
-        self.has_usage = usage.prompt_tokens is not None
-        self.totals.tokens = usage.total_tokens or 0
+        self._settle()
+        self.usage = _total(self.rest, [step.usage for step in self._steps.values()])
         self._steps.clear()
 
+    def _settle(self) -> None:
+        """Add up the tokens of answers that are not kept."""
+        self.left_out += len(self._late)
+        self.rest = _total(self.rest, self._late.values())
+        self._late.clear()
 
-def added(one: TokenUsage, two: TokenUsage) -> TokenUsage:
-    """Add up two counts. What neither knows stays unknown."""
-    return TokenUsage(
-        _sum(one.prompt_tokens, two.prompt_tokens),
-        _sum(one.completion_tokens, two.completion_tokens),
-        _sum(one.cached_tokens, two.cached_tokens),
-        _sum(one.reasoning_tokens, two.reasoning_tokens),
-        cache_write_tokens=_sum(one.cache_write_tokens, two.cache_write_tokens),
-    )
+
+def _total(usage: TokenUsage, more: Iterable[TokenUsage | None]) -> TokenUsage:
+    """Add up counts. What none of them knows stays unknown."""
+    for each in more:
+        if each is not None:
+            usage = TokenUsage(
+                _sum(usage.prompt_tokens, each.prompt_tokens),
+                _sum(usage.completion_tokens, each.completion_tokens),
+                _sum(usage.cached_tokens, each.cached_tokens),
+                _sum(usage.reasoning_tokens, each.reasoning_tokens),
+                cache_write_tokens=_sum(usage.cache_write_tokens, each.cache_write_tokens),
+            )
+    return usage
 
 
 def _sum(one: int | None, two: int | None) -> int | None:

@@ -1,8 +1,9 @@
-"""Read a foreign file line by line, in bounded memory. What is not understood is counted."""
+"""Read the JSON objects of a foreign file in bounded memory. What is not understood is counted."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,8 +15,9 @@ from pydantic_core import from_json
 from casual_mcp_nb.base.displayable import count
 from casual_mcp_nb.errors import shown
 
-MAX_LINE = 8 * 1024 * 1024
-"""How long a line may be, in bytes. A longer one is counted and not parsed."""
+MAX_LINE = 16 * 1024 * 1024
+"""How long a line may be, or a document of several lines. A longer one is counted and not parsed."""
+_BEGIN = re.compile(r"[^\s,]")
 _MAX_KINDS = 20
 _MAX_COUNT = 10**15
 
@@ -25,7 +27,7 @@ class Unread:
     """Lines that were not understood.
 
     Args:
-        kinds: How many lines there are of each unknown kind.
+        kinds: How many lines, or other records, there are of each unknown kind.
         malformed: How many lines are not JSON objects.
         too_long: How many lines are longer than `MAX_LINE`.
     """
@@ -51,8 +53,8 @@ class Unread:
         sentences: list[str] = []
         if self.kinds:
             named = ", ".join(f"{kind} ({n:,})" for kind, n in self.kinds.most_common())
-            lines = count(self.kinds.total(), "line")
-            sentences.append(f"Not shown, because of an unknown kind: {lines}: {named}.")
+            records = count(self.kinds.total(), "record")
+            sentences.append(f"Not shown, because of an unknown kind: {records}: {named}.")
         if self.malformed:
             sentences.append(f"Not shown, because not valid JSON: {count(self.malformed, 'line')}.")
         if self.too_long:
@@ -61,16 +63,21 @@ class Unread:
         return sentences
 
 
-def read_lines(
+def read_objects(
     file: IO[bytes], unread: Unread, most: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects in a file, one from each line.
+    """Yield the JSON objects in a file: one from each line, or those of a whole document.
 
     Args:
         file: The file.
         unread: Counts the lines that hold none.
-        most: Stop after so many bytes. None reads the whole file.
+        most: Stop after so many bytes of lines. None reads the whole file.
     """
+    first = file.readline(MAX_LINE).strip()
+    file.seek(0)
+    if first == b"{" or first.startswith(b"["):
+        yield from _objects_of_document(file, unread)
+        return
     size = 0
     while line := file.readline(MAX_LINE + 1):
         size += len(line)
@@ -86,6 +93,26 @@ def read_lines(
                 unread.malformed += 1
         if most is not None and size >= most:
             return
+
+
+def _objects_of_document(file: IO[bytes], unread: Unread) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a document: one, those of a list, or several in a row."""
+    text = file.read(MAX_LINE + 1).decode("utf-8", "replace")
+    if len(text) > MAX_LINE:
+        unread.too_long += 1
+        return
+    decoder, end = json.JSONDecoder(), 0
+    while (begin := _BEGIN.search(text, end)) is not None:
+        try:
+            value, end = decoder.raw_decode(text, begin.start())
+        except (ValueError, RecursionError):
+            unread.malformed += 1
+            return
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, dict):
+                yield each
+            else:
+                unread.malformed += 1
 
 
 def parsed(text: bytes | str) -> Any:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 
 from casual_mcp_nb.base.displayable import DisplayableList
@@ -60,21 +62,13 @@ def find_foreign_sessions(limit: int = LISTED) -> ForeignSessions:
         limit: How many are listed.
     """
     files: list[tuple[float, int, Path]] = []
-    for path in _files():
-        try:
+    for path in islice(_files(), _MOST_FILES):
+        with suppress(OSError):
             status = path.stat()
-        except OSError:
-            continue
-        files.append((status.st_mtime, status.st_size, path))
-        if len(files) >= _MOST_FILES:
-            break
+            files.append((status.st_mtime, status.st_size, path))
     files.sort(reverse=True)
-    sessions: list[ForeignSession] = []
-    for changed, size, path in files[:limit]:
-        session = _session(path, changed, size)
-        if session is not None:
-            sessions.append(session)
-    return ForeignSessions(tuple(sessions), len(files))
+    sessions = [_session(path, changed, size) for changed, size, path in files[:limit]]
+    return ForeignSessions(tuple(filter(None, sessions)), len(files))
 
 
 def _files() -> Iterator[Path]:
@@ -106,9 +100,9 @@ def _session(path: Path, changed: float, size: int) -> ForeignSession | None:
         draft.agent,
         draft.title,
         datetime.fromtimestamp(changed).astimezone(),
-        draft.totals.turns,
-        draft.totals.calls,
-        draft.totals.tokens,
+        draft.more_turns + len(draft.turns),
+        draft.calls,
+        draft.usage.total_tokens or 0,
         draft.unread.total,
         size <= _READ,
     )

@@ -2,25 +2,65 @@
 
 from __future__ import annotations
 
+import re
 import stat
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, NamedTuple, Protocol
 
-from casual_mcp_nb.conversation.foreign import claude_code, codex
-from casual_mcp_nb.conversation.foreign.claude_code import ClaudeCodeReader
-from casual_mcp_nb.conversation.foreign.codex import CodexReader
+from casual_mcp_nb.base.displayable import count
+from casual_mcp_nb.conversation.foreign.claude_code import ClaudeCodeReader, is_claude_code
+from casual_mcp_nb.conversation.foreign.codex import CodexReader, is_codex
 from casual_mcp_nb.conversation.foreign.draft import Draft
-from casual_mcp_nb.conversation.foreign.lines import Unread, read_lines
+from casual_mcp_nb.conversation.foreign.lines import MAX_LINE, Unread, parsed, read_objects
+from casual_mcp_nb.conversation.foreign.otel import SpanReader
+from casual_mcp_nb.conversation.foreign.otel_spans import is_spans
 from casual_mcp_nb.conversation.foreign.turns import notes_on, turns_of
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.errors import UsageError, shown
 
-_FIRST_LINES = 30
+_SAVED = re.compile(rb'\s*\{\s*"format"')
+"""How a conversation begins that was saved here. It may be large."""
+_FIRST_OBJECTS = 30
 _MAX_SUBAGENTS = 1_000
 _HEAD = 1024 * 1024
+_NAMED_FIELDS = 8
+
+
+class Reader(Protocol):
+    """Reads the JSON objects of a file into a draft."""
+
+    def read(self, record: dict[str, Any]) -> None:
+        """Read one."""
+
+
+class Format(NamedTuple):
+    """A format of sessions.
+
+    Args:
+        agent: Whose it is.
+        provider: The provider of the models, unless a file says another.
+        is_one: Checks whether an object is in this format.
+        reader: Makes a reader that writes into a draft.
+    """
+
+    agent: str
+    provider: str
+    is_one: Callable[[dict[str, Any]], bool]
+    reader: Callable[[Draft], Reader]
+
+
+FORMATS = (
+    Format("Claude Code", "anthropic", is_claude_code, ClaudeCodeReader),
+    Format("Codex", "openai", is_codex, CodexReader),
+    Format("OpenTelemetry", "", is_spans, SpanReader),
+)
+_HINT = (
+    "These can be opened: a .json file written by session.export, sessions of Claude Code and Codex,"
+    " and spans of OpenTelemetry as JSON or JSON lines."
+)
 
 
 def open_foreign(path: Path) -> tuple[list[Turn], tuple[str, ...]] | None:
@@ -34,9 +74,35 @@ def open_foreign(path: Path) -> tuple[list[Turn], tuple[str, ...]] | None:
     """
     draft = read_foreign(path)
     if draft is None:
+        _check_saved(path)
         return None
     notes = notes_on(draft)
     return turns_of(draft), notes
+
+
+def _check_saved(path: Path) -> None:
+    """Check that a file can be a saved conversation: one JSON object.
+
+    Raises:
+        UsageError: It is something else, which the error describes.
+    """
+    with opened(path) as file:
+        line = file.readline(MAX_LINE).strip()
+        is_alone = not file.read(1)
+    first = parsed(line)
+    if not isinstance(first, dict):
+        if line.startswith(b"{"):
+            return
+        has = "no JSON object"
+    elif is_alone:
+        return
+    else:
+        names = ", ".join(shown(name, 40) for name in islice(first, _NAMED_FIELDS))
+        has = f"{count(len(first), 'field')}: {names or 'none'}"
+    raise UsageError(
+        f"{shown(path)} is in no format that can be read. Its first line has {has}.",
+        hint=_HINT,
+    )
 
 
 def read_foreign(path: Path, *, steps: int | None = None, most: int | None = None) -> Draft | None:
@@ -50,33 +116,31 @@ def read_foreign(path: Path, *, steps: int | None = None, most: int | None = Non
     Returns:
         None if the file is not one.
     """
-    reader: ClaudeCodeReader | CodexReader
-    match agent_of(path):
-        case claude_code.AGENT:
-            draft = Draft(claude_code.AGENT, "anthropic", steps=steps)
-            reader = ClaudeCodeReader(draft)
-            _read_into(draft, reader, path, most)
-            for each in _subagents(path, reader.agents):
-                _read_into(draft, reader, each, most)
-        case codex.AGENT:
-            draft = Draft(codex.AGENT, "openai", steps=steps)
-            reader = CodexReader(draft)
-            _read_into(draft, reader, path, most)
-            reader.close()
-        case _:
-            return None
+    form = format_of(path)
+    if form is None:
+        return None
+    draft = Draft(form.agent, form.provider, steps=steps)
+    reader = form.reader(draft)
+    _read_into(draft, reader, path, most)
+    if isinstance(reader, ClaudeCodeReader):
+        for each in _subagents(path, reader.agents):
+            _read_into(draft, reader, each, most)
+    if isinstance(reader, SpanReader):
+        reader.close()
     draft.close()
     return draft
 
 
-def agent_of(path: Path) -> str | None:
-    """Tell by its first lines which agent wrote a file, or return None."""
+def format_of(path: Path) -> Format | None:
+    """Tell by its beginning whose session a file is. None if it is not one."""
     with opened(path) as file:
-        for record in islice(read_lines(file, Unread(), _HEAD), _FIRST_LINES):
-            if claude_code.is_claude_code(record):
-                return claude_code.AGENT
-            if codex.is_codex(record):
-                return codex.AGENT
+        if _SAVED.match(file.read(100)):
+            return None
+        file.seek(0)
+        for record in islice(read_objects(file, Unread(), _HEAD), _FIRST_OBJECTS):
+            for form in FORMATS:
+                if form.is_one(record):
+                    return form
     return None
 
 
@@ -92,11 +156,9 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         raise UsageError(f"{shown(path)} cannot be read: {error.strerror}.") from None
 
 
-def _read_into(
-    draft: Draft, reader: ClaudeCodeReader | CodexReader, path: Path, most: int | None
-) -> None:
+def _read_into(draft: Draft, reader: Reader, path: Path, most: int | None) -> None:
     with opened(path) as file:
-        for record in read_lines(file, draft.unread, most):
+        for record in read_objects(file, draft.unread, most):
             reader.read(record)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.displayable import count
-from casual_mcp_nb.base.tokens import TokenParts, message_tokens
+from casual_mcp_nb.base.tokens import TokenParts, definition_tokens, message_tokens
 from casual_mcp_nb.base.tool import SYNTHETIC
 from casual_mcp_nb.base.wire_names import accepted_name
 from casual_mcp_nb.conversation.event import (
@@ -55,8 +56,8 @@ def turns_of(draft: Draft) -> list[Turn]:
 def notes_on(draft: Draft) -> tuple[str, ...]:
     """Say what a draft is, what was not understood, and what is not kept."""
     notes = [
-        f"Read from a session of {draft.agent}. Its file does not hold the requests: they are shown"
-        " with the messages that it has, and whatever else was reported counts as system prompt.",
+        f"Read from a file of {draft.agent}. Each request is shown with the messages that the file has before"
+        " it. Whatever else was reported counts as system prompt.",
         *draft.unread.sentences(),
     ]
     if draft.cut:
@@ -80,6 +81,7 @@ class _Writer:
             self._system = (SystemMessage(content=draft.system),)
         self._system_tokens = sum(map(message_tokens, self._system))
         self._history = self._results = 0
+        self._tool_tokens: dict[int, int] = {}
         self._began = self._at = 0.0
         self._steps = 0
         self._model = ""
@@ -94,13 +96,16 @@ class _Writer:
             self._history = self._results = 0
             if turn.compacted:
                 turn.texts.insert(0, turn.compacted)
-        rest = self._draft.rest if is_last and self._draft.left_out else None
-        self._model = next((step.model for step in turn.steps if step.model), "")
-        if turn.steps or rest is not None:
+        steps = list(turn.steps)
+        if is_last and self._draft.left_out:
+            more = count(self._draft.left_out, "more answer")
+            turn.notices.append(f"{more}, of which only the tokens are kept.")
+            steps.append(DraftStep(usage=self._draft.rest, aside=True))
+        self._model = next((step.model for step in steps if step.model), "")
+        if steps:
             self._model = self._model or _UNKNOWN_MODEL
-        messages = [UserMessage(content=text) for text in turn.texts if text]
-        if not messages:
-            messages.append(UserMessage(content=_NO_PROMPT))
+        messages = [UserMessage(content=text) for text in filter(None, turn.texts)]
+        messages = messages or [UserMessage(content=_NO_PROMPT)]
         yield TurnStarted(
             tuple(messages), self._model, provider=self._draft.provider, began=turn.began
         )
@@ -108,14 +113,8 @@ class _Writer:
             self._add(message)
         for text in turn.notices:
             yield Notice(text)
-        for step in turn.steps:
+        for step in steps:
             yield from self._step(step, None)
-        if rest is not None:
-            text = (
-                f"{count(self._draft.left_out, 'more answer')}, of which only the tokens are kept."
-            )
-            yield Notice(text, at=self._at)
-            yield from self._step(DraftStep(usage=rest, aside=True), None)
         if turn.stopped:
             yield TurnFinished("stopped", "The person stopped it.", self._at)
         else:
@@ -156,30 +155,35 @@ class _Writer:
         options = {}
         if step.model and step.model != self._model:
             options["model"] = step.model
+        tools = self._tokens_of(step.tools)
         if step.aside:
-            return Request((), (), self._parts(step, 0, 0), options=options)
-        messages = (*self._system, *self._messages)
-        return Request(
-            messages, (), self._parts(step, self._history, self._results), options=options
+            known = TokenParts(tools=tools)
+            return Request((), step.tools, self._parts(step, known), options=options)
+        known = TokenParts(
+            self._system_tokens, tools=tools, history=self._history, results=self._results
         )
+        messages = (*self._system, *self._messages)
+        return Request(messages, step.tools, self._parts(step, known), options=options)
 
-    def _parts(self, step: DraftStep, history: int, results: int) -> TokenParts:
-        """Say how the tokens of a request are made up: the messages, and the rest.
+    def _tokens_of(self, tools: tuple[dict[str, Any], ...]) -> int:
+        """Estimate the tokens of definitions. Those of an earlier request are not counted again."""
+        if id(tools) not in self._tool_tokens:
+            self._tool_tokens[id(tools)] = sum(map(definition_tokens, tools))
+        return self._tool_tokens[id(tools)]
 
-        The rest is the system prompt with the tools, which the file does not hold.
+    def _parts(self, step: DraftStep, known: TokenParts) -> TokenParts:
+        """Say how the tokens of a request are made up: what is known of it, and the rest.
+
+        The rest is the system prompt with the tools, which the file may not hold.
         """
-        known = history + results
-        system = self._system_tokens if not step.aside else 0
         reported = step.usage.prompt_tokens if step.usage is not None else None
-        if reported is None and self._draft.has_usage:
+        if not reported and self._draft.usage.prompt_tokens is not None:
             # Its tokens are those of another answer: an estimate would be too much.
             return TokenParts(origin="reported")
         if reported is None:
-            return TokenParts(system=system, history=history, results=results)
-        parts = TokenParts(system=max(reported - known, 0), history=history, results=results)
-        if parts.total == reported:
-            return TokenParts(parts.system, history=history, results=results, origin="reported")
-        return parts.scaled_to(reported)
+            return known
+        unknown = max(reported - known.total, 0)
+        return replace(known, system=known.system + unknown).scaled_to(reported)
 
     def _call(self, call: DraftCall, step: int, parent: DraftCall | None) -> Iterator[Event]:
         name = accepted_name(call.name)
@@ -195,6 +199,8 @@ class _Writer:
         )
         for inner in call.steps:
             yield from self._step(inner, call)
+        for nested in call.calls:
+            yield from self._call(nested, step, call)
         at = self._time(call.ended)
         if call.tool.server == SYNTHETIC and call.done:
             rows = tuple(SearchRow(tool, None, newly_loaded=True) for tool in call.found)

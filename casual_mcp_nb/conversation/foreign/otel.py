@@ -1,0 +1,514 @@
+"""Sessions as spans of OpenTelemetry, by the conventions for generative AI and by older ways.
+
+The outermost span of an agent is a turn, a span of a model is an answer, and that of a tool a call.
+Children can come before parents, so turns are made when all has been read. Tokens are counted on the
+spans of models only: those of agents repeat them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from casual_mcp_nb.base.tokens import TokenUsage
+from casual_mcp_nb.base.tool import SYNTHETIC, ToolName
+from casual_mcp_nb.conversation.event import SEARCH_TOOLS
+from casual_mcp_nb.conversation.foreign.draft import Draft, DraftCall, DraftStep, DraftTurn, tool_of
+from casual_mcp_nb.conversation.foreign.lines import object_in, objects_in, text_in, tokens_in
+from casual_mcp_nb.conversation.foreign.otel_messages import (
+    Message,
+    messages_in,
+    unwrapped,
+    value_of,
+)
+from casual_mcp_nb.conversation.foreign.otel_spans import Span, spans_in
+
+_SERVER = "agent"
+"""The server of a tool of which nothing says it."""
+_MAX_SPANS = 100_000
+_MAX_AROUND = 100
+_MAX_TOOLS = 1_000
+_LOOK_BACK = 5
+_MESSAGE_EVENT = re.compile(r"gen_ai\.(?:(system|user|assistant|tool)\.message|choice)")
+
+Kind = Literal["agent", "model", "tool", "other"]
+_KINDS = (
+    "gen_ai.operation.name",
+    "openinference.span.kind",
+    "langfuse.observation.type",
+    "langsmith.span.kind",
+    "traceloop.span.kind",
+    "llm.request.type",
+    "ai.operationId",
+)
+_MODELS = frozenset(
+    {"chat", "completion", "generate_content", "generation", "llm", "text_completion"}
+    | {"ai.generatetext.dogenerate", "ai.streamtext.dostream"}
+)
+_TOOLS = frozenset({"execute_tool", "tool", "ai.toolcall"})
+_AGENTS = frozenset({"agent", "invoke_agent", "ai.generatetext", "ai.streamtext"})
+_OTHER = frozenset(
+    {"chain", "create_agent", "embedding", "embeddings", "evaluator", "event", "guardrail"}
+    | {"invoke_workflow", "reranker", "retrieval", "retriever", "span", "task", "workflow"}
+)
+"""Kinds of spans that are no part of a conversation."""
+_VALUES: tuple[tuple[frozenset[str], Kind], ...] = (
+    (_MODELS, "model"),
+    (_TOOLS, "tool"),
+    (_AGENTS, "agent"),
+    (_OTHER, "other"),
+)
+_NAMES: tuple[tuple[str, Kind], ...] = (
+    ("agent run", "agent"),
+    ("invoke_agent", "agent"),
+    ("chat ", "model"),
+    ("running ", "other"),
+)
+"""How the names of spans begin that do not say their kind otherwise."""
+
+_CONVERSATION = (
+    "gen_ai.conversation.id",
+    "session.id",
+    "langfuse.session.id",
+    "langsmith.trace.session_id",
+    "traceloop.association.properties.session_id",
+)
+_PROVIDER = ("gen_ai.provider.name", "gen_ai.system", "llm.provider", "ai.model.provider")
+_MODEL = (
+    "gen_ai.response.model",
+    "gen_ai.request.model",
+    "langfuse.observation.model.name",
+    "llm.model_name",
+    "ai.model.id",
+)
+_FINISH = ("gen_ai.response.finish_reasons", "ai.response.finishReason")
+_ANY_INPUT = ("langfuse.observation.input", "traceloop.entity.input", "input.value")
+_ANY_OUTPUT = ("langfuse.observation.output", "traceloop.entity.output", "output.value")
+_INPUT = (
+    "gen_ai.input.messages",
+    "pydantic_ai.all_messages",
+    "gen_ai.prompt",
+    "llm.input_messages",
+    "ai.prompt.messages",
+    "ai.prompt",
+    *_ANY_INPUT,
+)
+_OUTPUT = (
+    "gen_ai.output.messages",
+    "gen_ai.completion",
+    "llm.output_messages",
+    "final_result",
+    "ai.response.text",
+    *_ANY_OUTPUT,
+)
+_MORE_OUTPUT = ("ai.response.toolCalls",)
+_SYSTEM = ("gen_ai.system_instructions",)
+_DEFINITIONS = ("gen_ai.tool.definitions", "llm.tools", "llm.request.functions", "ai.prompt.tools")
+_TOOL_NAME = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name", "ai.toolCall.name")
+_TOOL_SERVER = ("casual_mcp_nb.server", "mcp.server.name")
+_CALL_ID = ("gen_ai.tool.call.id", "tool_call.id", "ai.toolCall.id")
+_ARGUMENTS = (
+    "gen_ai.tool.call.arguments",
+    "tool_arguments",
+    "ai.toolCall.args",
+    "gen_ai.prompt",
+    *_ANY_INPUT,
+)
+_RESULT = (
+    "gen_ai.tool.call.result",
+    "tool_response",
+    "ai.toolCall.result",
+    "gen_ai.completion",
+    *_ANY_OUTPUT,
+)
+_USAGE = ("gen_ai.usage.", "llm.token_count.", "llm.usage.", "ai.usage.")
+_READ = ("input_tokens", "prompt_tokens", "prompt", "promptTokens", "input")
+_WRITTEN = ("output_tokens", "completion_tokens", "completion", "completionTokens", "output")
+_TOTAL = ("total_tokens", "total")
+_CACHED = (
+    "cache_read.input_tokens",
+    "cache_read_input_tokens",
+    "details.cache_read_tokens",
+    "details.cached_tokens",
+    "prompt_details.cache_read",
+    "cached_input_tokens",
+    "input_cached_tokens",
+)
+_CACHE_WRITTEN = (
+    "cache_creation.input_tokens",
+    "cache_creation_input_tokens",
+    "details.cache_write_tokens",
+    "prompt_details.cache_write",
+)
+_REASONING = (
+    "reasoning.output_tokens",
+    "reasoning_tokens",
+    "details.reasoning_tokens",
+    "completion_details.reasoning",
+    "output_reasoning_tokens",
+)
+
+
+@dataclass(slots=True, eq=False)
+class _Node:
+    """What is kept of a span. `continues` says that the model was asked about results of tools.
+
+    `is_new` says that its request has no earlier messages. `answer` is a model's, or an agent's.
+    """
+
+    kind: Kind
+    parent: int
+    began: float | None
+    conversation: str
+    error: str | None
+    prompt: str = ""
+    continues: bool = False
+    is_new: bool = False
+    results: tuple[tuple[str, str], ...] = ()
+    answer: DraftStep | None = None
+    call: DraftCall | None = None
+    stopped: bool = False
+
+
+class SpanReader:
+    """Reads spans into a draft."""
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+        self._nodes: dict[int, _Node] = {}
+        self._definitions: dict[str, tuple[dict[str, Any], ...]] = {}
+        self._turns: dict[int, DraftTurn] = {}
+        self._conversation = ""
+
+    def read(self, record: dict[str, Any]) -> None:
+        """Read an object with spans."""
+        for span in spans_in(record):
+            if span.attributes.get("logfire.span_type") != "pending_span":
+                self._read(span)
+
+    def _read(self, span: Span) -> None:
+        draft, attributes = self._draft, span.attributes
+        kind = _kind_of(span)
+        if kind is None:
+            draft.unread.add(span.name or "span without a name")
+        key = hash((span.trace, span.id))
+        node = _Node(
+            kind or "other",
+            hash((span.trace, span.parent)) if span.parent else 0,
+            span.began,
+            _text(attributes, _CONVERSATION)[:200],
+            None if span.error is None else span.error[:1_000],
+        )
+        if len(self._nodes) < _MAX_SPANS:
+            self._nodes.setdefault(key, node)
+        for _name, inner in span.events:
+            if not inner.keys().isdisjoint((*_INPUT, *_OUTPUT)):
+                # Content is in an event, so that it can be stored elsewhere.
+                span.attributes = {**inner, **attributes}
+        if kind == "model":
+            self._read_model(span, node)
+        elif kind == "tool":
+            node.call = self._read_call(span)
+        elif kind == "agent":
+            self._read_input(span, node)
+            node.stopped = attributes.get("casual_mcp_nb.status") == "stopped"
+            if not draft.is_full:
+                node.answer = DraftStep(usage=_usage_of(attributes))
+                self._read_output(span, node.answer, calls=False)
+
+    def _read_model(self, span: Span, node: _Node) -> None:
+        draft, attributes = self._draft, span.attributes
+        draft.provider = draft.provider or _text(attributes, _PROVIDER)[:40]
+        step = node.answer = draft.answer(f"{span.trace} {span.id}")
+        draft.report(step, _usage_of(attributes))
+        if not step.kept:
+            return
+        step.began, step.ended = span.began, span.ended
+        step.model = _text(attributes, _MODEL)[:100]
+        reasons = value_of(attributes, _FINISH)
+        step.finish = str(reasons[0] if isinstance(reasons, list) else reasons or "")[:40] or None
+        step.tools = self._tools(attributes)
+        self._read_input(span, node)
+        self._read_output(span, step)
+
+    def _read_input(self, span: Span, node: _Node) -> None:
+        """Find what the person wrote last, and the results after it."""
+        draft = self._draft
+        if draft.is_full:
+            return
+        prompt = ""
+        is_asked = False
+        results: list[tuple[str, str]] = []
+        messages = list(_messages(span, _INPUT, "user"))
+        for message in messages_in(value_of(span.attributes, _SYSTEM), "system"):
+            draft.system = draft.system or draft.text(message.text)
+        for message in messages:
+            if message.role == "assistant":
+                is_asked, results = False, []
+            results += message.results
+            if message.role in ("system", "developer"):
+                draft.system = draft.system or draft.text(message.text)
+            elif message.role == "user" and message.text:
+                prompt, is_asked = message.text, True
+        node.prompt, node.continues = draft.text(prompt), not is_asked
+        node.is_new = is_asked and not any(message.role == "assistant" for message in messages)
+        node.results = tuple([(id, draft.text(text)) for id, text in results])
+
+    def _read_output(self, span: Span, step: DraftStep, *, calls: bool = True) -> None:
+        draft = self._draft
+        messages = list(_messages(span, _OUTPUT, "assistant"))
+        messages += messages_in(value_of(span.attributes, _MORE_OUTPUT), "assistant")
+        for message in messages:
+            if message.role != "assistant":
+                continue
+            draft.say(step, message.text)
+            for call in message.calls if calls else ():
+                key = f"{span.trace} {span.id} {call.id or len(step.calls)}"
+                draft.call(step, call.id, call.name, call.arguments, _SERVER, key=key)
+
+    def _read_call(self, span: Span) -> DraftCall:
+        draft, attributes = self._draft, span.attributes
+        name = _text(attributes, _TOOL_NAME) or span.name.removeprefix("execute_tool ")
+        id = _text(attributes, _CALL_ID)
+        call = DraftCall(id[:200], name[:200] or "unnamed", tool_of(name[:200], _SERVER), {})
+        server = _text(attributes, _TOOL_SERVER)[:200]
+        if server:
+            call.tool = ToolName(server, call.name.removeprefix(f"{server}__"))
+        call.began, call.ended = span.began, span.ended
+        call.done, call.failed = True, span.error is not None
+        if not draft.is_full:
+            call.arguments = draft.arguments(value_of(attributes, _ARGUMENTS))
+            result = value_of(attributes, _RESULT)
+            if not isinstance(result, str):
+                result = json.dumps(result) if result is not None else span.error or ""
+            call.text = draft.text(result)
+        if call.tool == ToolName(SYNTHETIC, SEARCH_TOOLS):
+            call.query = text_in(call.arguments, "query")
+        return call
+
+    def _tools(self, attributes: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+        """Read the definitions that a request offered. Equal ones are kept once."""
+        value = value_of(attributes, _DEFINITIONS)
+        if value is None:
+            parameters = value_of(attributes, ("model_request_parameters",))
+            value = object_in({"": parameters}, "").get("function_tools")
+        key = json.dumps(value)
+        if key not in self._definitions:
+            if len(key) > 1_000_000 or len(self._definitions) >= 50:
+                return ()
+            self._definitions[key] = tuple(_definitions(value, self._draft))
+        return self._definitions[key]
+
+    # What was read.
+
+    def close(self) -> None:
+        """Make turns: by conversation, and in each by time."""
+        begun: dict[str, float] = {}
+        paths: list[list[_Node]] = []
+        for node in self._nodes.values():
+            path = [node, *self._around(node)]
+            node.conversation = next((each.conversation for each in path if each.conversation), "")
+            at = node.began or 0.0
+            begun[node.conversation] = min(at, begun.get(node.conversation, at))
+            paths.append(path)
+        paths.sort(key=lambda path: (begun[path[0].conversation], path[0].began or 0.0, len(path)))
+        answered = {id(_root(path)) for path in paths if path[0].kind == "model"}
+        for path in paths:
+            node, root = path[0], _root(path)
+            around = path[1 : path.index(root) + 1]
+            if node.kind == "model":
+                self._place_answer(node, root, around)
+            elif node.kind == "tool" and node.call is not None:
+                self._place_call(node.call, node, root, around)
+            elif node is root and node.kind == "agent":
+                turn = self._turn_of(node, root)
+                turn.stopped = node.stopped
+                if id(node) not in answered and node.answer is not None:
+                    # Nothing says more about it than the agent's own span.
+                    self._draft.adopt(node.answer)
+                    turn.steps.append(node.answer)
+        known: set[str] = set()
+        for turn in self._draft.turns:
+            _name_calls(turn.steps, known)
+        self._nodes.clear()
+        self._turns.clear()
+
+    def _around(self, node: _Node) -> Iterator[_Node]:
+        """Yield the spans around a span, the innermost first."""
+        for _ in range(_MAX_AROUND):
+            parent = self._nodes.get(node.parent)
+            if parent is None:
+                return
+            yield parent
+            node = parent
+
+    def _turn_of(self, node: _Node, root: _Node) -> DraftTurn:
+        """Find the turn that a span belongs to, or begin one."""
+        draft = self._draft
+        turn = self._turns.get(id(root))
+        is_other = node.conversation != self._conversation
+        continues = node is root and node.kind == "model" and node.continues
+        if turn is None and continues and draft.turns and not is_other:
+            turn = draft.turns[-1]
+        if turn is None:
+            turn = DraftTurn(began=root.began)
+            draft.turns.append(turn)
+        self._turns[id(root)] = turn
+        self._conversation = node.conversation
+        is_first = len(draft.turns) == 1 or turn.steps or turn.compacted is not None
+        is_new = node.kind == "model" and node.is_new and not node.conversation
+        if (is_other or is_new) and not is_first:
+            turn.compacted = ""
+            turn.notices.append("Another conversation begins here.")
+        if node.prompt and not turn.texts:
+            turn.texts.append(node.prompt)
+            draft.name(node.prompt)
+        if node.error and node.kind != "tool":
+            turn.notices.append(draft.text(node.error))
+        return turn
+
+    def _place_answer(self, node: _Node, root: _Node, around: list[_Node]) -> None:
+        step = node.answer
+        outer = next((each.answer for each in around if each.kind == "model"), None)
+        if step is None:
+            return
+        if outer is not None:
+            # Two libraries recorded the same answer.
+            if outer.usage is None:
+                self._draft.report(outer, step.usage)
+            outer.texts, outer.calls = outer.texts or step.texts, outer.calls or step.calls
+            self._draft.drop(step)
+            return
+        if not step.kept:
+            return
+        turn = self._turn_of(node, root)
+        parent = next((each.call for each in around if each.call is not None), None)
+        step.aside = parent is not None
+        steps = turn.steps if parent is None else parent.steps
+        for id, text in node.results:
+            call = _open_call(steps, id, "")
+            if call is not None:
+                call.done, call.text = True, text
+        steps.append(step)
+
+    def _place_call(self, call: DraftCall, node: _Node, root: _Node, around: list[_Node]) -> None:
+        parent = next((each.call for each in around if each.call is not None), None)
+        steps = self._turn_of(node, root).steps if parent is None else parent.steps
+        asked = _open_call(steps, call.id, call.name)
+        if asked is not None:
+            call.id, call.name = asked.id, asked.name
+            call.arguments = call.arguments or asked.arguments
+            if not call.tool.server or call.tool.server == _SERVER:
+                call.tool = asked.tool
+            for step in steps:
+                step.calls = [call if each is asked else each for each in step.calls]
+            return
+        if parent is not None and not steps:
+            parent.calls.append(call)
+        elif steps:
+            steps[-1].calls.append(call)
+        else:
+            steps.append(DraftStep(calls=[call]))
+
+
+def _name_calls(steps: Iterable[DraftStep], known: set[str]) -> None:
+    """Give calls an id that no other call has."""
+    for step in steps:
+        for call in step.calls:
+            while not call.id or call.id in known:
+                call.id = f"{call.id or 'call'}_{len(known) + 1}"
+            known.add(call.id)
+            _name_calls([*call.steps, DraftStep(calls=call.calls)], known)
+
+
+def _root(path: list[_Node]) -> _Node:
+    """Find the span that is the turn: the outermost of an agent, or of all."""
+    agents = [node for node in path if node.kind == "agent"]
+    return agents[-1] if agents else path[-1]
+
+
+def _open_call(steps: list[DraftStep], id: str, name: str) -> DraftCall | None:
+    """Find a call of the last answers that has no result yet, by its id, or else by its name."""
+    for step in reversed(steps[-_LOOK_BACK:]):
+        for call in step.calls:
+            if not call.done and (call.id == id if id else call.name == name):
+                return call
+    return None
+
+
+def _kind_of(span: Span) -> Kind | None:
+    attributes, name = span.attributes, span.name.lower()
+    for each in _KINDS:
+        value = text_in(attributes, each).lower()
+        for values, kind in _VALUES:
+            if value in values:
+                return kind
+    if _text(attributes, _TOOL_NAME):
+        return "tool"
+    for beginning, kind in _NAMES:
+        if name.startswith(beginning):
+            return kind
+    if _text(attributes, _MODEL) and _usage_of(attributes) is not None:
+        return "model"
+    return None
+
+
+def _text(attributes: Mapping[str, Any], names: Sequence[str]) -> str:
+    return text_in(attributes, *names)
+
+
+def _messages(span: Span, names: Sequence[str], role: str) -> Iterator[Message]:
+    """Yield the messages in one of these attributes, or else in events: one for each message."""
+    value = value_of(span.attributes, names)
+    if value is not None:
+        yield from messages_in(value, role)
+        return
+    events = list(span.events)
+    for each in objects_in(value_of(span.attributes, ("events",))):
+        events.append((text_in(each, "event.name"), each))
+    for name, fields in events:
+        found = _MESSAGE_EVENT.fullmatch(name)
+        if found is not None and (found[1] is None) == (role == "assistant"):
+            content = value_of(fields, ("gen_ai.event.content",))
+            yield from messages_in(content or fields, found[1] or role)
+
+
+def _usage_of(attributes: Mapping[str, Any]) -> TokenUsage | None:
+    details = value_of(attributes, ("langfuse.observation.usage_details",))
+    fields: dict[str, Any] = dict(details) if isinstance(details, dict) else {}
+    for name, value in attributes.items():
+        for prefix in _USAGE:
+            if name.startswith(prefix):
+                fields.setdefault(name.removeprefix(prefix), value)
+    read, written = tokens_in(fields, *_READ), tokens_in(fields, *_WRITTEN)
+    if read is None and written is None:
+        return None
+    read, written = read or 0, written or 0
+    reasoning = tokens_in(fields, *_REASONING)
+    more = (tokens_in(fields, *_TOTAL) or 0) - read - written
+    if more > 0 and more == reasoning:
+        written += more
+    elif more > 0:
+        # What a cache read is counted apart.
+        read += more
+    cached, stored = tokens_in(fields, *_CACHED), tokens_in(fields, *_CACHE_WRITTEN)
+    return TokenUsage(read, written, cached, reasoning, cache_write_tokens=stored)
+
+
+def _definitions(value: Any, draft: Draft) -> Iterator[dict[str, Any]]:
+    """Yield tool definitions with `name`, `description` and `parameters`."""
+    for each in (value if isinstance(value, list) else [])[:_MAX_TOOLS]:
+        fields = unwrapped(each)
+        name = text_in(fields, "name")
+        if name:
+            schemas = ("parameters", "input_schema", "inputSchema", "parameters_json_schema")
+            schema = {"inputSchema": value_of(fields, schemas) or {}}
+            small = draft.arguments(schema)
+            yield {
+                "name": draft.text(name[:200]),
+                "description": draft.text(text_in(fields, "description")),
+                "parameters": small["inputSchema"] if isinstance(small, dict) else {},
+            }

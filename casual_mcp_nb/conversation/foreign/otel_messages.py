@@ -1,0 +1,199 @@
+"""Messages in the attributes of a span, in the ways in which instrumentations write them.
+
+They are JSON text, lists of objects, or attributes with a number in their name. A message is as in
+the conventions, or as in the API of a provider or a library.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from casual_mcp_nb.conversation.foreign.lines import objects_in, parsed, text_in
+
+_ROLES = {
+    "human": "user",
+    "ai": "assistant",
+    "model": "assistant",
+    "function": "tool",
+    "system": "system",
+    "tool": "tool",
+}
+_KEYED_CALLS = ("functionCall", "toolUse", "toolCallType")
+_KEYED_RESULTS = ("functionResponse", "toolResult")
+_WRAPPERS = (
+    *("message", "kwargs", "data", "message_content"),
+    *("tool", "json_schema", "tool_call", "function"),
+    *_KEYED_CALLS,
+    *_KEYED_RESULTS,
+)
+_CONTENT = ("parts", "content", "contents", "text", "message")
+_LISTS = ("messages", "choices", "generations")
+_CALLS = frozenset({"tool_call", "tool_use", "tool-call", "function_call"})
+_RESULTS = frozenset({"tool_call_response", "tool_result", "tool-result", "function_call_output"})
+_THOUGHTS = frozenset({"thinking", "reasoning", "redacted_thinking"})
+_MAX_DEPTH = 8
+
+
+class NamedCall(NamedTuple):
+    """A call that a message has."""
+
+    id: str
+    name: str
+    arguments: Any
+
+
+@dataclass(slots=True)
+class Message:
+    """A message."""
+
+    role: str
+    texts: list[str] = field(default_factory=list)
+    calls: list[NamedCall] = field(default_factory=list)
+    results: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """Its text."""
+        return "\n".join(filter(None, self.texts))
+
+
+def value_of(attributes: Mapping[str, Any], names: Iterable[str]) -> Any:
+    """Read the first of these attributes that is there, even if it is spread over `name.0.field`.
+
+    JSON text is parsed.
+    """
+    for name in names:
+        value = attributes.get(name)
+        if value is None:
+            value = _spread(attributes, f"{name}.")
+        if value not in (None, "", [], {}):
+            return _parsed(value)
+    return None
+
+
+def _parsed(value: Any) -> Any:
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        read = parsed(value)
+        return value if read is None else read
+    return value
+
+
+def _spread(attributes: Mapping[str, Any], prefix: str) -> Any:
+    """Put attributes together whose names are paths, with numbers in them."""
+    tree: dict[str, Any] = {}
+    for name, value in attributes.items():
+        if name.startswith(prefix) and name[len(prefix) : len(prefix) + 1].isdecimal():
+            *path, last = name[len(prefix) :].split(".")
+            inner = tree
+            for key in path[:_MAX_DEPTH]:
+                below = inner.setdefault(key, {})
+                inner = below if isinstance(below, dict) else {}
+            inner[last] = value
+    return _listed(tree)
+
+
+def _listed(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if value and all(map(str.isdecimal, value)):
+        return [_listed(value[key]) for key in sorted(value, key=int)]
+    return {key: _listed(inner) for key, inner in value.items()}
+
+
+def messages_in(value: Any, role: str, depth: int = _MAX_DEPTH) -> Iterator[Message]:
+    """Yield the messages in a value.
+
+    Args:
+        value: What an attribute has.
+        role: The role of a message that does not say it.
+        depth: How deep lists are looked into.
+    """
+    value = _parsed(value)
+    if isinstance(value, str):
+        yield Message(role, [value])
+    elif isinstance(value, list) and depth:
+        for each in value:
+            yield from messages_in(each, role, depth - 1)
+    elif isinstance(value, dict):
+        inner = next((value[name] for name in _LISTS if isinstance(value.get(name), list)), None)
+        if inner is not None and depth:
+            yield from messages_in(inner, role, depth - 1)
+        else:
+            yield _message(value, role)
+
+
+def _message(fields: dict[str, Any], role: str) -> Message:
+    fields = unwrapped(fields)
+    kind = text_in(fields, "type")
+    named = text_in(fields, "role", "gen_ai.message.role") or (kind if kind in _ROLES else "")
+    message = Message(_ROLES.get(named, named or role))
+    content = next((fields[name] for name in _CONTENT if fields.get(name)), None)
+    parts = objects_in(_parsed(content))
+    if _is_call(fields) or _is_result(fields):
+        parts = [fields]
+    for part in parts:
+        _add_part(message, unwrapped(part))
+    if message.role == "tool" and not message.results:
+        message.results.append((text_in(fields, "tool_call_id", "id"), "\n".join(_texts(content))))
+    for name in ("tool_calls", "toolCalls"):
+        for call in objects_in(_parsed(fields.get(name))):
+            message.calls.append(_call(call))
+    return message
+
+
+def unwrapped(value: Any) -> dict[str, Any]:
+    """Read an object, which may be JSON text, with the fields of objects in it that wrap nothing
+    else.
+    """
+    value = _parsed(value)
+    fields: dict[str, Any] = value if isinstance(value, dict) else {}
+    for name in _WRAPPERS:
+        inner = _parsed(fields.get(name))
+        if isinstance(inner, dict):
+            fields = {**fields, **inner}
+    return fields
+
+
+def _is_call(part: dict[str, Any]) -> bool:
+    return text_in(part, "type") in _CALLS or not part.keys().isdisjoint(_KEYED_CALLS)
+
+
+def _is_result(part: dict[str, Any]) -> bool:
+    return text_in(part, "type") in _RESULTS or not part.keys().isdisjoint(_KEYED_RESULTS)
+
+
+def _add_part(message: Message, part: dict[str, Any]) -> None:
+    if _is_call(part):
+        message.calls.append(_call(part))
+        return
+    if _is_result(part):
+        id = text_in(part, "id", "tool_use_id", "toolCallId", "toolUseId", "call_id")
+        names = ("response", "result", "content", "output")
+        value = next((part[name] for name in names if part.get(name) is not None), "")
+        message.results.append((id, "\n".join(_texts(value))))
+        return
+    kind = text_in(part, "type")
+    text = text_in(part, "content", "text")
+    if text and kind not in _THOUGHTS:
+        message.texts.append(text)
+    elif kind not in ("", "text", *_THOUGHTS):
+        message.texts.append(f"[{kind[:40]}]")
+
+
+def _call(part: dict[str, Any]) -> NamedCall:
+    part = unwrapped(part)
+    given = (part[name] for name in ("arguments", "input", "args") if part.get(name) is not None)
+    id = text_in(part, "id", "call_id", "toolCallId", "toolUseId", "tool_call_id")
+    return NamedCall(id, text_in(part, "name", "toolName"), next(given, {}))
+
+
+def _texts(value: Any) -> list[str]:
+    """List the texts of a result: a text, parts with texts, or a value as JSON."""
+    parts = objects_in(value)
+    texts = [text_in(part, "text", "content") for part in parts]
+    if value is None or any(texts):
+        return texts
+    return [json.dumps(value, ensure_ascii=False)] if not isinstance(value, str) else [value]
