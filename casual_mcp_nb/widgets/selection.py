@@ -17,17 +17,19 @@ from casual_mcp_nb.base.config import (
     ToolSetConfig,
     option_limits,
 )
+from casual_mcp_nb.base.displayable import Displayable
 from casual_mcp_nb.base.selection import Mode, Selection
 from casual_mcp_nb.base.tokens import TurnCosts
 from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
 from casual_mcp_nb.bundled import BUNDLED
 from casual_mcp_nb.config.saving import plain_tool_set, saved_names
-from casual_mcp_nb.conversation.direct_calls import DirectCall
 from casual_mcp_nb.discovery.toolsets import filter_tools, resolve_tool_set
+from casual_mcp_nb.display import words
 from casual_mcp_nb.display.words import call_code, clean
 from casual_mcp_nb.engine.tool_view import ToolView
-from casual_mcp_nb.errors import ConnectError
+from casual_mcp_nb.errors import ConnectError, UsageError
 from casual_mcp_nb.notebook.status import estimated_budget
+from casual_mcp_nb.notebook.usage import UsageChange, WithoutThem
 from casual_mcp_nb.views import mimebundle
 from casual_mcp_nb.widgets._rows import (
     MAX_NAME,
@@ -121,6 +123,7 @@ class SelectionState(AcceptsConfig, ToolsState):
         self._before: Selection | None = None
         self._rows: tuple[Catalog | None, Rows] = (None, {})
         self._sizes: dict[str, tuple[Catalog, ToolSetConfig, int]] = {}
+        self._unused: dict[WithoutThem, UsageChange] = {}
 
     def snapshot(self) -> dict[str, Any]:
         """Collect the whole state as JSON. Prices are estimated tokens."""
@@ -292,6 +295,39 @@ class SelectionState(AcceptsConfig, ToolsState):
         return {"saved": saved.name}
 
     @command
+    async def unused(self) -> dict[str, Any]:
+        """Find the loaded tools that the saved conversations never used, and what a turn would cost
+        without them. In Python: `session.tools.usage()`.
+
+        Returns:
+            `text`: how many there are, and their price; for `deferred` and `off`, the difference as
+            HTML. Nothing, if there are none.
+        """
+        usage = await asyncio.to_thread(self.parts.tools.usage)
+        try:
+            self._unused = {"deferred": usage.defer(), "off": usage.turn_off()}
+        except UsageError:
+            self._unused = {}
+            return {}
+        change = self._unused["off"]
+        tools = words.count(len(change.tools), "tool")
+        tokens = words.about(sum(tool.definition for tool in change.tools), "estimated")
+        turns = words.count(change.turns, "turn")
+        shown = {"text": f"Never used in {turns}: {tools}, {tokens} tokens a request.", "tools": tools}
+        return {**shown, **{mode: _html(change) for mode, change in self._unused.items()}}
+
+    @command
+    def leave_unused(self, mode: WithoutThem) -> None:
+        """Defer the tools that `unused` found, or turn them off.
+
+        Raises:
+            UsageError: It found none.
+        """
+        if mode not in self._unused:
+            raise UsageError("There are no unused tools.")
+        self._unused.pop(mode).apply()
+
+    @command
     async def reconnect(self, server: str) -> None:
         """Close the connection to one server and connect again.
 
@@ -345,7 +381,7 @@ class SelectionState(AcceptsConfig, ToolsState):
         finally:
             self.changed()
         return {
-            "html": await asyncio.to_thread(_html, direct_call),
+            "html": await asyncio.to_thread(_html, direct_call.call),
             "status": direct_call.call.status,
             "id": direct_call.id,
         }
@@ -380,7 +416,7 @@ class SelectionState(AcceptsConfig, ToolsState):
         Raises:
             UnknownNameError: It is not recorded any more.
         """
-        return await asyncio.to_thread(_html, self.parts.tools.recorded.by_id(id))
+        return await asyncio.to_thread(_html, self.parts.tools.recorded.by_id(id).call)
 
     @command
     async def add_server(self, text: str, name: str | None = None) -> dict[str, str]:
@@ -558,8 +594,8 @@ class SelectionState(AcceptsConfig, ToolsState):
         return cached[2]
 
 
-def _html(direct_call: DirectCall) -> str:
-    return mimebundle(direct_call.call, {"text/html"})["text/html"]
+def _html(value: Displayable) -> str:
+    return mimebundle(value, {"text/html"})["text/html"]
 
 
 def _turn_costs(costs: TurnCosts) -> dict[str, int]:

@@ -576,6 +576,30 @@ def test_discovery_is_chosen_by_mouse_and_by_keyboard(page: Any) -> None:
     reads(page, "verdict", "Nothing is deferred.")
 
 
+def test_unused_tools_are_turned_off_by_keyboard_once_the_difference_was_shown(page: Any) -> None:
+    execute(
+        page,
+        "from casual_mcp_nb import scripted_model\n"
+        "session.chat('Hello', model=scripted_model('Hi'), echo='none')",
+    )
+    at(page, "tab-budget").click()
+    reads(page, "unused", "Never used in 1 turn: ")
+    at(page, "unused-off").focus()
+    page.keyboard.press("Enter")
+    expect(page, at(page, "unused-off"), aria_expanded="true")
+    reads(page, "unused-difference", "A turn")
+    assert selection(page)["tools_off"] == []
+    before = at(page, "now-all").inner_text()
+    page.keyboard.press("Tab")
+    while page.evaluate("document.activeElement.dataset.testid") != "leave-unused":
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    reads(page, "unused", " turned off.")
+    sync_api.expect(at(page, "before-all")).to_have_text(before)
+    assert selection(page)["tools_off"]
+    assert page.evaluate("document.activeElement.getAttribute('role')") == "status"
+
+
 def test_a_limit_that_cannot_be_is_refused_and_taken_back(page: Any) -> None:
     at(page, "max_search_results").fill("0")
     page.keyboard.press("Tab")

@@ -14,6 +14,7 @@ from kit.raw_server import raw_config, text_result
 from casual_mcp_nb import Session
 from casual_mcp_nb.bundled import BUNDLED
 from casual_mcp_nb.errors import ServerError, UnknownNameError, UsageError
+from casual_mcp_nb.providers.scripted import call, scripted_model
 from casual_mcp_nb.widgets._rows import MAX_GROUPS, MAX_RECORDS, MAX_WIRE_TEXT
 from casual_mcp_nb.widgets.selection import SelectionState
 
@@ -206,6 +207,25 @@ def test_the_values_of_a_form_are_copied_as_python_that_makes_the_same_call(
     assert call.structured == {"kind": "tea", "most": 3, "filters": {"old": 1}}
     with pytest.raises(UsageError):
         do(state, "code_of", name="math__add", filled={"a": "one"})
+
+
+def test_unused_tools_are_found_and_left_out(
+    session: Session, state: SelectionState, do: Do
+) -> None:
+    assert do(state, "unused") == {}
+    with pytest.raises(UsageError):
+        do(state, "leave_unused", mode="off")
+    answers = (call("units__list_units"), "Done.")
+    session.chat("Which units?", model=scripted_model(*answers), echo="none")
+    found = do(state, "unused")
+    loaded = [tool.wire_name for tool in state.view.loaded]
+    assert f"{len(loaded) - 1} tools" == found["tools"]
+    assert found["tools"] in found["text"]
+    assert "<table" in found["deferred"]
+    assert session.selection.tools_off == []
+    assert do(state, "leave_unused", mode="off") is None
+    assert [tool.wire_name for tool in state.view.loaded] == ["units__list_units"]
+    assert do(state, "unused") == {}
 
 
 def test_the_budget_has_whole_turns(session: Session, state: SelectionState, do: Do) -> None:

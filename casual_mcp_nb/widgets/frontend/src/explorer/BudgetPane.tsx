@@ -2,9 +2,10 @@ import { useWidgetState } from "../lib/widget";
 import { number } from "../lib/words";
 import { type BudgetRow, partRows, verdict, wholeRows } from "./budget";
 import type { ExplorerState } from "./state";
+import { UnusedTools } from "./UnusedTools";
 
 /** What requests and turns cost: now, before the last change, and if every tool were loaded. */
-export function BudgetPane() {
+export function BudgetPane({ shown }: { shown: boolean }) {
   const { selection } = useWidgetState<ExplorerState>();
   const { budget, order } = selection;
   const changed = budget.before !== undefined;
@@ -20,6 +21,7 @@ export function BudgetPane() {
         </tbody>
       </table>
       <p data-testid="verdict">{verdict(selection)}</p>
+      <UnusedTools shown={shown} />
       <table class="cmn-table cmn-budget" data-testid="parts-table">
         <caption class="cmn-visually-hidden">The tool definitions by part, in estimated tokens</caption>
         <Head first="Tool definitions by part" changed={changed} />

@@ -36,7 +36,7 @@ export function Side({ bench }: { bench: Workbench }) {
       case "search":
         return <SearchPane request={bench.search} onOpen={(hit) => bench.reveal(hit.server, hit.wire_name)} />;
       case "budget":
-        return <BudgetPane />;
+        return <BudgetPane shown={bench.tab.value === "budget"} />;
       case "manifest":
         return <ManifestPane />;
       case "resources":
