@@ -313,7 +313,10 @@ class SelectionState(AcceptsConfig, ToolsState):
         tools = words.count(len(change.tools), "tool")
         tokens = words.about(sum(tool.definition for tool in change.tools), "estimated")
         turns = words.count(change.turns, "turn")
-        shown = {"text": f"Never used in {turns}: {tools}, {tokens} tokens a request.", "tools": tools}
+        shown = {
+            "text": f"Never used in {turns}: {tools}, {tokens} tokens a request.",
+            "tools": tools,
+        }
         return {**shown, **{mode: _html(change) for mode, change in self._unused.items()}}
 
     @command

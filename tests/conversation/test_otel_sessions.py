@@ -24,6 +24,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from casual_mcp_nb import Conversation, OpenTelemetry, Session, ToolContext, scripted_model
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.conversation.foreign import otel
 from casual_mcp_nb.conversation.step import ModelResponse
 
 SECRET = "sk-abcdefghijk1234567890"
@@ -653,6 +654,18 @@ def test_other_spans_are_counted_and_their_children_are_found(tmp_path: Path) ->
     conversation = load(tmp_path, spans)
     assert len(conversation) == 1
     assert "'GET /weather' (1)" in "\n".join(conversation.repairs)
+
+
+def test_the_tokens_of_what_is_not_kept_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spans = as_json_text()
+    for number in range(50):
+        spans.append({**spans[3], "spanId": f"more {number}"})
+    monkeypatch.setattr(otel, "_MAX_SPANS", 20)
+    conversation = load(tmp_path, spans)
+    assert conversation.stats.tokens.total_tokens == 110 + 51 * 125
+    assert sum(len(turn.steps) for turn in conversation) == 21
 
 
 def test_secrets_are_masked_and_errors_are_shown(tmp_path: Path) -> None:

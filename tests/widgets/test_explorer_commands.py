@@ -222,7 +222,7 @@ def test_unused_tools_are_found_and_left_out(
     assert f"{len(loaded) - 1} tools" == found["tools"]
     assert found["tools"] in found["text"]
     assert "<table" in found["deferred"]
-    assert session.selection.tools_off == []
+    assert not session.selection.tools_off
     assert do(state, "leave_unused", mode="off") is None
     assert [tool.wire_name for tool in state.view.loaded] == ["units__list_units"]
     assert do(state, "unused") == {}

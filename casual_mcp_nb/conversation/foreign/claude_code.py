@@ -65,14 +65,13 @@ class ClaudeCodeReader:
     """Reads lines of Claude Code into a draft.
 
     Attributes:
-        agents: The calls that started subagents, by the subagent's id.
+        parents: The calls that started subagents, by the subagent's id and by the ids of its lines.
     """
 
     def __init__(self, draft: Draft) -> None:
-        self.agents: dict[str, DraftCall] = {}
+        self.parents: dict[str, DraftCall] = {}
         self._draft = draft
         self._prompts: dict[str, DraftCall] = {}
-        self._parents: dict[str, DraftCall] = {}
         self._has_main = self._is_titled = False
         self._lines = 0
 
@@ -165,9 +164,8 @@ class ClaudeCodeReader:
             failed=block.get("is_error") is True,
             found=found,
         )
-        agent = text_in(object_in(record, "toolUseResult"), "agentId") or text_in(record, "agentId")
-        if call is not None and agent and len(self.agents) < _MAX_LINKS:
-            self.agents.setdefault(agent, call)
+        result = object_in(record, "toolUseResult")
+        self._link(call, text_in(result, "agentId") or text_in(record, "agentId"))
 
     def _system(self, record: dict[str, Any]) -> None:
         draft = self._draft
@@ -180,19 +178,20 @@ class ClaudeCodeReader:
 
     def _parent(self, record: dict[str, Any], message: dict[str, Any]) -> DraftCall | None:
         """Find the call that started the subagent of a line."""
-        parent = self.agents.get(text_in(record, "agentId"))
-        if parent is None:
-            parent = self._parents.get(text_in(record, "parentUuid"))
+        agent, before = text_in(record, "agentId"), text_in(record, "parentUuid")
+        parent = self.parents.get(agent) or self.parents.get(before)
         if parent is None and message.get("role") == "user":
             parent = self._prompts.get(_text(objects_in(message.get("content"))))
         if parent is None and self._prompts:
             parent = next(reversed(self._prompts.values()))
-        if parent is not None and len(self._parents) < _MAX_LINKS:
-            self._parents[text_in(record, "uuid")] = parent
-            agent = text_in(record, "agentId")
-            if agent:
-                self.agents.setdefault(agent, parent)
+        self._link(parent, agent, text_in(record, "uuid"))
         return parent
+
+    def _link(self, call: DraftCall | None, *ids: str) -> None:
+        """Note which call started the subagent with one of these ids, unless it is known."""
+        if call is not None and len(self.parents) < _MAX_LINKS:
+            for id in filter(None, ids):
+                self.parents.setdefault(id, call)
 
 
 def _text(blocks: Iterable[dict[str, Any]]) -> str:

@@ -222,6 +222,10 @@ class Draft:
         step.ended = self._last_at
         return step
 
+    def keep_no_more(self) -> None:
+        """Keep only the tokens of further answers."""
+        self._most = 0
+
     def adopt(self, step: DraftStep) -> None:
         """Count an answer that was made elsewhere."""
         self._steps[f"adopted {len(self._steps)}"] = step

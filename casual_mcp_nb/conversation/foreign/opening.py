@@ -123,7 +123,7 @@ def read_foreign(path: Path, *, steps: int | None = None, most: int | None = Non
     reader = form.reader(draft)
     _read_into(draft, reader, path, most)
     if isinstance(reader, ClaudeCodeReader):
-        for each in _subagents(path, reader.agents):
+        for each in _subagents(path, reader.parents):
             _read_into(draft, reader, each, most)
     if isinstance(reader, SpanReader):
         reader.close()

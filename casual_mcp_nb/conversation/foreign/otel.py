@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.base.tool import SYNTHETIC, ToolName
 from casual_mcp_nb.conversation.event import SEARCH_TOOLS
@@ -31,6 +32,8 @@ _SERVER = "agent"
 _MAX_SPANS = 100_000
 _MAX_AROUND = 100
 _MAX_TOOLS = 1_000
+_MAX_DEFINITIONS = 1_000_000
+_MAX_TOOLSETS = 50
 _LOOK_BACK = 5
 _MESSAGE_EVENT = re.compile(r"gen_ai\.(?:(system|user|assistant|tool)\.message|choice)")
 
@@ -107,6 +110,7 @@ _OUTPUT = (
 _MORE_OUTPUT = ("ai.response.toolCalls",)
 _SYSTEM = ("gen_ai.system_instructions",)
 _DEFINITIONS = ("gen_ai.tool.definitions", "llm.tools", "llm.request.functions", "ai.prompt.tools")
+_PARAMETERS = "model_request_parameters"
 _TOOL_NAME = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name", "ai.toolCall.name")
 _TOOL_SERVER = ("casual_mcp_nb.server", "mcp.server.name")
 _CALL_ID = ("gen_ai.tool.call.id", "tool_call.id", "ai.toolCall.id")
@@ -204,6 +208,8 @@ class SpanReader:
         )
         if len(self._nodes) < _MAX_SPANS:
             self._nodes.setdefault(key, node)
+        else:
+            draft.keep_no_more()
         for _name, inner in span.events:
             if not inner.keys().isdisjoint((*_INPUT, *_OUTPUT)):
                 # Content is in an event, so that it can be stored elsewhere.
@@ -272,8 +278,8 @@ class SpanReader:
     def _read_call(self, span: Span) -> DraftCall:
         draft, attributes = self._draft, span.attributes
         name = _text(attributes, _TOOL_NAME) or span.name.removeprefix("execute_tool ")
-        id = _text(attributes, _CALL_ID)
-        call = DraftCall(id[:200], name[:200] or "unnamed", tool_of(name[:200], _SERVER), {})
+        name = encodable(name[:200], "replace") or "unnamed"
+        call = DraftCall(_text(attributes, _CALL_ID)[:200], name, tool_of(name, _SERVER), {})
         server = _text(attributes, _TOOL_SERVER)[:200]
         if server:
             call.tool = ToolName(server, call.name.removeprefix(f"{server}__"))
@@ -291,14 +297,16 @@ class SpanReader:
 
     def _tools(self, attributes: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
         """Read the definitions that a request offered. Equal ones are kept once."""
-        value = value_of(attributes, _DEFINITIONS)
-        if value is None:
-            parameters = value_of(attributes, ("model_request_parameters",))
-            value = object_in({"": parameters}, "").get("function_tools")
-        key = json.dumps(value)
+        texts = (attributes.get(name) for name in (*_DEFINITIONS, _PARAMETERS))
+        key = next((text for text in texts if isinstance(text, str)), "")
+        key = key or json.dumps(value_of(attributes, _DEFINITIONS))
         if key not in self._definitions:
-            if len(key) > 1_000_000 or len(self._definitions) >= 50:
+            if len(key) > _MAX_DEFINITIONS or len(self._definitions) >= _MAX_TOOLSETS:
                 return ()
+            value = value_of(attributes, _DEFINITIONS)
+            if value is None:
+                parameters = value_of(attributes, (_PARAMETERS,))
+                value = object_in({"": parameters}, "").get("function_tools")
             self._definitions[key] = tuple(_definitions(value, self._draft))
         return self._definitions[key]
 

@@ -151,7 +151,7 @@ def unwrapped(value: Any) -> dict[str, Any]:
     value = _parsed(value)
     fields: dict[str, Any] = value if isinstance(value, dict) else {}
     for name in _WRAPPERS:
-        inner = _parsed(fields.get(name))
+        inner = _parsed(fields[name]) if name in fields else None
         if isinstance(inner, dict):
             fields = {**fields, **inner}
     return fields
