@@ -18,17 +18,21 @@ from casual_mcp_nb.conversation.event import (
     UNKNOWN,
     AppCalled,
     Event,
+    ModelRetry,
     SkillRead,
     StepFinished,
     StepStarted,
     ToolFinished,
     ToolsSearched,
     ToolStarted,
+    TurnFinished,
     TurnStarted,
 )
 
 _MESSAGE_TOKENS = 4
 """Token overhead per message, besides its text."""
+_NOT_SENT = ("spend_limit", "budget_reached")
+"""The kinds of the errors that end a turn before its next request."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +175,8 @@ class ChatStats(Displayable):
         tool_calls: Calls by tool and server.
         llm_calls: Answered model calls.
         discovery: Searches, or None if discovery was off.
-        steps: Statistics per model call, in order, including unanswered ones.
+        steps: Statistics per model call, in order, including unanswered ones, but not one that a
+            limit kept from being sent.
         skills: How often the model read files of each skill, by `server:skill`.
     """
 
@@ -296,6 +301,20 @@ class ChatStats(Displayable):
         )
 
 
+def unsent_step(events: Iterable[Event]) -> int | None:
+    """Find the step of a turn whose request was not sent because of a limit, or None."""
+    step: int | None = None
+    for event in events:
+        match event:
+            case StepStarted():
+                step = event.step
+            case StepFinished() | ModelRetry():
+                step = None
+            case TurnFinished() if event.failure is not None and event.failure.kind in _NOT_SENT:
+                return step
+    return None
+
+
 def _discovery(searches: Iterable[ToolsSearched], started: Iterable[ToolStarted]) -> DiscoveryStats:
     count = loaded = 0
     found: Counter[str] = Counter()
@@ -336,8 +355,9 @@ def _steps(events: list[Event]) -> Iterator[StepStats]:
         if isinstance(event, ToolFinished):
             calls.setdefault(event.step, []).append(event)
     of_searches = 0
+    unsent = unsent_step(events)
     for event in events:
-        if not isinstance(event, StepStarted):
+        if not isinstance(event, StepStarted) or event.step == unsent:
             continue
         answer, calls_made = answers.get(event.step), calls.get(event.step, [])
         searches = [call for call in calls_made if _only_finds(call)]

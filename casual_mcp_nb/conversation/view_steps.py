@@ -45,6 +45,7 @@ from casual_mcp_nb.conversation.event import (
     TurnFinished,
     TurnStarted,
 )
+from casual_mcp_nb.conversation.stats import unsent_step
 from casual_mcp_nb.conversation.step import Step, text_of, with_nested
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.conversation.view_calls import (
@@ -129,6 +130,7 @@ class _Timeline:
     remarks: dict[int, list[Event]]
     calls: int
     share: int
+    unsent: int | None
 
 
 def step_sections(
@@ -161,6 +163,7 @@ def step_sections(
         remarks=remarks,
         calls=calls,
         share=max(120, min(limits.text, 4 * limits.text // max(1, drawn))),
+        unsent=unsent_step(turn.trace),
     )
     shown, unfolding = {step.index for step in visible}, {step.index for step in whole}
     first_call = 0
@@ -240,13 +243,17 @@ def _section(step: Step, blocks: list[Block], timeline: _Timeline) -> Section:
     began, ended = timeline.times[step.index]
     seconds = timeline.waits.taken(began, timeline.now if current else ended)
     parts = step.request.tokens
+    tokens = words.about(parts.total, parts.origin)
+    spans = _spans(step, timeline.running)
+    if step.index == timeline.unsent:
+        tokens, spans = "", (Span("Not sent"),)
     title = str(step.index + 1)
     return Section(
-        Phrase((Span(title, "number"), *_spans(step, timeline.running))),
+        Phrase((Span(title, "number"), *spans)),
         tuple(blocks),
         mark=_mark(step, timeline.remarks.get(step.index, [])),
         fold="open" if current else "closed",
-        figures=(words.about(parts.total, parts.origin), words.seconds(seconds)),
+        figures=(tokens, words.seconds(seconds)),
         look="step",
         data=(("key", f"step-{title}"), ("step", title)),
     )

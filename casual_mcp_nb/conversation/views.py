@@ -20,7 +20,7 @@ from casual_mcp_nb.conversation.event import (
     TaskStarted,
     TurnStatus,
 )
-from casual_mcp_nb.conversation.stats import ChatStats
+from casual_mcp_nb.conversation.stats import ChatStats, unsent_step
 from casual_mcp_nb.conversation.step import Step, text_of, with_nested
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.conversation.view_calls import (
@@ -281,6 +281,8 @@ def figures_line(turn: Turn, now: float | None = None) -> Line:
     if failed:
         figures.append(f"{failed:,} failed")
     figures.append(_token_words(stats))
+    if not stats.steps and unsent_step(turn.trace) is not None:
+        figures.append("nothing was sent")
     if stats.cost:
         figures.append(str(stats.cost))
     if not turn.added:

@@ -93,6 +93,8 @@ def test_a_limit_ends_a_turn_in_its_middle_and_is_not_passed(period: Period) -> 
         turn = chat(session, model)
         assert (turn.status, is_refused(turn), asked(model)) == ("failed", True, 3)
         assert used(session, period) == 1_500
+        # The last step's request was not sent.
+        assert (len(turn.steps), len(turn.stats.steps), turn.stats.sent_tokens) == (4, 3, 900)
         assert [message.role for message in turn.messages][-1] == "tool"
         error = turn.exception
         assert isinstance(error, SpendLimitError)
@@ -131,7 +133,7 @@ def test_a_model_without_a_price_in_dollars_is_not_asked(
     model.price = price
     session.limits.set("day", max_cost=5)
     turn = chat(session, model)
-    assert (is_refused(turn), asked(model)) == (True, 0)
+    assert (is_refused(turn), asked(model), turn.stats.sent_tokens) == (True, 0, 0)
     assert "prices" in str(turn.error)
     session.limits.clear("day")
     assert chat(session, model).status == "done"
