@@ -94,6 +94,9 @@ async def _approval(question: ApprovalQuestion, ask: Ask) -> None:
             question.approve_for_server()
         case "n" | "no" | "d" | "deny":
             question.deny()
+        case "a" | "always" | "s" | "server":
+            # Other questions offer it. As a reason, the model could make nothing of it.
+            await _approval(question, ask)
         case _:
             question.deny(reply)
 
