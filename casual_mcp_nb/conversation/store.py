@@ -36,7 +36,7 @@ from casual_mcp_nb.conversation.conversation import (
 )
 from casual_mcp_nb.conversation.event import TurnFinished
 from casual_mcp_nb.conversation.store_file import connect
-from casual_mcp_nb.conversation.stored_spending import create_table
+from casual_mcp_nb.conversation.stored_spending import carry_over, create_table
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.conversation.usage import ToolUsage
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
@@ -196,7 +196,8 @@ class SavedTurns:
             if row is not None:
                 # Another process continues it: ours becomes a separate one.
                 self._written, self._writer = [], EventWriter()
-                self.id, self._head = _new_id(), None
+                former, self.id, self._head = self.id, _new_id(), None
+                carry_over(connection, self.id, former)
         self.id = self.id or _new_id()
         now = _now()
         title = next(filter(None, (_title(turn.prompt) for turn in turns)), UNTITLED)

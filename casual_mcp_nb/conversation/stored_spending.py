@@ -7,6 +7,7 @@ first needed, and earlier releases leave it alone.
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import time
 import weakref
@@ -81,15 +82,36 @@ def create_table(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-def spent_in(connection: sqlite3.Connection, period: Period, key: str) -> Spent:
-    """Add up what the requests in a turn, a conversation or a day took."""
+def spent_in(
+    connection: sqlite3.Connection, period: Period, key: str, *, ended: bool = False
+) -> Spent:
+    """Add up what the requests in a turn, a conversation or a day took.
+
+    Args:
+        connection: The file.
+        period: `turn`, `conversation`, or `day`.
+        key: Which one.
+        ended: Whether to leave out requests that still run.
+    """
+    now = time.time()
+    if ended:
+        now = math.inf
     (row,) = connection.execute(
         "SELECT total(tokens), total(cost), count(*) - count(cost), count(reserved_until)"
         f" FROM spending WHERE {period} = ? AND (reserved_until IS NULL OR reserved_until > ?)",
-        (key, time.time()),
+        (key, now),
     ).fetchall()
     tokens, cost, unpriced, reserved = row
     return Spent(int(tokens), cost, unpriced, reserved)
+
+
+def carry_over(connection: sqlite3.Connection, id: str, former: str) -> None:
+    """Count what a conversation took for another one that continues it, but for no other period."""
+    create_table(connection)
+    spent = spent_in(connection, "conversation", former, ended=True)
+    if spent.tokens:
+        keys: dict[Period, str] = {"conversation": id}
+        write_request(connection, f"{former}>{id}", keys, spent.tokens, spent.cost)
 
 
 def write_request(

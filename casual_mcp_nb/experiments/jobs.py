@@ -66,11 +66,13 @@ class JobResult:
         records: Its runs.
         spent: The tokens and money that they took.
         written: Whether that process has already appended them to the results file.
+        spend_limit: Which spend limit ended them, or empty.
     """
 
     records: tuple[RunRecord, ...]
     spent: Amount
     written: bool = False
+    spend_limit: str = ""
 
 
 class Opened(Protocol):

@@ -111,6 +111,7 @@ class CaseRuns:
         on_change: Called when a run begins or ends, on the chat's loop or the thread that calls
             `end`.
         prepared: Whether all names were found to be right, so that runs can be made.
+        spend_limit: Which of the session's spend limits ended the runs, or empty.
 
     Raises:
         UsageError: A value is not valid, or the file has another format.
@@ -140,6 +141,7 @@ class CaseRuns:
                 raise UsageError(f"{name} cannot be {brief(value)}.", hint="It must be 1 or more.")
         self.on_change: Callable[[], None] = ignore
         self.prepared = False
+        self.spend_limit = ""
         self.budget = budget or Budget()
         self._chat, self._arms, self._cases = chat.apart(), tuple(arms), tuple(cases)
         self._notify, self._mask, self._judge = notify, mask, judge
@@ -362,7 +364,7 @@ class CaseRuns:
         try:
             return await judging.judged(record, case, turns, prepared.setup)
         except SpendLimitError as error:
-            self._stop("over budget", str(error))
+            self._over_limit(error)
             record = replace(record, grades=())
             return await judging.by_rules(record, case, turns, prepared.setup)
 
@@ -388,7 +390,7 @@ class CaseRuns:
                 try:
                     record = await self._run(planned)
                 except SpendLimitError as error:
-                    self._stop("over budget", str(error))
+                    self._over_limit(error)
                     return
                 finally:
                     self._active -= Counter([pair])
@@ -463,6 +465,9 @@ class CaseRuns:
                 result = await future
                 self.budget.take(result.spent, recorded=result.written)
                 self.add(*result.records, written=result.written)
+                if result.spend_limit:
+                    # Each process has its share of a budget, and the limits are the same for all.
+                    self._stop("over budget", result.spend_limit)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise UsageError(
                 f"A job could not be sent to another process: {error}.",
@@ -547,6 +552,11 @@ class CaseRuns:
             runs = Counter(record.arm for record in self._records if record.made)
             self._file.add_look(max(runs.values(), default=0))
         self.on_change()
+
+    def _over_limit(self, error: SpendLimitError) -> None:
+        if not isinstance(error, BudgetReachedError):
+            self.spend_limit = str(error)
+        self._stop("over budget", str(error))
 
     def _stop(self, status: ResultsStatus, problem: str) -> None:
         if self._status == "running":

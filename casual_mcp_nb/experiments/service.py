@@ -682,7 +682,12 @@ class SessionExperiments(Namespace):
                 await runs.run(JOB_SECONDS)
 
         self._engine.run(make())
-        return JobResult(runs.results.records, budget.spent, written=file is not None)
+        return JobResult(
+            runs.results.records,
+            budget.spent,
+            written=file is not None,
+            spend_limit=runs.spend_limit,
+        )
 
     @blocking
     async def evaluate(

@@ -296,6 +296,7 @@ class ConversationSaver:
         from casual_mcp_nb.conversation.conversation import ForkedFrom
 
         if self.store is None or self.current is None:
+            self._unsaved = uuid.uuid4().hex
             return
         self.store.flush()
         id = self.current.id

@@ -2,6 +2,7 @@
 
 Each request first reserves its estimated input and the longest answer to expect. When it has ended,
 what it took replaces the reservation. So a limit is passed by no more than the rest of one answer.
+A request that could pass a limit only because of what others have reserved waits until they end.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import sqlite3
 import uuid
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
@@ -55,6 +57,8 @@ WARN_AT = 0.8
 """The share of a limit from which the person is told."""
 CURRENCY = "USD"
 FREE = Price(input=0, output=0)
+_IN_REQUEST: ContextVar[bool] = ContextVar("in_request", default=False)
+"""Whether a request is made for another one, which cannot end before it."""
 _BILLED = (IncompleteStreamError, MalformedAnswerError, ProviderTimeoutError)
 _REMEDIES: dict[Period, str] = {
     "turn": "A smaller max_tokens needs less.",
@@ -109,6 +113,8 @@ class Spending:
         usual: How long the answers of each model usually are.
         told: What the person was told.
         thread: Counts one request after the other. Those that are not limited do not wait for it.
+        running: How many requests of this session have something reserved.
+        waiting: Those that wait until one of these ends.
     """
 
     def __init__(self, limits: SpendLimits) -> None:
@@ -117,6 +123,8 @@ class Spending:
         self.usual: defaultdict[str, UsualAnswer] = defaultdict(UsualAnswer)
         self.told: set[tuple[str, float]] = set()
         self.thread = ThreadPoolExecutor(1, "casual-mcp-spending")
+        self.running = 0
+        self.waiting: list[Future[None]] = []
 
     def spent(self, keys: dict[Period, str]) -> dict[Period, Spent]:
         """Add up what was spent in the periods with these keys. Blocks briefly."""
@@ -187,6 +195,8 @@ class Charge:
         if price is not None and price.currency != CURRENCY:
             self._price = None
         self._hosted: list[str] = []
+        self._reserved = False
+        self._may_wait = True
 
     async def counted(self, send: Callable[[], Awaitable[T]]) -> T:
         """Reserve for the request, send it, and count what it took.
@@ -199,7 +209,8 @@ class Charge:
         answer: T | None = None
         broken = False
         if self._spending.limits.given:
-            await asyncio.wrap_future(self._spending.thread.submit(self._reserve))
+            await self._wait_for_room()
+        token = _IN_REQUEST.set(True)
         try:
             answer = await send()
             return answer
@@ -207,7 +218,19 @@ class Charge:
             broken = not costs_nothing(error)
             raise
         finally:
+            _IN_REQUEST.reset(token)
             await self._settle(answer, broken)
+
+    async def _wait_for_room(self) -> None:
+        self._may_wait = not _IN_REQUEST.get()
+        thread = self._spending.thread
+        try:
+            while (other := await asyncio.wrap_future(thread.submit(self._reserve))) is not None:
+                await asyncio.wrap_future(other)
+        except asyncio.CancelledError:
+            # It may be reserved meanwhile.
+            thread.submit(self._give_back)
+            raise
 
     @cached_property
     def _place(self) -> tuple[str, dict[Period, str]]:
@@ -225,18 +248,39 @@ class Charge:
             answer = self._spending.usual[self._model].tokens
         return TokenUsage(sent, answer, cache_write_tokens=sent)
 
-    def _reserve(self) -> None:
+    def _reserve(self) -> Future[None] | None:
+        """Reserve, or return what ends with another request if there may be room then."""
         expected = self._expected()
         need = Spent(expected.total_tokens or 0, self._cost(expected) or 0.0)
+        waits = False
         try:
             with self._spending.file.counting() as connection:
                 for period, key in self._place[1].items():
-                    self._check(period, spent_in(connection, period, key), need)
-                self._write(connection, expected, reserved=True)
+                    try:
+                        self._check(period, spent_in(connection, period, key), need)
+                    except SpendLimitError:
+                        if not (self._may_wait and self._spending.running):
+                            raise
+                        # What the others reserved is more than most of them take.
+                        self._check(period, spent_in(connection, period, key, ended=True), need)
+                        waits = True
+                if not waits:
+                    self._write(connection, expected, reserved=True)
         except UsageError as error:
             raise SpendLimitError(
                 f"What requests to models take cannot be counted, so none was sent: {error}"
             ) from None
+        if waits:
+            other: Future[None] = Future()
+            self._spending.waiting.append(other)
+            return other
+        self._reserved = True
+        self._spending.running += 1
+        return None
+
+    def _give_back(self) -> None:
+        if self._reserved:
+            self._count(None, False)
 
     def _check(self, period: Period, spent: Spent, need: Spent) -> None:
         model = shown(self._model)
@@ -285,6 +329,18 @@ class Charge:
         elif broken:
             # What it has cost is not known.
             self.usage = self._expected()
+        try:
+            return self._written_down()
+        finally:
+            if self._reserved:
+                self._reserved = False
+                self._spending.running -= 1
+            waiting, self._spending.waiting = self._spending.waiting, []
+            for other in waiting:
+                if other.set_running_or_notify_cancel():
+                    other.set_result(None)
+
+    def _written_down(self) -> dict[tuple[str, float], str]:
         try:
             with self._spending.file.counting() as connection:
                 self._write(connection, self.usage or TokenUsage(0, 0))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import json
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from datetime import date
 from pathlib import Path
@@ -41,8 +43,14 @@ from casual_mcp_nb.magics.commands import COMMANDS
 from casual_mcp_nb.providers import spending
 from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.scripted import call, scripted_model
+from casual_mcp_nb.providers.spending import Charge
 
 OUTPUT = 200
+PLANNER = {
+    "clients": {"offline": {"provider": "offline"}},
+    "models": {"planner": {"client": "offline", "model": "planner"}},
+    "servers": {"math": {"bundled": "math", "transport": "in-process"}},
+}
 DOLLAR_FOR_EACH_TOKEN = Price(input=1e6, output=1e6, cache_write=1e6)
 
 
@@ -253,18 +261,71 @@ def test_every_request_of_a_session_counts_and_keeps_to_the_limits(
     assert used(session, "day") == before + asked(model) * 500
 
 
-def test_an_evaluation_ends_at_a_limit_and_keeps_its_runs(session: Session) -> None:
-    session.limits.set("day", max_total_tokens=2_000)
+@pytest.mark.parametrize("at_once", [1, 9])
+def test_an_evaluation_ends_at_a_limit_and_keeps_its_runs(session: Session, at_once: int) -> None:
+    """Runs at the same time wait for what others have reserved."""
+    session.limits.set("day", max_total_tokens=3_500)
     results = session.experiments.run(
         [CASE],
         models=model_of(answer("Yes")),
         repeats=9,
-        concurrency=1,
+        concurrency=at_once,
         progress=False,
-        max_tokens=OUTPUT,
+        max_tokens=1_500,
     )
     assert (results.status, len(results.records), used(session, "day")) == ("over budget", 4, 2_000)
     assert "spend limit" in str(results)
+
+
+def test_runs_in_other_processes_keep_to_the_limits(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(PLANNER))
+    cases = [ToolUseCase(f"What is {n} + 2?", ["math:add"], id=str(n)) for n in range(9)]
+    with (
+        Session.from_config(config, trust=True, store=tmp_path / "c.db", quiet=True) as session,
+        ThreadPoolExecutor(2) as executor,
+    ):
+        session.limits.set("day", max_total_tokens=20_000)
+        results = session.experiments.run(cases, executor=executor, progress=False)
+        assert (results.status, 0 < len(results.records) < 9) == ("over budget", True)
+        assert 10_000 < used(session, "day") <= 20_000
+        # They are counted in one file.
+        assert session.limits.now.rows[2].reserved == 0
+
+
+def test_a_request_that_waits_can_be_stopped_and_reserves_nothing(session: Session) -> None:
+    """So does one that is made for another, which could not end before it."""
+    session.limits.set("day", max_total_tokens=1_000)
+    account = session.parts.chat.account()
+    asked, let = asyncio.Event(), asyncio.Event()
+
+    def charge() -> Charge:
+        return Charge(account, "model", None, lambda: 500, 0)
+
+    async def inside() -> ModelResponse:
+        with pytest.raises(SpendLimitError):
+            await charge().counted(never)
+        asked.set()
+        await let.wait()
+        return answer("Yes", 300)([], [])
+
+    async def never() -> ModelResponse:
+        raise AssertionError
+
+    async def both() -> None:
+        first = asyncio.create_task(charge().counted(inside))
+        await asked.wait()
+        second = asyncio.create_task(charge().counted(never))
+        while not account.spending.waiting:
+            await asyncio.sleep(0)
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        let.set()
+        await first
+
+    asyncio.run(both())
+    assert (used(session, "day"), session.limits[2].reserved) == (500, 0)
 
 
 def test_whoever_asks_a_model_says_what_that_counts_for() -> None:
@@ -335,6 +396,30 @@ def test_a_restarted_kernel_counts_what_was_spent_before(tmp_path: Path) -> None
         second.conversations.delete(id)
         assert chat(second, refused).status == "done"
         assert (used(second, "conversation"), used(second, "day")) == (500, 1_000)
+
+
+def test_a_conversation_that_two_sessions_continue_has_spent_what_it_had(tmp_path: Path) -> None:
+    store = tmp_path / "conversations.db"
+    with session_with(store) as first, session_with(store) as second:
+        chat(first, scripted_model(answer("Yes")))
+        id = first.conversations.id
+        assert id is not None
+        second.conversations.resume(id)
+        chat(first, scripted_model(answer("Yes")))
+        chat(second, scripted_model(answer("Yes")))
+        assert second.conversations.id != id
+        assert (used(second, "conversation"), used(second, "day")) == (1_500, 1_500)
+        # A fork begins with nothing.
+        second.conversations.fork()
+        chat(second, scripted_model(answer("Yes")))
+        assert (used(second, "conversation"), used(second, "day")) == (500, 2_000)
+
+
+def test_a_fork_that_is_not_saved_begins_with_nothing(session: Session) -> None:
+    chat(session, scripted_model(answer("Yes")))
+    session.conversations.fork()
+    chat(session, scripted_model(answer("Yes")))
+    assert (used(session, "conversation"), used(session, "day")) == (500, 1_000)
 
 
 def test_a_day_ends_at_midnight(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
