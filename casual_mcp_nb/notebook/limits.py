@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import PERIODS, LimitKind, Period, SpendLimits
 from casual_mcp_nb.base.displayable import NamespaceList
 from casual_mcp_nb.base.status import SpendRow, SpendStatus
@@ -23,9 +24,15 @@ class SessionLimits(NamespaceList[SpendRow]):
     The limits are those of the config's `limits` until you set others.
     """
 
-    def __init__(self, chat: McpToolChat, saver: ConversationSaver) -> None:
+    def __init__(
+        self,
+        chat: McpToolChat,
+        saver: ConversationSaver,
+        changed: Callable[[], object] = ignore,
+    ) -> None:
         self._chat = chat
         self._saver = saver
+        self._changed = changed
         self._complete = True
 
     @property
@@ -79,6 +86,7 @@ class SessionLimits(NamespaceList[SpendRow]):
         """
         if period is None:
             self._chat.models.spending.limits = SpendLimits()
+            self._changed()
             return
         self._replace(period, {"max_cost": None, "max_total_tokens": None})
 
@@ -93,3 +101,4 @@ class SessionLimits(NamespaceList[SpendRow]):
                 f"A limit cannot be {brief(list(limits.values()))}.",
                 hint="max_cost is a number of dollars above 0, max_total_tokens one of tokens.",
             ) from None
+        self._changed()

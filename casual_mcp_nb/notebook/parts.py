@@ -137,7 +137,7 @@ class SessionParts:
             chat, engine, gate, runner.check_open, quiet=quiet, predecessors=_replace_earlier(self)
         )
         self.consent = SessionConsent(chat, gate, questions, runner.save_setup)
-        self.limits = SessionLimits(chat, saver)
+        self.limits = SessionLimits(chat, saver, observers.changes.notify)
         self.apps = SessionApps(chat, engine, questions, observers)
         self.apps.owner = weakref.ref(self)
         register = TaskRegister(chat, observers)

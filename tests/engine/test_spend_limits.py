@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from experiments.test_runs import model_of
+from kit.waiting import until
 from kit.weather import weather
 from pydantic import BaseModel
 
@@ -316,8 +317,7 @@ def test_a_request_that_waits_can_be_stopped_and_reserves_nothing(session: Sessi
         first = asyncio.create_task(charge().counted(inside))
         await asked.wait()
         second = asyncio.create_task(charge().counted(never))
-        while not account.spending.waiting:
-            await asyncio.sleep(0)
+        await until(lambda: account.spending.waiting)
         second.cancel()
         with pytest.raises(asyncio.CancelledError):
             await second

@@ -358,6 +358,21 @@ def test_tokens_are_counted_by_step_and_turn_and_say_where_they_come_from(told: 
     tokens.close()
 
 
+def test_each_spend_limit_shows_with_what_is_used_of_it(told: Told) -> None:
+    tokens, limits = TokensState(told.session), told.session.limits
+    assert tokens.snapshot()["limits"] == []
+    limits.set("day", max_total_tokens=100_000)
+    told.session.chat("x", model=scripted_model("done"))
+    used = f"{limits[2].tokens:,} of 100,000 tokens today"
+    wait_until(lambda: tokens.snapshot()["limits"] == [used], "what the turn took is read")
+    limits.set("conversation", max_cost=0.5)
+    dollars = "$0.00 of $0.50 in this conversation"
+    wait_until(lambda: tokens.snapshot()["limits"] == [dollars, used], "both limits are read")
+    limits.clear()
+    wait_until(lambda: tokens.snapshot()["limits"] == [], "no limit is shown")
+    tokens.close()
+
+
 def test_a_closed_panel_lets_go_of_its_session() -> None:
     session = Session.from_config(CONFIG)
     panel = session.panel()

@@ -55,6 +55,11 @@ export function Foot({ conversation, conversations, tokens }: Props) {
           </span>
           {tokens.all.steps > 0 && <InputBar tokens={tokens} />}
         </Toggle>
+        {tokens.limits.length > 0 && (
+          <span title="Spend limits. To change one: %mcp limit" data-testid="limits">
+            {tokens.limits.join(" · ")}
+          </span>
+        )}
         {calls > 0 && (
           <Toggle
             title="Every call and search: who made it, who allowed it, how it ended"

@@ -34,4 +34,6 @@ export interface TokensState {
   earlier: number;
   turns: Record<string, TokensSum>;
   all: TokensSum;
+  /** Each spend limit with what is used of it: "$0.42 of $1.00 today". */
+  limits: string[];
 }
