@@ -37,11 +37,14 @@ def pytest_collection_finish() -> None:
     """Have less looked through for garbage: modules and tests stay to the end, and each test makes
     many objects.
     """
-    # The first value that is drawn imports the one, the first connection the other: in a test's loop,
-    # that would count as holding it.
+    # The first value that is drawn, the first connection and the first session import these: in a
+    # test's loop, that would count as holding it.
+    import casual_mcp_nb.notebook.parts
     import casual_mcp_nb.servers.transport
     import casual_mcp_nb.views  # noqa: F401
+    from casual_mcp_nb.providers.registry import specs
 
+    specs()
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
