@@ -190,6 +190,18 @@ def pictured(page: Any, name: str) -> None:
 
 
 @pytest.mark.slow
+def test_a_search_fits_a_narrow_page(saved: Any) -> None:
+    size = saved.viewport_size
+    saved.set_viewport_size({"width": 410, "height": 900})
+    fits = "tables => tables.map(table => table.scrollWidth <= table.parentElement.clientWidth)"
+    found = saved.locator(".cmn-search > .cmn-table").evaluate_all(fits)
+    saved.set_viewport_size(size)
+    assert found
+    # Without trust there is no style sheet.
+    assert all(found) or not saved.trusted
+
+
+@pytest.mark.slow
 def test_what_is_folded_opens_by_keyboard(saved: Any) -> None:
     folded = saved.locator(".cmn details:not([open]) > summary").first
     before = saved.locator(".cmn details[open]").count()
