@@ -525,7 +525,8 @@ class Engine:
             meaning = np.zeros(len(self._tools))
             meaning[nearest[0]] = nearest[1]
         allowed = None if server is None else self._of(server)
-        return self._scorer.score(query, allowed, self._names.called(query), meaning, self._past)
+        past = self._past.scores if self._past is not None else None
+        return self._scorer.score(query, allowed, self._names.called(query), meaning, past)
 
     def _of(self, server: str) -> Floats:
         allowed: Floats = np.where(self._server_of == self._servers.get(server, -1), 1.0, 0.0)

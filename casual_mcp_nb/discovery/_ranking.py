@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,9 +34,6 @@ from casual_mcp_nb.discovery.text import (
     terms,
     topics,
 )
-
-if TYPE_CHECKING:
-    from casual_mcp_nb.discovery._past_questions import PastScorer
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -443,12 +440,12 @@ class Scorer:
         allowed: Floats | None = None,
         called: Sequence[int] = (),
         meaning: Floats | None = None,
-        past: PastScorer | None = None,
+        past: Callable[[Mapping[str, float]], Floats] | None = None,
     ) -> Scored:
         """Score all documents.
 
         `allowed` is 1 for each possible result, `called` are those that the query mentions by name,
-        `meaning` is how close each is in meaning, from 0 to 1, and `past` knows past questions.
+        `meaning` is how close each is in meaning, from 0 to 1, and `past` scores them by past questions.
         """
         text = readable(query)
         weights = weights_of(text)
@@ -469,7 +466,7 @@ class Scorer:
             scored.scores = scored.scores + scored.meaning
         if past is not None:
             bonus = PAST * (scored.best or 1.0) / (1 + (scored.strength / STRONG) ** 4)
-            scored.past = past.scores(weights) * bonus
+            scored.past = past(weights) * bonus
             if allowed is not None:
                 scored.past *= allowed
             scored.scores = scored.scores + scored.past

@@ -103,7 +103,6 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
 
     Attributes:
         recorded: The last calls made with `call`.
-        memory: What searches learn from the saved conversations.
     """
 
     _chat: McpToolChat
@@ -116,11 +115,10 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
     _run_function: NotebookRunner
     _apps: SessionApps
     recorded: RecordedCalls = field(default_factory=RecordedCalls, init=False)
-    memory: SessionSearchMemory = field(init=False)
 
     def __post_init__(self) -> None:
         learn = self._config.tool_discovery.learn
-        self.memory = SessionSearchMemory(self._chat, self._runner.saver, on=learn)
+        self._memory = SessionSearchMemory(self._chat, self._runner.saver, on=learn)
         self._apps.recorded = self.recorded
         self._complete = True
 
@@ -616,6 +614,11 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         if before is not None:
             self._engine.run(before.close())
         self._observers.changes.notify()
+
+    @property
+    def memory(self) -> SessionSearchMemory:
+        """What searches learn from the saved conversations."""
+        return self._memory
 
     @property
     def manifest(self) -> Manifest:

@@ -687,7 +687,7 @@ NOT_RECORDED = {
     "servers.find_async": "the same",
     "servers.accounts": "the accounts of this computer, not of the session",
     **dict.fromkeys(
-        ("tools.memory.now", "tools.memory.on", "tools.memory.forget", "tools.memory.clear"),
+        ("tools.memory", *(f"tools.memory.{name}" for name in ("now", "on", "forget", "clear"))),
         "searches learn nothing while a cassette is used: tests/notebook/test_search_memory.py",
     ),
     "tools.save_set": "it writes the config file, which a cassette does not have",
