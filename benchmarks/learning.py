@@ -6,6 +6,7 @@ most half of them, each with the first tool of each of its needs. The others are
 line has the share of their needs met among the first five, and of cases whose first tool meets one,
 in percent: by words, and what past questions add, first as they are and then with every fifth tool
 replaced by a random one. The ranking was tuned on these cases. `--held-out` measures the others.
+Times are of the processor, so the load of the machine does not count.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from common import DATA
-from common.figures import Figure, fastest_ms
+from common.figures import Figure, milliseconds
 from discovery import CUT, Case, Data, load, sample
 
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
@@ -28,7 +29,7 @@ from casual_mcp_nb.conversation.past_questions import MAX_QUESTIONS, PastQuestio
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 
 WRONG = 0.2
-BUILD_LIMIT_MS, SEARCH_LIMIT_MS = 100.0, 3.0
+BUILD_LIMIT_MS, SEARCH_LIMIT_MS = 200.0, 3.0
 
 
 class Quality(NamedTuple):
@@ -101,7 +102,10 @@ def speed(data: Data) -> list[Figure]:
         questions.append(PastQuestion(text, tool.tool_name, tool.digest, 0.0, ""))
     index = ToolSearchIndex(tools)
     learned = index.with_past(questions)
-    build = fastest_ms(lambda: index.with_past(list(questions)), 3)
+    builds = [
+        milliseconds(lambda: index.with_past(list(questions)), clock=time.process_time)
+        for _ in range(3)
+    ]
     times = []
     for each in (learned, index):
         started = time.process_time()
@@ -109,7 +113,9 @@ def speed(data: Data) -> list[Figure]:
             each.search(query, CUT)
         times.append((time.process_time() - started) * 1_000 / len(queries))
     return [
-        Figure(f"learning from {MAX_QUESTIONS:,} questions", build, "ms", limit=BUILD_LIMIT_MS),
+        Figure(
+            f"learning from {MAX_QUESTIONS:,} questions", min(builds), "ms", limit=BUILD_LIMIT_MS
+        ),
         Figure(
             f"a search in {len(tools):,} tools with them", times[0], "ms", times[1], SEARCH_LIMIT_MS
         ),
