@@ -105,3 +105,16 @@ def test_a_tool_that_is_used_often_does_not_come_first_everywhere() -> None:
     assert after[0].tool == before[0].tool
     (share,) = (each for each in after[1].explain().shares if each.term == PAST_QUESTION)
     assert share.frequency == 5
+
+
+def test_meaning_and_past_questions_count_together() -> None:
+    def embed(texts: list[str]) -> list[list[float]]:
+        return [[1.0, float("mail" in text or "letter" in text)] for text in texts]
+
+    index = ToolSearchIndex(TOOLS, embed=embed).with_past([asked("post a letter to Ada", BOARD)])
+    results = index.find("post a letter")
+    assert results.ranked_by == "words, meaning and past questions"
+    assert {hit.tool.server for hit in results} >= {"mail", "travel"}
+    for hit in results:
+        shares = hit.explain().shares
+        assert sum(share.share for share in shares) == pytest.approx(hit.score)

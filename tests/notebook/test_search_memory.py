@@ -21,6 +21,7 @@ from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.magics.commands import COMMANDS
 from casual_mcp_nb.notebook.search_memory import SessionSearchMemory
 from casual_mcp_nb.providers.scripted import call, scripted_model
+from casual_mcp_nb.widgets.explorer import SearchState
 
 LEND = ToolName("books", "lend")
 QUESTION = "Can Emma keep Middlemarch over the weekend?"
@@ -102,6 +103,15 @@ def test_a_model_finds_what_was_learned_and_the_trace_says_so(session: Session) 
     assert session.conversations.id is not None
     loaded = session.conversations.store.load(session.conversations.id)  # type: ignore[union-attr]
     assert loaded[-1].searches[0] == search
+
+
+def test_the_explorer_ranks_and_explains_as_the_model_s_search_does(session: Session) -> None:
+    lent(session)
+    explorer, run = SearchState(session), session.parts.engine.run
+    found = run(explorer.call("search", {"query": ALIKE}))
+    assert ([hit["name"] for hit in found["hits"]], found["ranked_by"]) == (["lend"], LEARNED)
+    explained = run(explorer.call("explain", {"query": ALIKE, "name": "books:lend"}))
+    assert session.tools.memory[-1].day in explained["html"]
 
 
 def test_browsing_learns_too(session: Session) -> None:
