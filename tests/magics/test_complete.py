@@ -42,7 +42,7 @@ NAMES = Names(
         ("%mcp evaluate cases.jsonl ", []),
         ("%mcp preview t", ["teacher"]),
         ("%mcp help doc", ["doctor"]),
-        ("%mcp help me", ["measure", "messages"]),
+        ("%mcp help me", ["measure", "memory", "messages"]),
         ("%mcp servers m", ["math", "mail"]),
         ("%mcp read docs://r", ["docs://readme"]),
         ("%mcp read docs://readme ", []),
