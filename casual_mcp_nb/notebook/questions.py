@@ -84,9 +84,7 @@ _REASONS = {
         "The server changed this tool since it was last approved or denied, or since it was first"
         " listed."
     ),
-    "passed": (
-        "It gives this server a result of another one, as a whole: more than the model has read."
-    ),
+    "passed": ("It gives this server data of another one, which the model has not read in full."),
     "outgoing": (
         "It sends this to other people in your name and cannot be undone. Each call waits for your"
         " approval."
@@ -135,9 +133,10 @@ class ApprovalQuestion(Question):
             self.arguments, indent=2, ensure_ascii=self.reason != "outgoing", default=str
         )
         for handle, path, server, what, size, head in self.passed:
+            part = f", its part {path!a}" if path else ""
             text += (
-                f"\n{handle} of {_name(server)}, at {path!a}: {what}, {size:,} characters."
-                f" It begins: {json.dumps(head)}"
+                f"\n{handle} of {_name(server)}{part}: {what}, {size:,} characters. It begins:"
+                f" {json.dumps(head)}"
             )
         letters: list[str] = []
         for letter in text:

@@ -53,6 +53,7 @@ from casual_mcp_nb.conversation.event import (
 from casual_mcp_nb.conversation.messages import (
     ProviderState,
     StatefulAssistantMessage,
+    TaskReportMessage,
     ToolOutcomeMessage,
 )
 from casual_mcp_nb.conversation.store import ConversationStore, SavedTurns
@@ -92,6 +93,7 @@ def messages(say: Say) -> list[Any]:
     )
     return [
         SystemMessage(content=say("Be kind.")),
+        TaskReportMessage(content=say("Task 1 is done."), handles=("r_0123456789",)),
         UserMessage(content=[TextContent(text=say("Look.")), image]),
         StatefulAssistantMessage(content=say("I send."), tool_calls=calls, kept=state),
         ToolResultMessage(name="mail__send", tool_call_id="c1", content=say("Sent.")),
@@ -108,10 +110,10 @@ def messages(say: Say) -> list[Any]:
 
 def traces(say: Say) -> Iterator[Trace]:
     """Turns that together have an event of each class and a message of each class."""
-    system, prompt, asks, *results, answer = messages(say)
+    system, told, prompt, asks, *results, answer = messages(say)
     events: list[Event] = [
-        TurnStarted((prompt,), "m", began=1.0),
-        StepStarted(0, Request((system, prompt), (), TokenParts())),
+        TurnStarted((told, prompt), "m", began=1.0),
+        StepStarted(0, Request((system, told, prompt), (), TokenParts())),
     ]
     events += [StepFinished(0, asks)]
     for call in asks.tool_calls:
@@ -129,7 +131,7 @@ def traces(say: Say) -> Iterator[Trace]:
             ToolFinished(0, call.id, ToolName("mail", "send"), "ok", say("x")),
         ]
     events += [
-        StepStarted(1, Request((system, prompt, asks, *results), (), TokenParts())),
+        StepStarted(1, Request((system, told, prompt, asks, *results), (), TokenParts())),
         StepFinished(1, answer),
     ]
     yield Trace([*events, TurnFinished("done", at=9.0)])
@@ -278,6 +280,7 @@ def test_what_a_cassette_has_of_a_message_is_what_a_model_reads_of_it() -> None:
     ][1:]
     assert [message["role"] for message in request["messages"]] == [
         "system",
+        "user",
         "user",
         "assistant",
         "tool",
