@@ -1,7 +1,7 @@
-"""Make the pictures of the README and the site: `.venv/bin/python docs/images/make.py [drawings | dashboard]`.
+"""Make the pictures of the README and the site: `.venv/bin/python docs/images/make.py [drawings | dashboard | usage]`.
 
 All of them show real sessions. The screenshots, light and dark, need chromium; `drawings` makes
-only what does not, and `dashboard` only the dashboard.
+only what does not, `dashboard` only the dashboard, and `usage` only the use of tools.
 """
 
 from __future__ import annotations
@@ -134,6 +134,7 @@ VBox([
     ),
     ManifestView(session),
 ])"""
+USAGE = "%mcp usage this"
 COLORS = 64
 WIDTH = 780
 
@@ -152,10 +153,11 @@ text { fill: #e6edf3 } .quiet { fill: #9198a1 } .tools { fill: #4493f8 } .more {
 
 def main() -> None:
     """Write the drawings and the screenshots beside this file, or only some of them."""
-    if "dashboard" in sys.argv:
-        with tempfile.TemporaryDirectory() as home, lab_page(Path(home)) as (lab, page, _browser):
-            dashboard(page, lab)
-        return
+    for name, only in (("dashboard", dashboard), ("usage", usage)):
+        if name in sys.argv:
+            with tempfile.TemporaryDirectory() as home, lab_page(Path(home)) as (lab, page, _):
+                only(page, lab)
+            return
     with Session.demo() as session:
         session.connect()
         (HERE / "tokens.svg").write_text(tokens(session), encoding="utf-8")
@@ -309,8 +311,8 @@ def lab_page(home: Path) -> Iterator[tuple[Lab, Any, Any]]:
 
 
 def screenshots(home: Path, player: Path) -> None:
-    """Show a turn, a comparison, the explorer, the panel, a dashboard of the small widgets, a
-    written cell, an app, and a player, in both themes.
+    """Show a turn, a comparison, the explorer, the panel, a dashboard of the small widgets, the
+    use of tools, a written cell, an app, and a player, in both themes.
     """
     with lab_page(home) as (lab, page, browser):
         written(lab, "pictures.ipynb", CELLS)
@@ -345,6 +347,7 @@ def screenshots(home: Path, player: Path) -> None:
         cells.nth(3).get_by_role("table").first.wait_for()
         shots(page, {"comparison": (cells.nth(3), 1150)})
         dashboard(page, lab)
+        usage(page, lab)
         written_cell(page, lab)
         app(page, lab)
         for scheme, light in (("light", "true"), ("dark", "false")):
@@ -372,6 +375,22 @@ def dashboard(page: Any, lab: Lab) -> None:
     cells.nth(0).get_by_test_id("model-searches").get_by_text("turn 1, step 1").wait_for()
     page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 1")
     shots(page, {"dashboard": (cells.nth(0).locator(".jp-OutputArea").first, 1200)})
+
+
+def usage(page: Any, lab: Lab) -> None:
+    """Show how the demo's tools were used in two turns."""
+    written(lab, "usage.ipynb", [f"%mcp ask {QUESTION}", "%mcp ask What is 17 * 23?", USAGE])
+    opened(page, lab, "usage.ipynb")
+    execute(page, SETUP)
+    execute(page, "for name in ('files', 'text'):\n    session.selection.servers[name] = 'off'")
+    cells = page.locator(".jp-CodeCell")
+    for number in range(2):
+        run_cell(page, number)
+        cells.nth(number).get_by_text("✓ done").wait_for()
+    run_cell(page, 2)
+    cells.nth(2).get_by_role("table").first.wait_for()
+    page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 0")
+    shots(page, {"usage": (cells.nth(2), 1280)})
 
 
 def written_cell(page: Any, lab: Lab) -> None:
