@@ -263,16 +263,17 @@ def langfuse() -> Spans:
         "langfuse__observation__type": "generation",
         "langfuse__observation__model__name": "m-1",
     }
-    tools = {"llm.tools.0.tool.json_schema": json.dumps({"function": DEFINITION})}
+    tools = [{"type": "function", "function": DEFINITION}]
     first = {"input": 60, "output": 10, "input_cached_tokens": 40, "total": 110}
+    details = {"prompt_tokens_details": {"cached_tokens": 0}}
+    second = {"prompt_tokens": 120, "completion_tokens": 5, "total_tokens": 125, **details}
     return [
         span("a", "", 0, "x", langfuse__observation__type="agent"),
         span(
             *("b", "a", 1, "generation"),
             **model,
-            **tools,
             langfuse__observation__usage_details=json.dumps(first),
-            langfuse__observation__input=json.dumps(asked),
+            langfuse__observation__input=json.dumps({"tools": tools, "messages": asked}),
             langfuse__observation__output=json.dumps(called),
         ),
         span(
@@ -284,9 +285,10 @@ def langfuse() -> Spans:
         span(
             *("d", "a", 3, "generation"),
             **model,
-            **tools,
-            langfuse__observation__usage_details=json.dumps({"input": 120, "output": 5}),
-            langfuse__observation__input=json.dumps([*asked, called, told]),
+            langfuse__observation__usage_details=json.dumps(second),
+            langfuse__observation__input=json.dumps(
+                {"tools": tools, "messages": [*asked, called, told]}
+            ),
             langfuse__observation__output=json.dumps({"role": "assistant", "content": "It rains."}),
         ),
     ]
@@ -605,7 +607,9 @@ def test_a_subagent_is_nested_in_the_call_that_started_it(tmp_path: Path) -> Non
 def test_an_answer_that_two_libraries_recorded_counts_once(tmp_path: Path) -> None:
     spans = as_json_text()
     inner = {**spans[3], "spanId": "e", "parentSpanId": "d"}
-    (turn,) = conversation = load(tmp_path, [*spans, inner])
+    # The other one can be beside it as well, meanwhile.
+    beside = {**spans[3], "spanId": "f"}
+    (turn,) = conversation = load(tmp_path, [*spans, inner, beside])
     assert conversation.stats.tokens.total_tokens == 235
     assert (len(turn.steps), turn.answer) == (2, "It rains.")
 

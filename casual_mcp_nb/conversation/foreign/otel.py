@@ -29,7 +29,7 @@ from casual_mcp_nb.conversation.foreign.otel_spans import Span, spans_in
 
 _SERVER = "agent"
 """The server of a tool of which nothing says it."""
-_MAX_SPANS = 100_000
+_MAX_SPANS = 50_000
 _MAX_AROUND = 100
 _MAX_TOOLS = 1_000
 _MAX_DEFINITIONS = 1_000_000
@@ -111,6 +111,11 @@ _MORE_OUTPUT = ("ai.response.toolCalls",)
 _SYSTEM = ("gen_ai.system_instructions",)
 _DEFINITIONS = ("gen_ai.tool.definitions", "llm.tools", "llm.request.functions", "ai.prompt.tools")
 _PARAMETERS = "model_request_parameters"
+_REQUESTS = (
+    (_PARAMETERS, "function_tools"),
+    ("langfuse.observation.input", "tools"),
+    ("input.value", "tools"),
+)
 _TOOL_NAME = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name", "ai.toolCall.name")
 _TOOL_SERVER = ("casual_mcp_nb.server", "mcp.server.name")
 _CALL_ID = ("gen_ai.tool.call.id", "tool_call.id", "ai.toolCall.id")
@@ -140,6 +145,8 @@ _CACHED = (
     "prompt_details.cache_read",
     "cached_input_tokens",
     "input_cached_tokens",
+    "prompt_tokens_details.cached_tokens",
+    "input_tokens_details.cached_tokens",
 )
 _CACHE_WRITTEN = (
     "cache_creation.input_tokens",
@@ -153,6 +160,8 @@ _REASONING = (
     "details.reasoning_tokens",
     "completion_details.reasoning",
     "output_reasoning_tokens",
+    "completion_tokens_details.reasoning_tokens",
+    "output_tokens_details.reasoning_tokens",
 )
 
 
@@ -184,7 +193,7 @@ class SpanReader:
         self._draft = draft
         self._nodes: dict[int, _Node] = {}
         self._definitions: dict[str, tuple[dict[str, Any], ...]] = {}
-        self._turns: dict[int, DraftTurn] = {}
+        self._turns: dict[_Node, DraftTurn] = {}
         self._conversation = ""
 
     def read(self, record: dict[str, Any]) -> None:
@@ -216,7 +225,7 @@ class SpanReader:
                 span.attributes = {**inner, **attributes}
         if kind == "model":
             self._read_model(span, node)
-        elif kind == "tool":
+        elif kind == "tool" and not draft.is_full:
             node.call = self._read_call(span)
         elif kind == "agent":
             self._read_input(span, node)
@@ -285,12 +294,11 @@ class SpanReader:
             call.tool = ToolName(server, call.name.removeprefix(f"{server}__"))
         call.began, call.ended = span.began, span.ended
         call.done, call.failed = True, span.error is not None
-        if not draft.is_full:
-            call.arguments = draft.arguments(value_of(attributes, _ARGUMENTS))
-            result = value_of(attributes, _RESULT)
-            if not isinstance(result, str):
-                result = json.dumps(result) if result is not None else span.error or ""
-            call.text = draft.text(result)
+        call.arguments = draft.arguments(value_of(attributes, _ARGUMENTS))
+        result = value_of(attributes, _RESULT)
+        if not isinstance(result, str):
+            result = json.dumps(result) if result is not None else span.error or ""
+        call.text = draft.text(result)
         if call.tool == ToolName(SYNTHETIC, SEARCH_TOOLS):
             call.query = text_in(call.arguments, "query")
         return call
@@ -299,15 +307,12 @@ class SpanReader:
         """Read the definitions that a request offered. Equal ones are kept once."""
         texts = (attributes.get(name) for name in (*_DEFINITIONS, _PARAMETERS))
         key = next((text for text in texts if isinstance(text, str)), "")
-        key = key or json.dumps(value_of(attributes, _DEFINITIONS))
+        key = key or json.dumps(_definitions_in(attributes))
         if key not in self._definitions:
             if len(key) > _MAX_DEFINITIONS or len(self._definitions) >= _MAX_TOOLSETS:
                 return ()
-            value = value_of(attributes, _DEFINITIONS)
-            if value is None:
-                parameters = value_of(attributes, (_PARAMETERS,))
-                value = object_in({"": parameters}, "").get("function_tools")
-            self._definitions[key] = tuple(_definitions(value, self._draft))
+            definitions = _definitions(_definitions_in(attributes), self._draft)
+            self._definitions[key] = tuple(definitions)
         return self._definitions[key]
 
     # What was read.
@@ -323,21 +328,21 @@ class SpanReader:
             begun[node.conversation] = min(at, begun.get(node.conversation, at))
             paths.append(path)
         paths.sort(key=lambda path: (begun[path[0].conversation], path[0].began or 0.0, len(path)))
-        answered = {id(_root(path)) for path in paths if path[0].kind == "model"}
+        # Whether any answer of a turn is kept, where it has answers.
+        kept: dict[_Node, bool] = {}
+        for path in paths:
+            step, root = path[0].answer, _root(path)
+            if path[0].kind == "model" and step is not None:
+                kept[root] = kept.get(root, False) or step.kept
         for path in paths:
             node, root = path[0], _root(path)
             around = path[1 : path.index(root) + 1]
             if node.kind == "model":
                 self._place_answer(node, root, around)
-            elif node.kind == "tool" and node.call is not None:
+            elif node.call is not None:
                 self._place_call(node.call, node, root, around)
             elif node is root and node.kind == "agent":
-                turn = self._turn_of(node, root)
-                turn.stopped = node.stopped
-                if id(node) not in answered and node.answer is not None:
-                    # Nothing says more about it than the agent's own span.
-                    self._draft.adopt(node.answer)
-                    turn.steps.append(node.answer)
+                self._place_agent(node, kept.get(node))
         known: set[str] = set()
         for turn in self._draft.turns:
             _name_calls(turn.steps, known)
@@ -356,7 +361,7 @@ class SpanReader:
     def _turn_of(self, node: _Node, root: _Node) -> DraftTurn:
         """Find the turn that a span belongs to, or begin one."""
         draft = self._draft
-        turn = self._turns.get(id(root))
+        turn = self._turns.get(root)
         is_other = node.conversation != self._conversation
         continues = node is root and node.kind == "model" and node.continues
         if turn is None and continues and draft.turns and not is_other:
@@ -364,7 +369,7 @@ class SpanReader:
         if turn is None:
             turn = DraftTurn(began=root.began)
             draft.turns.append(turn)
-        self._turns[id(root)] = turn
+        self._turns[root] = turn
         self._conversation = node.conversation
         is_first = len(draft.turns) == 1 or turn.steps or turn.compacted is not None
         is_new = node.kind == "model" and node.is_new and not node.conversation
@@ -378,11 +383,24 @@ class SpanReader:
             turn.notices.append(draft.text(node.error))
         return turn
 
+    def _place_agent(self, node: _Node, is_kept: bool | None) -> None:
+        """Begin an agent's turn. `is_kept` is None if nothing else says what it answered."""
+        if is_kept or (is_kept is None and node.answer is not None):
+            turn = self._turn_of(node, node)
+            turn.stopped = node.stopped
+            if is_kept is None and node.answer is not None:
+                self._draft.adopt(node.answer)
+                turn.steps.append(node.answer)
+
     def _place_answer(self, node: _Node, root: _Node, around: list[_Node]) -> None:
         step = node.answer
-        outer = next((each.answer for each in around if each.kind == "model"), None)
         if step is None:
             return
+        parent = next((each.call for each in around if each.call is not None), None)
+        outer = next((each.answer for each in around if each.kind == "model"), None)
+        if outer is None and root in self._turns:
+            steps = self._turns[root].steps if parent is None else parent.steps
+            outer = next((each for each in steps[-1:] if _is_within(step, each)), None)
         if outer is not None:
             # Two libraries recorded the same answer.
             if outer.usage is None:
@@ -393,7 +411,6 @@ class SpanReader:
         if not step.kept:
             return
         turn = self._turn_of(node, root)
-        parent = next((each.call for each in around if each.call is not None), None)
         step.aside = parent is not None
         steps = turn.steps if parent is None else parent.steps
         for id, text in node.results:
@@ -436,6 +453,17 @@ def _root(path: list[_Node]) -> _Node:
     """Find the span that is the turn: the outermost of an agent, or of all."""
     agents = [node for node in path if node.kind == "agent"]
     return agents[-1] if agents else path[-1]
+
+
+def _is_within(step: DraftStep, other: DraftStep) -> bool:
+    """Check whether an answer is another one again, from another library: the same, meanwhile."""
+    times = (other.began, step.began, step.ended, other.ended)
+    known = [at for at in times if at is not None]
+    if len(known) < len(times) or known != sorted(known) or step.texts != other.texts:
+        return False
+    names = [call.name for call in step.calls]
+    is_same = names == [call.name for call in other.calls] and bool(names or step.texts)
+    return is_same and (step.usage == other.usage or step.usage is None or other.usage is None)
 
 
 def _open_call(steps: list[DraftStep], id: str, name: str) -> DraftCall | None:
@@ -486,7 +514,11 @@ def _messages(span: Span, names: Sequence[str], role: str) -> Iterator[Message]:
 
 def _usage_of(attributes: Mapping[str, Any]) -> TokenUsage | None:
     details = value_of(attributes, ("langfuse.observation.usage_details",))
-    fields: dict[str, Any] = dict(details) if isinstance(details, dict) else {}
+    fields: dict[str, Any] = {}
+    for name, value in details.items() if isinstance(details, dict) else ():
+        fields[name] = value
+        for inner in value if isinstance(value, dict) else ():
+            fields[f"{name}.{inner}"] = value[inner]
     for name, value in attributes.items():
         for prefix in _USAGE:
             if name.startswith(prefix):
@@ -504,6 +536,15 @@ def _usage_of(attributes: Mapping[str, Any]) -> TokenUsage | None:
         read += more
     cached, stored = tokens_in(fields, *_CACHED), tokens_in(fields, *_CACHE_WRITTEN)
     return TokenUsage(read, written, cached, reasoning, cache_write_tokens=stored)
+
+
+def _definitions_in(attributes: Mapping[str, Any]) -> Any:
+    """Find the definitions: in an attribute of their own, or in one with the whole request."""
+    value = value_of(attributes, _DEFINITIONS)
+    for name, field in _REQUESTS:
+        if value is None:
+            value = object_in({name: value_of(attributes, (name,))}, name).get(field)
+    return value
 
 
 def _definitions(value: Any, draft: Draft) -> Iterator[dict[str, Any]]:
