@@ -220,17 +220,15 @@ def langsmith() -> Spans:
     asked = [kwargs("system", content="Be brief."), kwargs("human", content="Weather in Oslo?")]
     told = kwargs("tool", content="Rain", tool_call_id="c1")
     model = {"langsmith__span__kind": "llm", "gen_ai__request__model": "m-1"}
-    tools = {
-        "gen_ai__tool__definitions": json.dumps([{"type": "function", "function": DEFINITION}])
-    }
+    tools = [{"type": "function", "function": DEFINITION}]
     return [
         span("a", "", 0, "graph", langsmith__span__kind="chain"),
         span(
             *("b", "a", 1, "ChatOpenAI"),
             **model,
-            **tools,
-            **usage(100, 10, 40),
-            gen_ai__prompt=json.dumps({"messages": [asked]}),
+            **usage(100, 10),
+            langsmith__metadata__usage_metadata='{"input_token_details": {"cache_read": 40}}',
+            gen_ai__prompt=json.dumps({"messages": [asked], "tools": tools}),
             gen_ai__completion=completion(called, ""),
         ),
         span(
@@ -238,14 +236,13 @@ def langsmith() -> Spans:
             langsmith__span__kind="tool",
             gen_ai__tool__name="weather",
             gen_ai__prompt=json.dumps({"city": "Oslo"}),
-            gen_ai__completion="Rain",
+            gen_ai__completion=json.dumps({"output": "Rain"}),
         ),
         span(
             *("d", "a", 3, "ChatOpenAI"),
             **model,
-            **tools,
             **usage(120, 5),
-            gen_ai__prompt=json.dumps({"messages": [[*asked, called, told]]}),
+            gen_ai__prompt=json.dumps({"messages": [[*asked, called, told]], "tools": tools}),
             gen_ai__completion=completion(kwargs("ai", content="It rains."), "It rains."),
         ),
     ]

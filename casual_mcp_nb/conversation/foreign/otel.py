@@ -113,6 +113,7 @@ _DEFINITIONS = ("gen_ai.tool.definitions", "llm.tools", "llm.request.functions",
 _PARAMETERS = "model_request_parameters"
 _REQUESTS = (
     (_PARAMETERS, "function_tools"),
+    ("gen_ai.prompt", "tools"),
     ("langfuse.observation.input", "tools"),
     ("input.value", "tools"),
 )
@@ -133,6 +134,7 @@ _RESULT = (
     "gen_ai.completion",
     *_ANY_OUTPUT,
 )
+_USAGE_DETAILS = ("langfuse.observation.usage_details", "langsmith.metadata.usage_metadata")
 _USAGE = ("gen_ai.usage.", "llm.token_count.", "llm.usage.", "ai.usage.")
 _READ = ("input_tokens", "prompt_tokens", "prompt", "promptTokens", "input")
 _WRITTEN = ("output_tokens", "completion_tokens", "completion", "completionTokens", "output")
@@ -145,6 +147,7 @@ _CACHED = (
     "prompt_details.cache_read",
     "cached_input_tokens",
     "input_cached_tokens",
+    "input_token_details.cache_read",
     "prompt_tokens_details.cached_tokens",
     "input_tokens_details.cached_tokens",
 )
@@ -160,6 +163,7 @@ _REASONING = (
     "details.reasoning_tokens",
     "completion_details.reasoning",
     "output_reasoning_tokens",
+    "output_token_details.reasoning",
     "completion_tokens_details.reasoning_tokens",
     "output_tokens_details.reasoning_tokens",
 )
@@ -296,6 +300,8 @@ class SpanReader:
         call.done, call.failed = True, span.error is not None
         call.arguments = draft.arguments(value_of(attributes, _ARGUMENTS))
         result = value_of(attributes, _RESULT)
+        if isinstance(result, dict) and len(result) == 1:
+            result = result.get("output", result)
         if not isinstance(result, str):
             result = json.dumps(result) if result is not None else span.error or ""
         call.text = draft.text(result)
@@ -513,16 +519,15 @@ def _messages(span: Span, names: Sequence[str], role: str) -> Iterator[Message]:
 
 
 def _usage_of(attributes: Mapping[str, Any]) -> TokenUsage | None:
-    details = value_of(attributes, ("langfuse.observation.usage_details",))
-    fields: dict[str, Any] = {}
-    for name, value in details.items() if isinstance(details, dict) else ():
-        fields[name] = value
-        for inner in value if isinstance(value, dict) else ():
-            fields[f"{name}.{inner}"] = value[inner]
+    details = value_of(attributes, _USAGE_DETAILS)
+    fields: dict[str, Any] = dict(details) if isinstance(details, dict) else {}
     for name, value in attributes.items():
         for prefix in _USAGE:
             if name.startswith(prefix):
                 fields.setdefault(name.removeprefix(prefix), value)
+    for name, value in list(fields.items()):
+        for inner in value if isinstance(value, dict) else ():
+            fields[f"{name}.{inner}"] = value[inner]
     read, written = tokens_in(fields, *_READ), tokens_in(fields, *_WRITTEN)
     if read is None and written is None:
         return None
