@@ -14,7 +14,7 @@ from casual_mcp_nb.discovery.text import emphasis, readable, stem, synonyms, ter
 from casual_mcp_nb.offline.arguments import Filling, parameters_of
 from casual_mcp_nb.offline.needs import Need
 
-FITS, SURE, CERTAIN = 0.55, 0.7, 0.9
+FITS, SURE = 0.55, 0.7
 LIKE = 0.2
 """How much they must cover for the tool to be named."""
 _MAX_CANDIDATES = 12
@@ -33,8 +33,8 @@ return run save send set update write
 """
 _SUPERLATIVE = re.compile(r"\w{2,}est", re.I)
 _COMPARES = re.compile(r"\b(?:most|least)\W*$", re.I)
-_VERB = re.compile(r"[Aa]dd up|[A-Z]?[a-z]+|[A-Z]+")
-_READS = {"add up", *map(stem, _READING.split())}
+_VERB = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+_READS = set(map(stem, _READING.split()))
 _CHANGES = set(map(stem, _CHANGING.split()))
 _POLITE = re.compile(r"\W*(?:(?:please|can|could|would|will|you|now|then|also|and)\b\W*)*", re.I)
 _QUESTION = re.compile(
@@ -70,7 +70,7 @@ def candidates_for(
     for hit in hits:
         share = hit.score / hits[0].score
         candidates.append(candidate_for(need, hit.tool, hit.explain(), share))
-    candidates.sort(key=_order)
+    candidates.sort(key=attrgetter("rank"), reverse=True)
     if not need.mentions or not need.follows:
         return candidates
     for tool, arguments in reversed(past):
@@ -79,10 +79,6 @@ def candidates_for(
         if repeated.filling.typed and repeated.confidence >= FITS:
             return [repeated, *candidates]
     return candidates
-
-
-def _order(one: Candidate) -> tuple[float, int, str]:
-    return -one.rank, len(one.filling.missing), one.tool.wire_name
 
 
 def candidate_for(
@@ -108,7 +104,8 @@ def candidate_for(
     # Otherwise, it would answer another question.
     answers = not filling.is_partial and not _leaves_out(need, filling, worth)
     confidence = likeness if answers and _is_asked_for(need, tool) else 0.0
-    rank = confidence + 0.3 * share + 0.02 * filling.typed
+    # Of two that are about as good, the one is better that can be called.
+    rank = confidence + 0.3 * share + 0.02 * filling.typed - 0.1 * bool(filling.missing)
     return Candidate(tool, filling, confidence, rank, likeness)
 
 
@@ -141,11 +138,8 @@ def _is_asked_for(need: Need, tool: ToolSpec) -> bool:
     """Check whether the request may mean a call of this tool.
 
     A tool that writes, or says neither by its annotations nor by its first verb that it only reads,
-    is called by an order that has this verb; one that draws at random, by that word.
+    is called by an order that begins with this verb.
     """
-    said = terms(readable(need.text))
-    if "random" in terms(tool.name):
-        return "random" in said
     verbs: list[str] = []
     for text in (tool.name, tool.description):
         for verb in _VERB.findall(text)[:1]:
@@ -156,15 +150,8 @@ def _is_asked_for(need: Need, tool: ToolSpec) -> bool:
         return True
     if _QUESTION.match(need.text):
         return False
-    asked = set(need.implied)
-    for term in said:
-        if emphasis(term) == 1:
-            asked.add(term)
-            break
-    for verb in verbs:
-        if not asked.isdisjoint([verb, *synonyms().get(verb, ())]):
-            return True
-    return False
+    said = terms(readable(need.text))[:1]
+    return any(not {verb, *synonyms().get(verb, ())}.isdisjoint(said) for verb in verbs)
 
 
 def _coverage(need: Need, filling: Filling, worth: Mapping[str, float]) -> float:
@@ -173,7 +160,7 @@ def _coverage(need: Need, filling: Filling, worth: Mapping[str, float]) -> float
     """
     matched = total = float(len(filling.chosen))
     for word in filling.left:
-        begins = _POLITE.fullmatch(need.text[: word.start]) is not None and not need.implied
+        begins = _POLITE.fullmatch(need.text[: word.start]) is not None
         for term in word.terms:
             # A verb that asks for anything says as little as a filler word.
             weight = _FILLER if term in _ASKING else emphasis(term)
@@ -184,9 +171,7 @@ def _coverage(need: Need, filling: Filling, worth: Mapping[str, float]) -> float
             begins = begins and weight == 1 and term not in worth
         if begins:
             return 0.0
-    if total:
-        return matched / total
-    return 1.0 if need.mentions else 0.0
+    return matched / total if total else 1.0
 
 
 def nearest_to(need: Need, candidates: list[Candidate]) -> Candidate | None:

@@ -27,7 +27,6 @@ from casual_mcp_nb.discovery.search_tools import ToolSearchIndex, manifest_in
 from casual_mcp_nb.discovery.synthetic import instructions_in, skills_in
 from casual_mcp_nb.offline.arguments import Filling, parameters_of
 from casual_mcp_nb.offline.candidates import (
-    CERTAIN,
     FITS,
     SURE,
     Candidate,
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
     from casual_mcp_nb.base.mcp import Skill
 
 MAX_REQUEST = 4_000
-_CLEARLY_BETTER = 0.1
 _MAX_LOADED = 3
 
 Steps = Generator[NextCall, PastCall, str]
@@ -161,16 +159,9 @@ class _Planner:
             return self._cannot("")
         candidates = self._candidates(need)
         fitting = [one for one in candidates if one.confidence >= FITS]
-        best: Candidate | None = None
-        for one in fitting:
-            if not one.filling.missing and one.rank > fitting[0].rank - _CLEARLY_BETTER:
-                best = one
-                break
+        best = fitting[0] if fitting and not fitting[0].filling.missing else None
         names_found: list[str] = []
-        # If a tool is certain and lacks an argument, the person is asked, because no other tool
-        # would help.
-        lacking = best is None and bool(fitting) and fitting[0].confidence >= CERTAIN
-        if not lacking and (best is None or best.confidence < SURE):
+        if best is None or best.confidence < SURE:
             names_found = yield from self._find(need)
         if best is not None:
             return (yield from self._use(best))

@@ -176,7 +176,7 @@ async def test_after_a_call_failed_no_other_tool_is_tried_on_a_guess(
     doubtful = tool("note_size", "Tell how long a note is, for reading.", title=TEXT)
     other = tool("read_note", "Read a note.", server="archive", title=TEXT)
     room = room_of([doubtful, other], {"note_size": "Error: broken"}, {"desk"})
-    said = await room.ask("Read the note 'plan' aloud")
+    said = await room.ask("Tell how long the note 'plan' is")
     assert [name for name, _ in said.tools] == ["desk__note_size"]
     assert re.search("`desk:note_size` failed: broken", said.text)
 
