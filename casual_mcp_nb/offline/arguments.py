@@ -30,7 +30,7 @@ _BY_NAME = {
     "url": "url uri link href website webpage",
     "email": "email mail recipient recipients",
     "glob": "glob pattern",
-    "path": "path file filename filepath folder directory dir source destination root",
+    "path": "path file filename filepath folder directory dir root",
     "sql": "sql statement",
     "month": "month",
     "base": "base radix",
@@ -63,7 +63,7 @@ _ACCEPTED = {
     "number": ("quoted", "number"),
     "search": ("quoted",),
     "filter": ("quoted", "name", "word"),
-    "": ("quoted", "name", "word"),
+    "": ("quoted", "path", "name", "word"),
 }
 _LIMITS = "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minItems"
 _SQL_START = re.compile(r"\s*(?:select|insert|update|delete|with|pragma)\b", re.I)

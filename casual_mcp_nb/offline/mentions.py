@@ -8,7 +8,7 @@ import re
 from calendar import day_name, month_name
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import date
+from datetime import date, timedelta
 from functools import cache
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -37,6 +37,7 @@ UNIT_WORDS = (
 _SHORT_UNIT = r"(?:[mglshCFKt]|in(?=\s+(?:to|in|into|as)\b))(?![\w/'\u2019])"
 _UNIT_AFTER = re.compile(rf"\s*(?:degrees?\s+)?({UNIT_WORDS}|{_SHORT_UNIT})", re.I)
 _BASES = {"binary": 2, "octal": 8, "decimal": 10, "hexadecimal": 16, "hex": 16}
+_DAYS = {"yesterday": -1, "tomorrow": 1}
 _MONTHS = tuple(month_name)[1:]
 _MONTH = rf"(?:{'|'.join([*_MONTHS, 'Sept', *(month[:3] for month in _MONTHS)])})\b\.?"
 _ORDINARY_WORDS = """
@@ -60,6 +61,7 @@ date: (?i)\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:?\d\d)?)?(?!\
 date: \b\d{1,2}\.\d{1,2}\.\d{4}\b
 date: (?i)\b\d{1,2}(?:st|nd|rd|th)? (?:of )?<MONTH>(?:,? \d{4}\b)?
 date: (?i)\b<MONTH> \d{1,2}(?:st|nd|rd|th)?\b(?:,? \d{4}\b)?
+date: (?i)\b(?:yesterday|tomorrow)\b
 time: (?i)\b\d{1,2}(?=:\d\d|\s*[ap]\.?m\b)(?::\d\d){0,2}(?:\s*[ap]\.?m\b\.?)?
 time: (?i)\b(?:noon|midnight)\b
 glob: (?i)(?<!\S)[\w./-]*\*[\w./*-]*\.\w+|(?<!\S)\*?\.[a-z]\w{0,4}(?!\w)
@@ -159,6 +161,8 @@ def _date(text: str) -> str | None:
     if text[:4].isdecimal():
         return text.replace(" ", "T")
     today = date.today()
+    if text.casefold() in _DAYS:
+        return (today + timedelta(days=_DAYS[text.casefold()])).isoformat()
     with suppress(ValueError):
         written = parse(text.replace(" of ", " "), dayfirst=True).date()
         if not re.search(r"\d{4}", text) and written < today:
