@@ -56,10 +56,6 @@ _REMARK = re.compile(
     r"|see you|have an?|let['\u2019]s)(?!['\u2019]d)\b",
     re.I,
 )
-_YOU = re.compile(r"\b(?:you|your|yours|yourself)\b", re.I)
-_POLITE = re.compile(
-    r"\b(?:can|could|would|will) you\b|\bdo you (?:have|know)\b|\b(?:thank|if) you\b", re.I
-)
 _TOOL_NAME = re.compile(r"(?<![\w:/.-])[A-Za-z][\w-]*(?::|__)[A-Za-z]\w*")
 
 
@@ -96,8 +92,7 @@ class Need:
         said: The person's own words, if it is all that they said.
         implied: Words that the question implies: `how many` means count, `which files` means list.
         is_talk: Whether it requests nothing: a greeting, thanks.
-        is_chat: Whether it is a remark, or a question about the one who answers: `I had a long
-            day`, `Do you like music?`
+        is_chat: Whether it is a remark: `I had a long day`.
         asks: Whether it is said to us, rather than a value.
         follows: Whether it continues the previous request.
         query: The search query: the words, and the type of tool that the values suggest.
@@ -117,23 +112,18 @@ class Need:
             if self.words and pattern.search(text):
                 self.implied.append(implied)
         self.is_talk = not self.words and not self.mentions
-        self.is_chat = _REMARK.match(text) is not None or (
-            _YOU.search(text) is not None and _POLITE.search(text) is None
-        )
+        self.is_chat = _REMARK.match(text) is not None
         self.asks = self.is_talk or self.is_chat or "?" in text or _ASKS.match(text) is not None
         self.follows = _FOLLOWS.match(text) is not None or not self.words
-        words = [*_TOOL_NAME.findall(text), *self.implied, *self._hints()]
+        words = [*_TOOL_NAME.findall(text), *self.implied]
+        kinds = [one.kind for one in self.mentions] + [
+            "amount" for one in self.mentions if one.unit
+        ]
+        for needed, hint in _HINTS.items():
+            if Counter(needed.split()) <= Counter(kinds):
+                words += hint.split()
         words += [word.value.casefold() for word in self.words]
         self.query = " ".join(dict.fromkeys(words)) or text.strip()[:200]
-
-    def _hints(self) -> list[str]:
-        kinds = Counter(mention.kind for mention in self.mentions)
-        kinds["amount"] = sum(mention.unit != "" for mention in self.mentions)
-        hints: list[str] = []
-        for needed, words in _HINTS.items():
-            if Counter(needed.split()) <= kinds:
-                hints += words.split()
-        return hints
 
 
 def spelled(need: Need) -> Need | None:
