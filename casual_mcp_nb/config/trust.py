@@ -158,15 +158,29 @@ class TrustStore:
         """Where it is remembered."""
         return self._folder or store_folder()
 
-    def entries(self, config: Config, listed_at: str = "") -> tuple[TrustEntry, ...]:
+    def entries(
+        self, config: Config, listed_at: str = "", typed_in: str = ""
+    ) -> tuple[TrustEntry, ...]:
         """List a config's settings, servers and clients, each compared with the file's accepted
         version.
 
-        `listed_at` identifies its server in a catalog or registry, if it has no file.
+        Args:
+            config: The config.
+            listed_at: Identifies its server in a catalog or registry, if it has no file.
+            typed_in: Where the person may have typed it. What they typed there is accepted, unless
+                it is in a file.
         """
         key = listed_at or config.path
         record = self._read(key) if key else None
-        compared = [_compared(entry, record) for entry in _described(config)]
+        typed = self._read(_typed(typed_in)) if typed_in else None
+        compared: list[TrustEntry] = []
+        for entry in _described(config):
+            result = _compared(entry, record)
+            if typed is not None and result.state != "trusted" and not _is_in_file(entry, config):
+                as_typed = _compared(entry, typed)
+                if as_typed.state == "trusted":
+                    result = as_typed
+            compared.append(result)
         return tuple(entry for entry in compared if entry.facts)
 
     def accept(self, config: Config, listed_at: str = "") -> None:
@@ -178,6 +192,21 @@ class TrustStore:
         accepted = {entry.key: _hashes(entry.facts, salt) for entry in _described(config)}
         described = {"found": listed_at} if listed_at else {"config": _text_of(key)}
         self._write(key, {**described, "salt": salt, "accepted": accepted})
+
+    def accept_typed(self, config: Config, typed_in: str) -> None:
+        """Remember what a person typed somewhere, beside what they typed there before."""
+        record = self._read(_typed(typed_in)) or {}
+        accepted, salt = record.get("accepted"), record.get("salt")
+        if not isinstance(accepted, dict) or not isinstance(salt, str) or not salt:
+            accepted, salt = {}, secrets.token_hex(32)
+        now: dict[str, Any] = {}
+        for entry in _described(config):
+            if not entry.is_harmless:
+                now[entry.key] = _hashes(entry.facts, salt)
+        merged = accepted | now
+        if merged != accepted:
+            key = _typed(typed_in)
+            self._write(key, {"typed": typed_in, "salt": salt, "accepted": merged})
 
     def accept_folder(self, folder: Path) -> None:
         """Remember that every config in a folder, and in those below it, is the person's own."""
@@ -242,6 +271,10 @@ def _text_of(key: Path | str) -> str:
     return f"found: {key}" if isinstance(key, str) else str(key.resolve())
 
 
+def _typed(place: str) -> str:
+    return f"typed in {place}"
+
+
 class _Described(NamedTuple):
     """A server, a client, or the config's own settings, as they are now.
 
@@ -259,6 +292,12 @@ class _Described(NamedTuple):
     def key(self) -> str:
         """Where its accepted version is in a record."""
         return f"{self.kind} {self.name}"
+
+
+def _is_in_file(entry: _Described, config: Config) -> bool:
+    if entry.kind == "server":
+        return config.servers[entry.name].file is not None
+    return config.path is not None
 
 
 def _compared(entry: _Described, record: Mapping[str, Any] | None) -> TrustEntry:

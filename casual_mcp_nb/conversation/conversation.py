@@ -193,7 +193,7 @@ class SavedSession:
     """What opens a conversation's session again in another process. Secrets are never in it.
 
     A file with saved conversations may come from anybody, so the person is asked about the servers
-    in it as about those of a config file.
+    in it as about those of a config file, unless they typed them in the same notebook.
 
     Args:
         notebook: The notebook's file, or the working folder if there is none.

@@ -21,6 +21,7 @@ from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.errors import TrustRequiredError, UnknownNameError, UsageError, shown
 from casual_mcp_nb.notebook.log import is_set
 from casual_mcp_nb.notebook.open_questions import Questions
+from casual_mcp_nb.notebook.session_memory import typing_place
 from casual_mcp_nb.notebook.typed_lines import can_prompt
 
 logger = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ class TrustGate:
         trusted: Whether the person's code has accepted it.
         strict: Whether only the person's own answer counts. Then the config is asked about even if
             it is harmless, or accepted by the environment or by its folder.
+        typed: Returns what the person typed, if it is new and to be saved.
         on_change: Called when servers are allowed to start, and when they are kept from it.
 
     Attributes:
@@ -50,11 +52,13 @@ class TrustGate:
         *,
         trusted: bool = False,
         strict: bool = False,
+        typed: Callable[[], Config | None] = ignore,
         on_change: Callable[[], None] = ignore,
     ):
         self._config = config
         self._trusted = trusted
         self._strict = strict
+        self._typed = typed
         self._on_change = on_change
         self.pending: Trust | None = None
         self._store = TrustStore()
@@ -63,7 +67,10 @@ class TrustGate:
 
     def report(self) -> Trust:
         """Report which servers would start, and whether the person must accept them first."""
-        entries = self._store.entries(self._config, self._config.recalled)
+        typed_in = ""
+        if not self._strict:
+            typed_in = typing_place()
+        entries = self._store.entries(self._config, self._config.recalled, typed_in)
         reason = self._reason_to_trust({entry.state for entry in entries})
         return Trust(self._source, entries, not reason, reason, self._accept)
 
@@ -78,7 +85,7 @@ class TrustGate:
             ready.add("harmless")
         if ready.issuperset(states):
             if "trusted" in states:
-                return "It is as you accepted it."
+                return "It is as you accepted or typed it."
             return "It is harmless."
         if self._strict:
             return ""
@@ -91,6 +98,21 @@ class TrustGate:
         if folder:
             return f"You trust the configs in {exact(str(folder))}."
         return ""
+
+    def remember_typed(self) -> None:
+        """Remember what the person typed in this notebook, so that to resume it asks nothing.
+
+        On the cell's thread, after servers were started.
+        """
+        place = typing_place()
+        if self._strict or not place:
+            return
+        config = self._typed()
+        if config is not None:
+            try:
+                self._store.accept_typed(config, place)
+            except UsageError as error:
+                logger.debug("What was typed is not remembered: %s", error)
 
     def require(self) -> None:
         """Raise TrustRequiredError unless the servers may start."""

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import Config, Policies
 from casual_mcp_nb.base.status import HostAudit, SessionStatus
 from casual_mcp_nb.config.environment import read_environment
@@ -127,10 +128,14 @@ class SessionParts:
         self.endpoints: set[Any] = set()
         self._finalizer = weakref.finalize(self, _close_in_background, engine, chat.close)
         self._finalizer.atexit = False
+        typed: Callable[[], Config | None] = ignore
+        if saver.store is not None:
+            typed = memory.typed
         gate = TrustGate(
             self.config,
             trusted=trust,
             strict=strict or self.config.strict,
+            typed=typed,
             on_change=observers.changes.notify,
         )
         self.starter = starter = ServerStarter(

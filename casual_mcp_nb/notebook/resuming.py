@@ -141,7 +141,8 @@ def place_variables_of(stored: StoredConversation) -> None:
 def reopened(stored: StoredConversation) -> tuple[Config, dict[str, Any]]:
     """Build what a conversation's session is opened with again.
 
-    Nothing counts as accepted because it is saved: the person is asked as about a file.
+    Nothing counts as accepted because it is saved: the person is asked as about a file, except about
+    what they typed in this notebook.
 
     Returns:
         The config, and other options for `Session`.

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.config import Config, ServerConfig
+from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.conversation.conversation import SavedSession
-from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.errors import ConfigError, UsageError
 from casual_mcp_nb.notebook.caller import shell
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
 
@@ -40,6 +41,20 @@ def notebook_place() -> str:
     return os.getcwd()
 
 
+def typing_place() -> str:
+    """Identify the notebook with its working folder, which a command's meaning depends on.
+
+    Empty outside of IPython, and in a folder that is gone.
+    """
+    try:
+        notebook, folder = notebook_place(), os.getcwd()
+    except OSError:
+        return ""
+    if not notebook:
+        return ""
+    return f"{notebook}, folder {folder}"
+
+
 @dataclass(eq=False)
 class SessionMemory:
     """Describes a session for its saved conversations, see `SavedSession`.
@@ -63,6 +78,7 @@ class SessionMemory:
     variables: Mapping[str, str] = field(default_factory=dict)
     _notebook: str = field(default_factory=notebook_place)
     _basis: SavedSession | None = None
+    _returned: SavedSession | None = None
     _servers: Mapping[str, ServerConfig | None] = field(default_factory=dict)
 
     def saved(self) -> SavedSession | None:
@@ -72,14 +88,41 @@ class SessionMemory:
         manager = self.chat.server_manager
         servers = {name: manager.config_of(name) for name in manager.names}
         if self._basis is None or servers != self._servers:
-            self._servers = servers
             self._basis = self._described(servers)
+            self._servers = servers
         return replace(
             self._basis,
             approval=self.chat.consent.policies,
             widgets=self.widgets,
             variables=self.variables,
         )
+
+    def typed(self) -> Config | None:
+        """Build what the person typed, as it is read again when the session is resumed.
+
+        What a config file, an earlier session, a catalog or a registry said is not theirs.
+
+        Returns:
+            The config, or None if there is nothing new since the last call.
+        """
+        saved = self.saved()
+        if saved is None or self._basis is self._returned:
+            return None
+        self._returned = self._basis
+        content, elsewhere = saved.content, {*saved.found}
+        if self.config.path is not None or self.config.recalled:
+            content = {}
+            elsewhere |= set(self.config.servers)
+        servers: dict[str, Any] = {}
+        for name, server in saved.added.items():
+            if name not in elsewhere:
+                servers[name] = server
+        if not content and not servers:
+            return None
+        try:
+            return load_config({**content, "servers": servers})
+        except ConfigError:
+            return None
 
     def take_over(self, saved: SavedSession) -> None:
         """Add the widgets and variables of a conversation that is continued."""

@@ -130,6 +130,7 @@ class ServerStarter:
         waiting = self.chat.server_manager.waiting
         if not waiting:
             yield None
+            self.gate.remember_typed()
             return
         display = StartDisplay(announcement_of(waiting), quiet=quiet or self.quiet, handle=handle)
         display.follow(self._servers)
@@ -141,6 +142,7 @@ class ServerStarter:
                 display.finish(servers, servers)
             else:
                 display.finish(servers, summary_of(servers))
+        self.gate.remember_typed()
 
     async def run_shown(self, work: Coroutine[Any, Any, T]) -> T:
         """Have the engine thread do work for which servers may have to start, see `on_engine`.

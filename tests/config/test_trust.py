@@ -61,6 +61,30 @@ def read(file: Path, **environ: str) -> Config:
     return load_config(file, environ={**ENVIRON, **environ})
 
 
+def states(store: TrustStore, config: Config, typed_in: str) -> dict[str, str]:
+    entries = store.entries(config, "the session", typed_in)
+    return {entry.name: entry.state for entry in entries if entry.kind == "server"}
+
+
+def test_what_was_typed_is_accepted_where_it_was_typed(file: Path, store: TrustStore) -> None:
+    typed = load_config(
+        {"servers": {"local": LOCAL, "tides": {"command": "tides"}}}, environ=ENVIRON
+    )
+    store.accept_typed(typed, "here")
+    other = load_config({"servers": {"notes": {"command": "notes"}}})
+    store.accept_typed(other, "here")
+    assert set(states(store, typed, "here").values()) == {"trusted"}
+    assert set(states(store, other, "here").values()) == {"trusted"}
+    for place in ("there", ""):
+        assert set(states(store, typed, place).values()) == {"new"}
+    changed = load_config(
+        {"servers": {"local": LOCAL, "tides": {"command": "evil"}}}, environ=ENVIRON
+    )
+    assert states(store, changed, "here") == {"local": "trusted", "tides": "new"}
+    # What a file says is not what was typed, although it is the same.
+    assert states(store, read(file), "here") == {"local": "new", "remote": "new"}
+
+
 @pytest.mark.parametrize(
     ("changes", "entry", "changed"),
     [

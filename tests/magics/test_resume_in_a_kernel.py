@@ -6,9 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kit.kernel import Kernel, Ran, started_kernel
+
+from tests.notebook.test_resuming import edit_head
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -43,7 +46,7 @@ def widgets_in(ran: Ran) -> int:
     return sum(kind in output.get("data", {}) for output in ran.outputs)
 
 
-def test_two_lines_bring_it_back(kernel: Kernel) -> None:
+def test_two_lines_bring_it_back(kernel: Kernel, tmp_path: Path) -> None:
     nothing = kernel.run("%mcp resume")
     assert (nothing.status, "%mcp demo" in nothing.text()) == ("error", True)
     assert kernel.run("%mcp conversations").status == "ok"
@@ -59,6 +62,20 @@ def test_two_lines_bring_it_back(kernel: Kernel) -> None:
     kernel.restart()
     kernel.printed(LOAD)
     assert id in kernel.printed("%mcp conversations")
+    # What was typed in this notebook and folder is not asked about, but what is resumed in another
+    # folder is, and what another program has written in its place.
+    (tmp_path / "other").mkdir()
+    ran, prompts = kernel.typed(f"%cd -q other\n%mcp resume {id}", "")
+    assert (ran.status, "tides" in prompts[0]) == ("error", True)
+    kernel.printed("%mcp close\n%cd -q ..")
+    ran, prompts = kernel.typed("%mcp resume")
+    assert (ran.status, prompts) == ("ok", [])
+    kernel.printed("%mcp close")
+
+    def replace_command(head: dict[str, Any]) -> None:
+        head["session"]["added"]["tides"]["args"] = ["-c", "2"]
+
+    edit_head(tmp_path / "conversations.db", replace_command)
     ran, prompts = kernel.typed("%mcp resume", "y")
     assert ran.status == "ok", ran.text()
     (prompt,) = prompts
