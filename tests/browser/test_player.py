@@ -185,7 +185,11 @@ def test_the_searches_of_the_model_are_shown_as_they_were(
 
 def test_the_tools_are_filtered_with_each_key(page: Any, session: Session, axe: Path) -> None:
     page.keyboard.press("/")
-    sync_api.expect(page.get_by_test_id("query")).to_be_focused()
+    sync_api.expect(page.get_by_label("Filter by name")).to_be_focused()
+    # The key comes back to the field from anywhere.
+    page.get_by_test_id("go-to-search").first.focus()
+    page.keyboard.press("/")
+    sync_api.expect(page.get_by_label("Filter by name")).to_be_focused()
     names = page.get_by_test_id("listed").locator(".cmn-mono")
     deferred = session.parts.chat.current_view().deferred
     sync_api.expect(names).to_have_count(len(deferred))

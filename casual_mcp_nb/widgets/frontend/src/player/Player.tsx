@@ -42,7 +42,10 @@ export function Player({ lesson }: { lesson: Lesson }) {
       setTab("steps");
       setPlaying(!playing);
     },
-    search: () => setTab("search"),
+    search: () => {
+      setTab("search");
+      root.current?.querySelector<HTMLElement>("[data-testid=query]")?.focus();
+    },
     large: () => root.current?.querySelector<HTMLElement>("[data-testid=large-text]")?.click(),
     dark: toggleDark,
     help: () => setHelp(!help),

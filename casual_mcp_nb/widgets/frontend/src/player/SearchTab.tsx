@@ -65,17 +65,17 @@ function Tools({ catalog, shown }: { catalog: Catalog; shown: boolean }) {
   return (
     <section>
       <h2>{title}</h2>
-      <input
-        ref={input}
-        type="search"
-        class="cmn-wide"
-        aria-label="Filter tools by name and description"
-        placeholder="Words of a name or a description"
-        autocomplete="off"
-        data-testid="query"
-        value={query}
-        onInput={(event) => setQuery(event.currentTarget.value)}
-      />
+      <label class="cmn-field">
+        <span>Filter by name and description</span>
+        <input
+          ref={input}
+          type="search"
+          autocomplete="off"
+          data-testid="query"
+          value={query}
+          onInput={(event) => setQuery(event.currentTarget.value)}
+        />
+      </label>
       <p class="cmn-quiet" role="status" data-testid="found">
         {query.trim() ? `${number.format(matches.length)} of ${searched}` : searched}
         {tools.length < total && `, the first of ${number.format(total)}`}
