@@ -149,7 +149,7 @@ class Parameter(NamedTuple):
         rules = self.schema.schema
         limits = {word: rules[word] for word in _LIMITS.split() if word in rules}
         with suppress(TypeError):
-            return Draft202012Validator(limits).is_valid(value)
+            return bool(Draft202012Validator(limits).is_valid(value))
         return False
 
 
