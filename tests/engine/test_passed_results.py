@@ -378,8 +378,34 @@ async def test_a_handle_in_a_text_of_a_server_counts_nowhere(chat: McpToolChat, 
     assert (again.tool_calls[0].status, own.tool_calls[0].result) == ("error", "500")
 
 
+async def test_deferred_tools_get_results_too(chat: McpToolChat, desk: Desk) -> None:
+    chat.selection.servers["files"] = "deferred"
+    chat.selection.discovery = True
+    through = {"name": "files__insert", "arguments": {"rows": WHOLE}}
+    bridged = await ask(
+        chat,
+        call("db__read"),
+        call("search_tools", tool_names=["files__insert"]),
+        passing("call_tool", **through),
+        "ok",
+        delivery="bridge",
+    )
+    chat.selection.direct_calls = True
+    direct = await ask(
+        chat,
+        call("db__read"),
+        passing("files__insert", rows={**WHOLE, "path": "[0].id"}),
+        passing("files__insert", rows=WHOLE),
+        "ok",
+    )
+    assert [made.status for made in bridged.tool_calls] == ["ok", "ok", "ok"]
+    assert [made.status for made in direct.tool_calls] == ["ok", "error", "ok"]
+    assert desk.got == [rows(500)] * 2
+
+
 async def test_searches_and_reading_on_take_no_results(chat: McpToolChat, desk: Desk) -> None:
     chat.selection.servers["files"] = "deferred"
+    chat.selection.discovery = True
     turn = await ask(
         chat,
         call("db__read"),
