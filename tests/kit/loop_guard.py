@@ -45,6 +45,8 @@ PACKAGE = str(Path(casual_mcp_nb.__file__).parent) + os.sep
 TESTS = str(Path(__file__).resolve().parents[1]) + os.sep
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE = "casual-mcp-engine"
+IMPORTS = "casual-mcp-imports"
+"""The thread with a loop of its own on which everything is imported that a turn needs."""
 NOT_OTHERS = sys.stdlib_module_names | {"casual_mcp_nb"}
 ALLOWED = (("notebook/loop.py", "run"), ("notebook/caller.py", "serve"))
 """Where a thread waits by contract: a blocking call of a notebook holds the notebook's own loop,
@@ -336,6 +338,8 @@ def _queued() -> float:
 
 
 def _counts(trace: tuple[str, ...], thread: str) -> bool:
+    if thread == IMPORTS:
+        return False
     ours = [line for line in trace if line.startswith(("casual_mcp_nb/", "tests/"))]
     if not ours:
         # An SDK's own task: it reads what a server sent. Without a trace nothing is known but the
