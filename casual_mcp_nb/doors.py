@@ -32,6 +32,7 @@ WAYS = (
     ("%mcp doctor {}", 'session.servers.doctor("{}")', "casual-mcp-nb doctor --tool {}"),
     ("%mcp load {}", 'session.tools.load("{}")', ""),
     ("%mcp defer {}", 'session.selection.servers["{}"] = "deferred"', ""),
+    ("%mcp memory on", "session.tools.memory.on = True", ""),
     ("%mcp toolset all", "session.selection.tool_set = None", ""),
     ("%mcp conversations", "session.conversations", ""),
     ("%mcp resume ID", "session.conversations.resume(id)", ""),

@@ -78,12 +78,10 @@ class PastQuestions(DisplayableList[PastQuestion], items="questions"):
 
     Attributes:
         questions: A question counts once for each tool.
-        on: Whether searches use them.
-        note: Why there are none, or empty.
+        note: Why searches do not use them, or empty.
     """
 
     questions: tuple[PastQuestion, ...] = field(default=(), repr=False)
-    on: bool = True
     note: str = ""
 
 

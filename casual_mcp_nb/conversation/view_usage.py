@@ -73,15 +73,13 @@ def tool_use_view(tool: ToolUse, limits: DisplayLimits) -> View:
 
 def past_questions_view(questions: PastQuestions, limits: DisplayLimits) -> View:
     """Show the questions that searches learn from, numbered from the latest."""
-    state = "Searches rank the tools higher that were called after a question like theirs."
-    if not questions.on:
-        state = "Searches do not use this: it is off."
+    use = "Searches rank the tools higher that were called after a question like theirs."
     shown = questions.questions[: limits.rows]
     rows = tuple(_past_question_row(number, each) for number, each in enumerate(shown, 1))
     table = Table(
         columns("#", "Question", "Tool", "Day", "Conversation"), rows, len(questions) - len(rows)
     )
-    blocks = (TextBlock(questions.note or state), table if rows else TextBlock("None."))
+    blocks = (TextBlock(questions.note or use), table if rows else TextBlock("None."))
     note = words.count(len(questions), "question")
     return View("past-questions", "What searches learn from", blocks, note=note)
 

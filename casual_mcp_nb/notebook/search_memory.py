@@ -11,6 +11,7 @@ from casual_mcp_nb.conversation.past_questions import (
     PastQuestionReader,
     PastQuestions,
 )
+from casual_mcp_nb.doors import in_words_of
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief
 from casual_mcp_nb.notebook.saving import ConversationSaver
@@ -38,8 +39,11 @@ class SessionSearchMemory(NamespaceList[PastQuestion]):
         store = self._saver.store
         if store is None:
             note = "This session saves no conversations, so there is nothing to learn from."
-            return PastQuestions(on=self._on, note=note)
-        return PastQuestions(store.past_questions(self._reader), self._on)
+            return PastQuestions(note=note)
+        note = ""
+        if not self._on:
+            note = in_words_of("Searches do not use this. To turn it on: %mcp memory on")
+        return PastQuestions(store.past_questions(self._reader), note)
 
     @property
     def on(self) -> bool:
