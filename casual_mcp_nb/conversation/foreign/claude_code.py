@@ -6,7 +6,6 @@ the last line is right. A message can be in the session's file and in that of a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from casual_mcp_nb.base.tokens import TokenUsage
@@ -17,6 +16,7 @@ from casual_mcp_nb.conversation.foreign.lines import (
     objects_in,
     seconds_of,
     text_in,
+    text_of,
     tokens_in,
 )
 
@@ -108,7 +108,7 @@ class ClaudeCodeReader:
         if model == _SYNTHETIC:
             # The program wrote this itself, for example that a request failed.
             draft.time(at)
-            draft.notice("\n".join(text_in(block, "text") for block in blocks) or _SYNTHETIC)
+            draft.notice(text_of(blocks) or _SYNTHETIC)
             return
         key = text_in(message, "id") or text_in(record, "uuid") or f"line {self._lines}"
         step = draft.step(
@@ -146,7 +146,7 @@ class ClaudeCodeReader:
         if aside:
             self._parent(record, message)
             return
-        text = _text(texts)
+        text = text_of(texts)
         if record.get("isCompactSummary") is True:
             draft.compact(text)
         elif text.startswith(_INTERRUPTED):
@@ -160,7 +160,7 @@ class ClaudeCodeReader:
         found: list[ToolName] = [tool_of(name[:200], _SERVER) for name in names if name]
         call = self._draft.result(
             text_in(block, "tool_use_id"),
-            _text(parts),
+            text_of(parts),
             failed=block.get("is_error") is True,
             found=found,
         )
@@ -181,7 +181,7 @@ class ClaudeCodeReader:
         agent, before = text_in(record, "agentId"), text_in(record, "parentUuid")
         parent = self.parents.get(agent) or self.parents.get(before)
         if parent is None and message.get("role") == "user":
-            parent = self._prompts.get(_text(objects_in(message.get("content"))))
+            parent = self._prompts.get(text_of(objects_in(message.get("content"))))
         if parent is None and self._prompts:
             parent = next(reversed(self._prompts.values()))
         self._link(parent, agent, text_in(record, "uuid"))
@@ -192,20 +192,6 @@ class ClaudeCodeReader:
         if call is not None and len(self.parents) < _MAX_LINKS:
             for id in filter(None, ids):
                 self.parents.setdefault(id, call)
-
-
-def _text(blocks: Iterable[dict[str, Any]]) -> str:
-    """Join the texts of blocks. Of others, say what they are."""
-    texts: list[str] = []
-    for block in blocks:
-        kind = block.get("type")
-        if kind == "text":
-            texts.append(text_in(block, "text"))
-        elif kind == "tool_reference":
-            texts.append(text_in(block, "tool_name"))
-        else:
-            texts.append(f"[{str(kind)[:40]}]")
-    return "\n".join(filter(None, texts))
 
 
 def usage_of(fields: object) -> TokenUsage | None:

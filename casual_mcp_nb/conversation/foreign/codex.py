@@ -21,6 +21,7 @@ from casual_mcp_nb.conversation.foreign.lines import (
     parsed,
     seconds_of,
     text_in,
+    text_of,
     tokens_in,
 )
 
@@ -138,8 +139,7 @@ class CodexReader:
                 draft.unread.add(f"response_item: {kind}")
 
     def _message(self, item: dict[str, Any]) -> None:
-        parts = objects_in(item.get("content"))
-        text = "\n".join(text_in(part, "text", "output_text") for part in parts)
+        text = text_of(objects_in(item.get("content")))
         role = text_in(item, "role")
         if role == "assistant":
             self._say(text)
@@ -274,15 +274,11 @@ def _output(item: dict[str, Any]) -> tuple[str, bool]:
         code = object_in(inner, "metadata").get("exit_code")
         failed = failed or (isinstance(code, int) and code != 0)
         output = text_in(inner, "output") or output
-    text = "\n".join(text_in(part, "text") or _kind(part) for part in objects_in(output))
+    text = text_of(objects_in(output))
     if item.get("type") == "tool_search_output" and not text:
         text = "\n".join(map(str, _found(objects_in(item.get("tools")))))
     code_line = _EXIT.search(text[:_HEAD])
     return text, failed or (code_line is not None and int(code_line[1]) != 0)
-
-
-def _kind(part: dict[str, Any]) -> str:
-    return f"[{str(part.get('type'))[:40]}]"
 
 
 def _found(tools: Iterable[dict[str, Any]]) -> list[ToolName]:

@@ -1,4 +1,4 @@
-"""Sessions as spans of OpenTelemetry, by the conventions for generative AI and by older ways.
+"""Sessions as spans of OpenTelemetry.
 
 The outermost span of an agent is a turn, a span of a model is an answer, and that of a tool a call.
 Children can come before parents, so turns are made when all has been read. Tokens are counted on the
@@ -8,23 +8,17 @@ spans of models only: those of agents repeat them.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from casual_mcp_nb.base.limits import encodable
-from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.base.tool import SYNTHETIC, ToolName
 from casual_mcp_nb.conversation.event import SEARCH_TOOLS
+from casual_mcp_nb.conversation.foreign import otel_attributes as names
 from casual_mcp_nb.conversation.foreign.draft import Draft, DraftCall, DraftStep, DraftTurn, tool_of
-from casual_mcp_nb.conversation.foreign.lines import object_in, objects_in, text_in, tokens_in
-from casual_mcp_nb.conversation.foreign.otel_messages import (
-    Message,
-    messages_in,
-    unwrapped,
-    value_of,
-)
+from casual_mcp_nb.conversation.foreign.lines import text_in
+from casual_mcp_nb.conversation.foreign.otel_messages import messages_in, unwrapped, value_of
 from casual_mcp_nb.conversation.foreign.otel_spans import Span, spans_in
 
 _SERVER = "agent"
@@ -35,138 +29,6 @@ _MAX_TOOLS = 1_000
 _MAX_DEFINITIONS = 1_000_000
 _MAX_TOOLSETS = 50
 _LOOK_BACK = 5
-_MESSAGE_EVENT = re.compile(r"gen_ai\.(?:(system|user|assistant|tool)\.message|choice)")
-
-Kind = Literal["agent", "model", "tool", "other"]
-_KINDS = (
-    "gen_ai.operation.name",
-    "openinference.span.kind",
-    "langfuse.observation.type",
-    "langsmith.span.kind",
-    "traceloop.span.kind",
-    "llm.request.type",
-    "ai.operationId",
-)
-_MODELS = frozenset(
-    {"chat", "completion", "generate_content", "generation", "llm", "text_completion"}
-    | {"ai.generatetext.dogenerate", "ai.streamtext.dostream"}
-)
-_TOOLS = frozenset({"execute_tool", "tool", "ai.toolcall"})
-_AGENTS = frozenset({"agent", "invoke_agent", "ai.generatetext", "ai.streamtext"})
-_OTHER = frozenset(
-    {"chain", "create_agent", "embedding", "embeddings", "evaluator", "event", "guardrail"}
-    | {"invoke_workflow", "reranker", "retrieval", "retriever", "span", "task", "workflow"}
-)
-"""Kinds of spans that are no part of a conversation."""
-_VALUES: tuple[tuple[frozenset[str], Kind], ...] = (
-    (_MODELS, "model"),
-    (_TOOLS, "tool"),
-    (_AGENTS, "agent"),
-    (_OTHER, "other"),
-)
-_NAMES: tuple[tuple[str, Kind], ...] = (
-    ("agent run", "agent"),
-    ("invoke_agent", "agent"),
-    ("chat ", "model"),
-    ("running ", "other"),
-)
-"""How the names of spans begin that do not say their kind otherwise."""
-
-_CONVERSATION = (
-    "gen_ai.conversation.id",
-    "session.id",
-    "langfuse.session.id",
-    "langsmith.trace.session_id",
-    "traceloop.association.properties.session_id",
-)
-_PROVIDER = ("gen_ai.provider.name", "gen_ai.system", "llm.provider", "ai.model.provider")
-_MODEL = (
-    "gen_ai.response.model",
-    "gen_ai.request.model",
-    "langfuse.observation.model.name",
-    "llm.model_name",
-    "ai.model.id",
-)
-_FINISH = ("gen_ai.response.finish_reasons", "ai.response.finishReason")
-_ANY_INPUT = ("langfuse.observation.input", "traceloop.entity.input", "input.value")
-_ANY_OUTPUT = ("langfuse.observation.output", "traceloop.entity.output", "output.value")
-_INPUT = (
-    "gen_ai.input.messages",
-    "pydantic_ai.all_messages",
-    "gen_ai.prompt",
-    "llm.input_messages",
-    "ai.prompt.messages",
-    "ai.prompt",
-    *_ANY_INPUT,
-)
-_OUTPUT = (
-    "gen_ai.output.messages",
-    "gen_ai.completion",
-    "llm.output_messages",
-    "final_result",
-    "ai.response.text",
-    *_ANY_OUTPUT,
-)
-_MORE_OUTPUT = ("ai.response.toolCalls",)
-_SYSTEM = ("gen_ai.system_instructions",)
-_DEFINITIONS = ("gen_ai.tool.definitions", "llm.tools", "llm.request.functions", "ai.prompt.tools")
-_PARAMETERS = "model_request_parameters"
-_REQUESTS = (
-    (_PARAMETERS, "function_tools"),
-    ("gen_ai.prompt", "tools"),
-    ("langfuse.observation.input", "tools"),
-    ("input.value", "tools"),
-)
-_TOOL_NAME = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name", "ai.toolCall.name")
-_TOOL_SERVER = ("casual_mcp_nb.server", "mcp.server.name")
-_CALL_ID = ("gen_ai.tool.call.id", "tool_call.id", "ai.toolCall.id")
-_ARGUMENTS = (
-    "gen_ai.tool.call.arguments",
-    "tool_arguments",
-    "ai.toolCall.args",
-    "gen_ai.prompt",
-    *_ANY_INPUT,
-)
-_RESULT = (
-    "gen_ai.tool.call.result",
-    "tool_response",
-    "ai.toolCall.result",
-    "gen_ai.completion",
-    *_ANY_OUTPUT,
-)
-_USAGE_DETAILS = ("langfuse.observation.usage_details", "langsmith.metadata.usage_metadata")
-_USAGE = ("gen_ai.usage.", "llm.token_count.", "llm.usage.", "ai.usage.")
-_READ = ("input_tokens", "prompt_tokens", "prompt", "promptTokens", "input")
-_WRITTEN = ("output_tokens", "completion_tokens", "completion", "completionTokens", "output")
-_TOTAL = ("total_tokens", "total")
-_CACHED = (
-    "cache_read.input_tokens",
-    "cache_read_input_tokens",
-    "details.cache_read_tokens",
-    "details.cached_tokens",
-    "prompt_details.cache_read",
-    "cached_input_tokens",
-    "input_cached_tokens",
-    "input_token_details.cache_read",
-    "prompt_tokens_details.cached_tokens",
-    "input_tokens_details.cached_tokens",
-)
-_CACHE_WRITTEN = (
-    "cache_creation.input_tokens",
-    "cache_creation_input_tokens",
-    "details.cache_write_tokens",
-    "prompt_details.cache_write",
-)
-_REASONING = (
-    "reasoning.output_tokens",
-    "reasoning_tokens",
-    "details.reasoning_tokens",
-    "completion_details.reasoning",
-    "output_reasoning_tokens",
-    "output_token_details.reasoning",
-    "completion_tokens_details.reasoning_tokens",
-    "output_tokens_details.reasoning_tokens",
-)
 
 
 @dataclass(slots=True, eq=False)
@@ -176,7 +38,7 @@ class _Node:
     `is_new` says that its request has no earlier messages. `answer` is a model's, or an agent's.
     """
 
-    kind: Kind
+    kind: names.Kind
     parent: int
     began: float | None
     conversation: str
@@ -208,7 +70,7 @@ class SpanReader:
 
     def _read(self, span: Span) -> None:
         draft, attributes = self._draft, span.attributes
-        kind = _kind_of(span)
+        kind = names.kind_of(span)
         if kind is None:
             draft.unread.add(span.name or "span without a name")
         key = hash((span.trace, span.id))
@@ -216,7 +78,7 @@ class SpanReader:
             kind or "other",
             hash((span.trace, span.parent)) if span.parent else 0,
             span.began,
-            _text(attributes, _CONVERSATION)[:200],
+            text_in(attributes, *names.CONVERSATION)[:200],
             None if span.error is None else span.error[:1_000],
         )
         if len(self._nodes) < _MAX_SPANS:
@@ -224,7 +86,7 @@ class SpanReader:
         else:
             draft.keep_no_more()
         for _name, inner in span.events:
-            if not inner.keys().isdisjoint((*_INPUT, *_OUTPUT)):
+            if not inner.keys().isdisjoint((*names.INPUT, *names.OUTPUT)):
                 # Content is in an event, so that it can be stored elsewhere.
                 span.attributes = {**inner, **attributes}
         if kind == "model":
@@ -235,19 +97,19 @@ class SpanReader:
             self._read_input(span, node)
             node.stopped = attributes.get("casual_mcp_nb.status") == "stopped"
             if not draft.is_full:
-                node.answer = DraftStep(usage=_usage_of(attributes))
+                node.answer = DraftStep(usage=names.usage_of(attributes))
                 self._read_output(span, node.answer, calls=False)
 
     def _read_model(self, span: Span, node: _Node) -> None:
         draft, attributes = self._draft, span.attributes
-        draft.provider = draft.provider or _text(attributes, _PROVIDER)[:40]
+        draft.provider = draft.provider or text_in(attributes, *names.PROVIDER)[:40]
         step = node.answer = draft.answer(f"{span.trace} {span.id}")
-        draft.report(step, _usage_of(attributes))
+        draft.report(step, names.usage_of(attributes))
         if not step.kept:
             return
         step.began, step.ended = span.began, span.ended
-        step.model = _text(attributes, _MODEL)[:100]
-        reasons = value_of(attributes, _FINISH)
+        step.model = text_in(attributes, *names.MODEL)[:100]
+        reasons = value_of(attributes, names.FINISH)
         step.finish = str(reasons[0] if isinstance(reasons, list) else reasons or "")[:40] or None
         step.tools = self._tools(attributes)
         self._read_input(span, node)
@@ -261,8 +123,8 @@ class SpanReader:
         prompt = ""
         is_asked = False
         results: list[tuple[str, str]] = []
-        messages = list(_messages(span, _INPUT, "user"))
-        for message in messages_in(value_of(span.attributes, _SYSTEM), "system"):
+        messages = list(names.messages_of(span, names.INPUT, "user"))
+        for message in messages_in(value_of(span.attributes, names.SYSTEM), "system"):
             draft.system = draft.system or draft.text(message.text)
         for message in messages:
             if message.role == "assistant":
@@ -278,8 +140,8 @@ class SpanReader:
 
     def _read_output(self, span: Span, step: DraftStep, *, calls: bool = True) -> None:
         draft = self._draft
-        messages = list(_messages(span, _OUTPUT, "assistant"))
-        messages += messages_in(value_of(span.attributes, _MORE_OUTPUT), "assistant")
+        messages = list(names.messages_of(span, names.OUTPUT, "assistant"))
+        messages += messages_in(value_of(span.attributes, names.MORE_OUTPUT), "assistant")
         for message in messages:
             if message.role != "assistant":
                 continue
@@ -290,16 +152,18 @@ class SpanReader:
 
     def _read_call(self, span: Span) -> DraftCall:
         draft, attributes = self._draft, span.attributes
-        name = _text(attributes, _TOOL_NAME) or span.name.removeprefix("execute_tool ")
+        name = text_in(attributes, *names.TOOL_NAME) or span.name.removeprefix("execute_tool ")
         name = encodable(name[:200], "replace") or "unnamed"
-        call = DraftCall(_text(attributes, _CALL_ID)[:200], name, tool_of(name, _SERVER), {})
-        server = _text(attributes, _TOOL_SERVER)[:200]
+        call = DraftCall(
+            text_in(attributes, *names.CALL_ID)[:200], name, tool_of(name, _SERVER), {}
+        )
+        server = text_in(attributes, *names.TOOL_SERVER)[:200]
         if server:
             call.tool = ToolName(server, call.name.removeprefix(f"{server}__"))
         call.began, call.ended = span.began, span.ended
         call.done, call.failed = True, span.error is not None
-        call.arguments = draft.arguments(value_of(attributes, _ARGUMENTS))
-        result = value_of(attributes, _RESULT)
+        call.arguments = draft.arguments(value_of(attributes, names.ARGUMENTS))
+        result = value_of(attributes, names.RESULT)
         if isinstance(result, dict) and len(result) == 1:
             result = result.get("output", result)
         if not isinstance(result, str):
@@ -311,13 +175,13 @@ class SpanReader:
 
     def _tools(self, attributes: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
         """Read the definitions that a request offered. Equal ones are kept once."""
-        texts = (attributes.get(name) for name in (*_DEFINITIONS, _PARAMETERS))
+        texts = (attributes.get(name) for name in (*names.DEFINITIONS, names.PARAMETERS))
         key = next((text for text in texts if isinstance(text, str)), "")
-        key = key or json.dumps(_definitions_in(attributes))
+        key = key or json.dumps(names.definitions_in(attributes))
         if key not in self._definitions:
             if len(key) > _MAX_DEFINITIONS or len(self._definitions) >= _MAX_TOOLSETS:
                 return ()
-            definitions = _definitions(_definitions_in(attributes), self._draft)
+            definitions = _definitions(names.definitions_in(attributes), self._draft)
             self._definitions[key] = tuple(definitions)
         return self._definitions[key]
 
@@ -467,8 +331,8 @@ def _is_within(step: DraftStep, other: DraftStep) -> bool:
     known = [at for at in times if at is not None]
     if len(known) < len(times) or known != sorted(known) or step.texts != other.texts:
         return False
-    names = [call.name for call in step.calls]
-    is_same = names == [call.name for call in other.calls] and bool(names or step.texts)
+    called = [call.name for call in step.calls]
+    is_same = called == [call.name for call in other.calls] and bool(called or step.texts)
     return is_same and (step.usage == other.usage or step.usage is None or other.usage is None)
 
 
@@ -479,77 +343,6 @@ def _open_call(steps: list[DraftStep], id: str, name: str) -> DraftCall | None:
             if not call.done and (call.id == id if id else call.name == name):
                 return call
     return None
-
-
-def _kind_of(span: Span) -> Kind | None:
-    attributes, name = span.attributes, span.name.lower()
-    for each in _KINDS:
-        value = text_in(attributes, each).lower()
-        for values, kind in _VALUES:
-            if value in values:
-                return kind
-    if _text(attributes, _TOOL_NAME):
-        return "tool"
-    for beginning, kind in _NAMES:
-        if name.startswith(beginning):
-            return kind
-    if _text(attributes, _MODEL) and _usage_of(attributes) is not None:
-        return "model"
-    return None
-
-
-def _text(attributes: Mapping[str, Any], names: Sequence[str]) -> str:
-    return text_in(attributes, *names)
-
-
-def _messages(span: Span, names: Sequence[str], role: str) -> Iterator[Message]:
-    """Yield the messages in one of these attributes, or else in events: one for each message."""
-    value = value_of(span.attributes, names)
-    if value is not None:
-        yield from messages_in(value, role)
-        return
-    events = list(span.events)
-    for each in objects_in(value_of(span.attributes, ("events",))):
-        events.append((text_in(each, "event.name"), each))
-    for name, fields in events:
-        found = _MESSAGE_EVENT.fullmatch(name)
-        if found is not None and (found[1] is None) == (role == "assistant"):
-            content = value_of(fields, ("gen_ai.event.content",))
-            yield from messages_in(content or fields, found[1] or role)
-
-
-def _usage_of(attributes: Mapping[str, Any]) -> TokenUsage | None:
-    details = value_of(attributes, _USAGE_DETAILS)
-    fields: dict[str, Any] = dict(details) if isinstance(details, dict) else {}
-    for name, value in attributes.items():
-        for prefix in _USAGE:
-            if name.startswith(prefix):
-                fields.setdefault(name.removeprefix(prefix), value)
-    for name, value in list(fields.items()):
-        for inner in value if isinstance(value, dict) else ():
-            fields[f"{name}.{inner}"] = value[inner]
-    read, written = tokens_in(fields, *_READ), tokens_in(fields, *_WRITTEN)
-    if read is None and written is None:
-        return None
-    read, written = read or 0, written or 0
-    reasoning = tokens_in(fields, *_REASONING)
-    more = (tokens_in(fields, *_TOTAL) or 0) - read - written
-    if more > 0 and more == reasoning:
-        written += more
-    elif more > 0:
-        # What a cache read is counted apart.
-        read += more
-    cached, stored = tokens_in(fields, *_CACHED), tokens_in(fields, *_CACHE_WRITTEN)
-    return TokenUsage(read, written, cached, reasoning, cache_write_tokens=stored)
-
-
-def _definitions_in(attributes: Mapping[str, Any]) -> Any:
-    """Find the definitions: in an attribute of their own, or in one with the whole request."""
-    value = value_of(attributes, _DEFINITIONS)
-    for name, field in _REQUESTS:
-        if value is None:
-            value = object_in({name: value_of(attributes, (name,))}, name).get(field)
-    return value
 
 
 def _definitions(value: Any, draft: Draft) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,215 @@
+"""What the attributes of a span mean: the conventions for generative AI of today and of before, and
+the names of libraries that have their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from casual_mcp_nb.base.tokens import TokenUsage
+from casual_mcp_nb.conversation.foreign.lines import object_in, objects_in, text_in, tokens_in
+from casual_mcp_nb.conversation.foreign.otel_messages import Message, messages_in, value_of
+from casual_mcp_nb.conversation.foreign.otel_spans import Span
+
+_MESSAGE_EVENT = re.compile(r"gen_ai\.(?:(system|user|assistant|tool)\.message|choice)")
+Kind = Literal["agent", "model", "tool", "other"]
+_KINDS = (
+    "gen_ai.operation.name",
+    "openinference.span.kind",
+    "langfuse.observation.type",
+    "langsmith.span.kind",
+    "traceloop.span.kind",
+    "llm.request.type",
+    "ai.operationId",
+)
+_MODELS = frozenset(
+    {"chat", "completion", "generate_content", "generation", "llm", "text_completion"}
+    | {"ai.generatetext.dogenerate", "ai.streamtext.dostream"}
+)
+_TOOLS = frozenset({"execute_tool", "tool", "ai.toolcall"})
+_AGENTS = frozenset({"agent", "invoke_agent", "ai.generatetext", "ai.streamtext"})
+_OTHER = frozenset(
+    {"chain", "create_agent", "embedding", "embeddings", "evaluator", "event", "guardrail"}
+    | {"invoke_workflow", "reranker", "retrieval", "retriever", "span", "task", "workflow"}
+)
+"""Kinds of spans that are no part of a conversation."""
+_VALUES: tuple[tuple[frozenset[str], Kind], ...] = (
+    (_MODELS, "model"),
+    (_TOOLS, "tool"),
+    (_AGENTS, "agent"),
+    (_OTHER, "other"),
+)
+_NAMES: tuple[tuple[str, Kind], ...] = (
+    ("agent run", "agent"),
+    ("invoke_agent", "agent"),
+    ("chat ", "model"),
+    ("running ", "other"),
+)
+"""How the names of spans begin that do not say their kind otherwise."""
+
+CONVERSATION = (
+    "gen_ai.conversation.id",
+    "session.id",
+    "langfuse.session.id",
+    "langsmith.trace.session_id",
+    "traceloop.association.properties.session_id",
+)
+PROVIDER = ("gen_ai.provider.name", "gen_ai.system", "llm.provider", "ai.model.provider")
+MODEL = (
+    "gen_ai.response.model",
+    "gen_ai.request.model",
+    "langfuse.observation.model.name",
+    "llm.model_name",
+    "ai.model.id",
+)
+FINISH = ("gen_ai.response.finish_reasons", "ai.response.finishReason")
+_ANY_INPUT = ("langfuse.observation.input", "traceloop.entity.input", "input.value")
+_ANY_OUTPUT = ("langfuse.observation.output", "traceloop.entity.output", "output.value")
+INPUT = (
+    "gen_ai.input.messages",
+    "pydantic_ai.all_messages",
+    "gen_ai.prompt",
+    "llm.input_messages",
+    "ai.prompt.messages",
+    "ai.prompt",
+    *_ANY_INPUT,
+)
+OUTPUT = (
+    "gen_ai.output.messages",
+    "gen_ai.completion",
+    "llm.output_messages",
+    "final_result",
+    "ai.response.text",
+    *_ANY_OUTPUT,
+)
+MORE_OUTPUT = ("ai.response.toolCalls",)
+SYSTEM = ("gen_ai.system_instructions",)
+DEFINITIONS = ("gen_ai.tool.definitions", "llm.tools", "llm.request.functions", "ai.prompt.tools")
+PARAMETERS = "model_request_parameters"
+_REQUESTS = (
+    (PARAMETERS, "function_tools"),
+    ("gen_ai.prompt", "tools"),
+    ("langfuse.observation.input", "tools"),
+    ("input.value", "tools"),
+)
+TOOL_NAME = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name", "ai.toolCall.name")
+TOOL_SERVER = ("casual_mcp_nb.server", "mcp.server.name")
+CALL_ID = ("gen_ai.tool.call.id", "tool_call.id", "ai.toolCall.id")
+ARGUMENTS = (
+    "gen_ai.tool.call.arguments",
+    "tool_arguments",
+    "ai.toolCall.args",
+    "gen_ai.prompt",
+    *_ANY_INPUT,
+)
+RESULT = (
+    "gen_ai.tool.call.result",
+    "tool_response",
+    "ai.toolCall.result",
+    "gen_ai.completion",
+    *_ANY_OUTPUT,
+)
+_USAGE_DETAILS = ("langfuse.observation.usage_details", "langsmith.metadata.usage_metadata")
+_USAGE = ("gen_ai.usage.", "llm.token_count.", "llm.usage.", "ai.usage.")
+_READ = ("input_tokens", "prompt_tokens", "prompt", "promptTokens", "input")
+_WRITTEN = ("output_tokens", "completion_tokens", "completion", "completionTokens", "output")
+_TOTAL = ("total_tokens", "total")
+_CACHED = (
+    "cache_read.input_tokens",
+    "cache_read_input_tokens",
+    "details.cache_read_tokens",
+    "details.cached_tokens",
+    "prompt_details.cache_read",
+    "cached_input_tokens",
+    "input_cached_tokens",
+    "input_token_details.cache_read",
+    "prompt_tokens_details.cached_tokens",
+    "input_tokens_details.cached_tokens",
+)
+_CACHE_WRITTEN = (
+    "cache_creation.input_tokens",
+    "cache_creation_input_tokens",
+    "details.cache_write_tokens",
+    "prompt_details.cache_write",
+)
+_REASONING = (
+    "reasoning.output_tokens",
+    "reasoning_tokens",
+    "details.reasoning_tokens",
+    "completion_details.reasoning",
+    "output_reasoning_tokens",
+    "output_token_details.reasoning",
+    "completion_tokens_details.reasoning_tokens",
+    "output_tokens_details.reasoning_tokens",
+)
+
+
+def kind_of(span: Span) -> Kind | None:
+    """Tell what a span is about. None if that is not known."""
+    attributes, name = span.attributes, span.name.lower()
+    for each in _KINDS:
+        value = text_in(attributes, each).lower()
+        for values, kind in _VALUES:
+            if value in values:
+                return kind
+    if text_in(attributes, *TOOL_NAME):
+        return "tool"
+    for beginning, kind in _NAMES:
+        if name.startswith(beginning):
+            return kind
+    if text_in(attributes, *MODEL) and usage_of(attributes) is not None:
+        return "model"
+    return None
+
+
+def messages_of(span: Span, names: Sequence[str], role: str) -> Iterator[Message]:
+    """Yield the messages in one of these attributes, or else in events: one for each message."""
+    value = value_of(span.attributes, names)
+    if value is not None:
+        yield from messages_in(value, role)
+        return
+    events = list(span.events)
+    for each in objects_in(value_of(span.attributes, ("events",))):
+        events.append((text_in(each, "event.name"), each))
+    for name, fields in events:
+        found = _MESSAGE_EVENT.fullmatch(name)
+        if found is not None and (found[1] is None) == (role == "assistant"):
+            content = value_of(fields, ("gen_ai.event.content",))
+            yield from messages_in(content or fields, found[1] or role)
+
+
+def usage_of(attributes: Mapping[str, Any]) -> TokenUsage | None:
+    """Read the tokens of an answer, or return None if there are no numbers."""
+    details = value_of(attributes, _USAGE_DETAILS)
+    fields: dict[str, Any] = dict(details) if isinstance(details, dict) else {}
+    for name, value in attributes.items():
+        for prefix in _USAGE:
+            if name.startswith(prefix):
+                fields.setdefault(name.removeprefix(prefix), value)
+    for name, value in list(fields.items()):
+        for inner in value if isinstance(value, dict) else ():
+            fields[f"{name}.{inner}"] = value[inner]
+    read, written = tokens_in(fields, *_READ), tokens_in(fields, *_WRITTEN)
+    if read is None and written is None:
+        return None
+    read, written = read or 0, written or 0
+    reasoning = tokens_in(fields, *_REASONING)
+    more = (tokens_in(fields, *_TOTAL) or 0) - read - written
+    if more > 0 and more == reasoning:
+        written += more
+    elif more > 0:
+        # What a cache read is counted apart.
+        read += more
+    cached, stored = tokens_in(fields, *_CACHED), tokens_in(fields, *_CACHE_WRITTEN)
+    return TokenUsage(read, written, cached, reasoning, cache_write_tokens=stored)
+
+
+def definitions_in(attributes: Mapping[str, Any]) -> Any:
+    """Find the definitions: in an attribute of their own, or in one with the whole request."""
+    value = value_of(attributes, DEFINITIONS)
+    for name, field in _REQUESTS:
+        if value is None:
+            value = object_in({name: value_of(attributes, (name,))}, name).get(field)
+    return value
