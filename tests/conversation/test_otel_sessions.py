@@ -657,16 +657,17 @@ def test_other_spans_are_counted_and_their_children_are_found(tmp_path: Path) ->
     assert "'GET /weather' (1)" in "\n".join(conversation.repairs)
 
 
+@pytest.mark.parametrize("most", [20, 0])
 def test_the_tokens_of_what_is_not_kept_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     spans = as_json_text()
     for number in range(50):
         spans.append({**spans[3], "spanId": f"more {number}"})
-    monkeypatch.setattr(otel, "_MAX_SPANS", 20)
+    monkeypatch.setattr(otel, "_MAX_SPANS", most)
     conversation = load(tmp_path, spans)
     assert conversation.stats.tokens.total_tokens == 110 + 51 * 125
-    assert sum(len(turn.steps) for turn in conversation) == 21
+    assert sum(len(turn.steps) for turn in conversation) == most + 1
 
 
 def test_secrets_are_masked_and_errors_are_shown(tmp_path: Path) -> None:

@@ -23,7 +23,9 @@ from casual_mcp_nb.conversation.foreign.otel_spans import Span, spans_in
 
 _SERVER = "agent"
 """The server of a tool of which nothing says it."""
-_MAX_SPANS = 50_000
+_MAX_SPANS = 60_000
+_MAX_OTHERS = 30_000
+"""After so many spans, those are not kept that only connect others."""
 _MAX_AROUND = 100
 _MAX_TOOLS = 1_000
 _MAX_DEFINITIONS = 1_000_000
@@ -81,9 +83,9 @@ class SpanReader:
             text_in(attributes, *names.CONVERSATION)[:200],
             None if span.error is None else span.error[:1_000],
         )
-        if len(self._nodes) < _MAX_SPANS:
+        if len(self._nodes) < (_MAX_OTHERS if node.kind == "other" else _MAX_SPANS):
             self._nodes.setdefault(key, node)
-        else:
+        elif node.kind != "other":
             draft.keep_no_more()
         for _name, inner in span.events:
             if not inner.keys().isdisjoint((*names.INPUT, *names.OUTPUT)):

@@ -43,6 +43,8 @@ _UNKNOWN_MODEL = "unknown"
 
 def turns_of(draft: Draft) -> list[Turn]:
     """Make turns of a draft, which is used up."""
+    if draft.left_out and not draft.turns:
+        draft.turns.append(DraftTurn())
     writer = _Writer(draft)
     turns: list[Turn] = []
     drafts = deque(draft.turns)
