@@ -17,7 +17,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import date
-from functools import cached_property
 from typing import TypeVar
 
 from casual_mcp_nb.base.config import Period, SpendLimits
@@ -190,6 +189,8 @@ class Charge:
     ) -> None:
         self.usage: TokenUsage | None = None
         self._account, self._spending = account, account.spending
+        # It belongs to the periods in which it begins, however late it is counted.
+        self._place = uuid.uuid4().hex, account.keys()
         self._model, self._size, self._most = model, size, most
         self._price = price
         if price is not None and price.currency != CURRENCY:
@@ -231,11 +232,6 @@ class Charge:
             # It may be reserved meanwhile.
             thread.submit(self._give_back)
             raise
-
-    @cached_property
-    def _place(self) -> tuple[str, dict[Period, str]]:
-        """Its own key, and those of its periods."""
-        return uuid.uuid4().hex, self._account.keys()
 
     def _expected(self) -> TokenUsage:
         """Estimate what it may take at most.
