@@ -41,10 +41,11 @@ def test_a_changed_annotation_after_two_denials_asks_a_third_time_in_the_cell(
     ran, prompts = kernel.typed("pay('pay', 'turn_1')", "n", "")
     assert "STATUSES denied denied ok" in ran.text()
     assert [prompt.splitlines()[0] for prompt in prompts] == ["Allow shop to run pay?"] * 2
-    ran, prompts = kernel.typed("pay()", "n")
+    # A letter that this question does not offer is no reason to deny the call: it asks again.
+    ran, prompts = kernel.typed("pay()", "s", "n")
     assert "STATUSES denied" in ran.text()
-    (prompt,) = prompts
-    assert "destructive. Now: read-only." in prompt
+    assert len(prompts) == 2
+    assert "destructive. Now: read-only." in prompts[1]
 
 
 @pytest.mark.defect("A4")
