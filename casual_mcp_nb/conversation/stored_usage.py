@@ -71,31 +71,31 @@ def read_usage(
         query, values = f"{_EVENTS} AND conversation = ?{_ORDER}", [id]
     for conversation, events in groupby(connection.execute(query, values), itemgetter(0)):
         definitions: list[tuple[str, int] | None] = []
-        requests: dict[str, UsageRow] = {}
+        known: dict[str, UsageRow] = {}
         for (text,) in connection.execute(_DEFINITIONS, (conversation,)):
             with suppress(*_DAMAGE):
                 definitions.append(offers.read_text(text))
         counter.add_conversation()
         for _turn, rows in groupby(events, itemgetter(1)):
-            counter.add_turn(_rows(rows, definitions, requests))
+            counter.add_turn(_rows(rows, definitions, known))
     return counter.usage(names)
 
 
 def _rows(
     rows: Iterable[tuple[str, int, str, str]],
     definitions: Sequence[tuple[str, int] | None],
-    requests: dict[str, UsageRow],
+    known: dict[str, UsageRow],
 ) -> Iterator[UsageRow]:
-    """Read a turn's rows. `requests` are those read before: many offer the same definitions."""
+    """Read a turn's rows. `known` has those of earlier requests: many offer the same tools."""
     for _conversation, _turn, event, fields in rows:
-        row = requests.get(fields) if event == "StepStarted" else None
+        row = known.get(fields) if event == "StepStarted" else None
         if row is None:
             try:
                 row = _row(event, from_json(fields), definitions)
             except _DAMAGE:
                 continue
             if event == "StepStarted":
-                requests[fields] = row
+                known[fields] = row
         yield row
 
 

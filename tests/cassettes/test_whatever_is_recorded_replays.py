@@ -772,6 +772,10 @@ COMMANDS: dict[str, Action] = {
         "explorer", "selection.set_tools", server="sums", on=False
     ),
     "explorer.selection.draft": lambda w: w.do("explorer", "selection.draft"),
+    "explorer.selection.unused": lambda w: w.do("explorer", "selection.unused"),
+    "explorer.selection.leave_unused": lambda w: error_of(
+        lambda: w.do("explorer", "selection.leave_unused", mode="deferred")
+    ),
     "explorer.selection.edit_tool_set": lambda w: w.do(
         "explorer", "selection.edit_tool_set", servers={"harbour": True, "crates": True}
     ),
