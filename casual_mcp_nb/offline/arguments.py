@@ -66,7 +66,6 @@ _ACCEPTED = {
     "": ("quoted", "path", "name", "word"),
 }
 _LIMITS = "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minItems"
-_SQL_START = re.compile(r"\s*(?:select|insert|update|delete|with|pragma)\b", re.I)
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _REST_MARKER = re.compile(
     r":\s+|\b(?:of|in|that|saying|says?|for|about|matching|containing)\s+", re.I
@@ -120,8 +119,6 @@ class Parameter(NamedTuple):
         if self.schema.choices:
             return self._chosen(str(value))
         if self.type == "string":
-            if self.kind == "sql" and not _SQL_START.match(str(value)):
-                return None
             return value if isinstance(value, str) else json.dumps(value)
         if isinstance(value, str):
             try:
@@ -306,12 +303,12 @@ class Filling:
         plain = [one for one in _plain(self._need) if not self.covers(one)]
         values = [*self._free(), *plain]
         pairs = []
-        for place, parameter in enumerate(self._open()):
+        for parameter in self._open():
             for value in values:
-                score = self._suits(parameter, value)
-                if score:
-                    pairs.append((-score, place, value.start, parameter, value))
-        for *_, parameter, value in sorted(pairs, key=itemgetter(0, 1, 2)):
+                pairs.append((self._suits(parameter, value), parameter, value))
+        for score, parameter, value in sorted(pairs, key=itemgetter(0), reverse=True):
+            if not score:
+                break
             given = value.value
             if parameter.type == "string" and value.kind == "month":
                 given = self._text[value.start : value.end]
@@ -331,8 +328,7 @@ class Filling:
         if value.unit:
             # An amount is a number of this unit, or goes with a parameter for the unit.
             named = _is_measured_in(parameter, value.unit)
-            takes_unit = named or any(one.kind == "unit" for one in self._parameters)
-            if not takes_unit or parameter.type == "string":
+            if not named and all(one.kind != "unit" for one in self._parameters):
                 return 0
         marker = value.marker
         if marker.isdigit() or (value.kind == "zone" and _TIME_IN.search(before)):
@@ -350,10 +346,10 @@ class Filling:
         """
         if value.kind == "number":
             return parameter.name in _AMOUNTS and value.marker not in (*_FROM_WORDS, *_TO_WORDS)
-        takes_names = 0
-        for one in self._parameters:
-            takes_names += "name" in one.kinds and not one.schema.choices
-        return value.kind == "name" and (takes_names == 1 or parameter.kind == "filter")
+        takes_names = [
+            one for one in self._parameters if "name" in one.kinds and not one.schema.choices
+        ]
+        return value.kind == "name" and takes_names == [parameter]
 
     def _listed(self) -> Found:
         """Yield all values that are items of a required list."""
