@@ -369,12 +369,10 @@ class Filling:
         """
         words = {word.terms[0]: word for word in self._need.words}
         for parameter in self._open():
-            # `available_only` is said as `available`.
-            parts = terms(parameter.name.removesuffix("_only"))
+            parts = terms(parameter.name)
             if parameter.type == "boolean" and parts and words.keys() >= set(parts):
-                first, last = words[parts[0]], words[parts[-1]]
-                denied = _NO.search(self._text[: first.start]) is not None
-                yield parameter, not denied, Mention("words", "", first.start, last.end)
+                place = Mention("words", "", words[parts[0]].start, words[parts[-1]].end)
+                yield parameter, _NO.search(self._text[: place.start]) is None, place
             elif parameter.kind == "filter":
                 for chosen in self.chosen:
                     word = _QUALIFIER.search(self._text[: chosen.start])
@@ -386,12 +384,10 @@ class Filling:
         does: `Sort the lines`.
         """
         order = ORDER.match(self._text)
-        marks = list((_REST_MARKER if order else _TOPIC).finditer(self._text))
-        if order and not marks:
-            marks = [order]
-        if not marks:
+        mark = (_REST_MARKER if order else _TOPIC).search(self._text) or order
+        if mark is None:
             return
-        begin = marks[-1 if parameter.kind == "search" else 0].end()
+        begin = mark.end()
         following = self._text[begin:].rstrip(" ?.!")
         words = {term for word in content_words(following) for term in word.terms}
         if words and (self._free() or not words.issubset(own_terms)):
@@ -413,7 +409,7 @@ def _is_beside(parameter: Parameter, before: str, after: str) -> bool:
     names = re.escape(parameter.name.removesuffix("_id")).replace("_", " ")
     if parameter.kind == "path":
         names += "|folder|directory|file"
-    if re.search(rf"\b(?:{names})s?\W+(?:(?:named|called|is|number|to)\W+)?$", before, re.I):
+    if re.search(rf"\b(?:{names})\W+(?:(?:named|called|is|number|to)\W+)?$", before, re.I):
         return True
     return re.match(rf"\s+(?:{names})\b", after, re.I) is not None
 

@@ -129,17 +129,19 @@ class _Planner:
         Anything else is a new request.
         """
         question = parse_question(self.last_reply)
-        tools = {str(tool.tool_name): tool for tool in self.index.tools}
-        if question is None or question.tool not in tools or Need(request).asks:
+        if question is None or Need(request).asks:
             return []
+        asked, name, missing = question
         parameters = []
-        for one in parameters_of(tools[question.tool].input_schema):
-            if one.name in question.missing:
-                parameters.append(one)
-        for text in (request, f'{question.missing[0]}: "{request}"'):
+        for tool in self.loaded.values():
+            if str(tool.tool_name) == name:
+                parameters = [
+                    one for one in parameters_of(tool.input_schema) if one.name in missing
+                ]
+        for text in (request, f'{missing[0]}: "{request}"'):
             filling = Filling(Need(text), parameters)
-            if filling.typed == len(parameters) and not filling.left:
-                return [Need(f"{question.need} {text}")]
+            if parameters and filling.typed == len(parameters) and not filling.left:
+                return [Need(f"{asked} {text}")]
         return []
 
     def _candidates(self, need: Need) -> list[Candidate]:

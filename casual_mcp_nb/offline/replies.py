@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.discovery.manifest import counted
@@ -29,14 +29,6 @@ _QUESTION = re.compile(
 )
 
 
-class Question(NamedTuple):
-    """What the planner asked for: arguments that a request's tool still needs."""
-
-    need: str
-    tool: str
-    missing: list[str]
-
-
 def ask_for(need: str, candidate: Candidate) -> str:
     """Ask for a request's missing arguments; `parse_question` parses the question."""
     name, names = for_people(candidate.tool.wire_name), _names(candidate)
@@ -46,12 +38,14 @@ def ask_for(need: str, candidate: Candidate) -> str:
     )
 
 
-def parse_question(text: str) -> Question | None:
-    """Parse an `ask_for`, or return None for any other text."""
+def parse_question(text: str) -> tuple[str, str, list[str]] | None:
+    """Find the need, the tool and the missing arguments in an `ask_for`, or return None for any
+    other text.
+    """
     match = _QUESTION.search(text)
     if match is None:
         return None
-    return Question(match["need"], match["tool"], re.findall(r"`([^`]+)`", match["names"]))
+    return match["need"], match["tool"], re.findall(r"`([^`]+)`", match["names"])
 
 
 def cannot(need: str, servers: Mapping[str, int], nearest: Candidate | None = None) -> str:
