@@ -90,12 +90,12 @@ class Need:
     Attributes:
         values: The mentions that a tool for this must take.
         said: The person's own words, if it is all that they said.
-        implied: Words that the question implies: `how many` means count, `which files` means list.
         is_talk: Whether it requests nothing: a greeting, thanks.
         is_chat: Whether it is a remark: `I had a long day`.
         asks: Whether it is said to us, rather than a value.
         follows: Whether it continues the previous request.
-        query: The search query: the words, and the type of tool that the values suggest.
+        query: The search query: the words, what the question implies (`how many` means count), and
+            the type of tool that the values suggest.
     """
 
     def __init__(self, text: str) -> None:
@@ -107,20 +107,18 @@ class Need:
         for word in content_words(text):
             if not any(overlap(word, one) for one in self.mentions):
                 self.words.append(word)
-        self.implied: list[str] = []
-        for implied, pattern in _IMPLIED.items():
-            if self.words and pattern.search(text):
-                self.implied.append(implied)
         self.is_talk = not self.words and not self.mentions
         self.is_chat = _REMARK.match(text) is not None
         self.asks = self.is_talk or self.is_chat or "?" in text or _ASKS.match(text) is not None
         self.follows = _FOLLOWS.match(text) is not None or not self.words
-        words = [*_TOOL_NAME.findall(text), *self.implied]
-        kinds = [one.kind for one in self.mentions] + [
-            "amount" for one in self.mentions if one.unit
-        ]
+        words = _TOOL_NAME.findall(text)
+        for implied, pattern in _IMPLIED.items():
+            if self.words and pattern.search(text):
+                words.append(implied)
+        kinds = Counter(one.kind for one in self.mentions)
+        kinds["amount"] = sum(one.unit != "" for one in self.mentions)
         for needed, hint in _HINTS.items():
-            if Counter(needed.split()) <= Counter(kinds):
+            if Counter(needed.split()) <= kinds:
                 words += hint.split()
         words += [word.value.casefold() for word in self.words]
         self.query = " ".join(dict.fromkeys(words)) or text.strip()[:200]

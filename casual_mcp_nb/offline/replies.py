@@ -62,12 +62,8 @@ def cannot(need: str, servers: Mapping[str, int], nearest: Candidate | None = No
         call = f"{name} {given}".rstrip()
         parts.append(f"The nearest is `{name}`{lacking}. To call it, ask for “{call}”.")
     parts.append(f"{_ITSELF}.")
-    available, examples = [], []
-    for server, count in sorted(servers.items()):
-        available.append(f"{server} ({counted(count)})")
-    for server, question in EXAMPLES.items():
-        if server in servers:
-            examples.append(f"“{question}”")
+    available = [f"{server} ({counted(count)})" for server, count in sorted(servers.items())]
+    examples = [f"“{question}”" for server, question in EXAMPLES.items() if server in servers]
     parts.append(f"Available: {', '.join(available)}." if available else "No tools are offered.")
     if examples:
         parts.append(f"Try {' or '.join(examples[:_MAX_EXAMPLES])}")
