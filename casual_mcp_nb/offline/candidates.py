@@ -70,6 +70,11 @@ def candidates_for(
     for hit in hits:
         share = hit.score / hits[0].score
         candidates.append(candidate_for(need, hit.tool, hit.explain(), share))
+    # `Who reserved the boat?` is about what `reserve` did, and no answer is what another tool tells.
+    forbidden = [one.likeness for one in candidates if not _is_asked_for(need, one.tool)]
+    for place, one in enumerate(candidates):
+        if one.likeness < max(forbidden, default=0.0):
+            candidates[place] = one._replace(confidence=0.0)
     candidates.sort(key=attrgetter("rank"), reverse=True)
     if not need.mentions or not need.follows:
         return candidates

@@ -2,8 +2,8 @@
 or gets wrong.
 
 `python -m pytest tests/offline/test_strangers.py -s` prints the answer to each question that was
-not right, and the figures. The planner was improved with the first three servers; the figures of
-the others, at their first run, are those of a stranger.
+not right, and the figures. The planner was improved with the tool shed, the choir, the documented
+tools, the greenhouse and the film archive; at their first run, the others were strangers to it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,19 @@ from collections import Counter
 from typing import Any, Literal
 
 from fastmcp import Client, FastMCP
-from kit.strangers import apiary, choir, documented, harbour, races, toolshed, workshop
+from kit.strangers import (
+    apiary,
+    choir,
+    clinic,
+    documented,
+    film_archive,
+    greenhouse,
+    harbour,
+    observatory,
+    races,
+    toolshed,
+    workshop,
+)
 from kit.strangers.question import Question
 
 from casual_mcp_nb.base.tool import ToolSpec
@@ -58,7 +70,19 @@ async def figures(room_of: Any, module: Any) -> Counter[str]:
     return counts
 
 
-RIGHT = {toolshed: 19, choir: 20, documented: 20, apiary: 18, harbour: 13, workshop: 13, races: 12}
+RIGHT = {
+    toolshed: 19,
+    choir: 19,
+    documented: 20,
+    apiary: 19,
+    harbour: 14,
+    workshop: 13,
+    races: 12,
+    greenhouse: 7,
+    film_archive: 9,
+    clinic: 9,
+    observatory: 9,
+}
 """How many questions of each server are answered right, at least."""
 
 
@@ -71,5 +95,5 @@ async def test_a_strangers_questions_are_answered_or_declined_and_nothing_is_wri
         assert counts["right"] >= least
         total += counts
     assert (total["right"] + total["declined"]) / total.total() >= 0.9
-    assert total["wrong"] / total.total() <= 0.03
+    assert total["wrong"] / total.total() <= 0.01
     assert not total["wrote"]

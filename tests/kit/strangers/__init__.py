@@ -1,4 +1,4 @@
 """Small servers of people whom the planner never met, each with ordinary questions and what is
-right: the call, or no call. The planner was improved with the tool shed, the choir and what the
-libraries document; the apiary and the harbour are only for measuring.
+right: the call, or no call. The planner was improved with the tool shed, the choir, the greenhouse,
+the film archive and what the libraries document; the others are only for measuring.
 """
