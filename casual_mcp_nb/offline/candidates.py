@@ -14,7 +14,7 @@ from casual_mcp_nb.discovery.text import emphasis, readable, stem, synonyms, ter
 from casual_mcp_nb.offline.arguments import Filling, parameters_of
 from casual_mcp_nb.offline.needs import Need
 
-FITS, SURE = 0.55, 0.7
+FITS, SURE, CERTAIN = 0.55, 0.7, 0.9
 LIKE = 0.2
 """How much they must cover for the tool to be named."""
 _MAX_CANDIDATES = 12

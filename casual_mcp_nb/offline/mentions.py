@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import date, timedelta
 from functools import cache
+from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -112,7 +113,7 @@ def find_mentions(text: str) -> list[Mention]:
     mentions: list[Mention] = []
     taken = bytearray(len(text))
     for kind, pattern in _patterns():
-        for match in pattern.finditer(text):
+        for match in islice(pattern.finditer(text), MAX_MENTIONS):
             start, end = match.span()
             value = _value(kind, match[0])
             if kind == "json":

@@ -27,6 +27,7 @@ from casual_mcp_nb.discovery.search_tools import ToolSearchIndex, manifest_in
 from casual_mcp_nb.discovery.synthetic import instructions_in, skills_in
 from casual_mcp_nb.offline.arguments import Filling, parameters_of
 from casual_mcp_nb.offline.candidates import (
+    CERTAIN,
     FITS,
     SURE,
     Candidate,
@@ -163,7 +164,10 @@ class _Planner:
         fitting = [one for one in candidates if one.confidence >= FITS]
         best = fitting[0] if fitting and not fitting[0].filling.missing else None
         names_found: list[str] = []
-        if best is None or best.confidence < SURE:
+        # If a tool is certain and lacks an argument, the person is asked, because no other tool
+        # would help.
+        enough = CERTAIN if best is None else SURE
+        if not fitting or fitting[0].confidence < enough:
             names_found = yield from self._find(need)
         if best is not None:
             return (yield from self._use(best))
