@@ -33,8 +33,8 @@ return run save send set update write
 """
 _SUPERLATIVE = re.compile(r"\w{2,}est", re.I)
 _COMPARES = re.compile(r"\b(?:most|least)\W*$", re.I)
-_VERB = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
-_READS = set(map(stem, _READING.split()))
+_VERB = re.compile(r"[Aa]dd up|[A-Z]?[a-z]+|[A-Z]+")
+_READS = {"add up", *map(stem, _READING.split())}
 _CHANGES = set(map(stem, _CHANGING.split()))
 _POLITE = re.compile(r"\W*(?:(?:please|can|could|would|will|you|now|then|also|and)\b\W*)*", re.I)
 _QUESTION = re.compile(
