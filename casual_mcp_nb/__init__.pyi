@@ -83,6 +83,7 @@ from casual_mcp_nb.conversation.step import Step as Step
 from casual_mcp_nb.conversation.step import ToolCall as ToolCall
 from casual_mcp_nb.conversation.turn import Trace as Trace
 from casual_mcp_nb.conversation.turn import Turn as Turn
+from casual_mcp_nb.discovery.conversation_audit import audit_conversation as audit_conversation
 from casual_mcp_nb.discovery.synthetic import SyntheticTool as SyntheticTool
 from casual_mcp_nb.discovery.synthetic import SyntheticToolResult as SyntheticToolResult
 from casual_mcp_nb.engine.consent import ApprovalRequest as ApprovalRequest

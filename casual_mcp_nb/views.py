@@ -221,6 +221,7 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     notebook_views.app_message_view,
     discovery_views.search_view,
     discovery_views.explanation_view,
+    discovery_views.conversation_audit_view,
     conversation_views.turn_view,
     conversation_views.conversation_view,
     view_stats.stats_view,

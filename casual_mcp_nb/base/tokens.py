@@ -31,6 +31,9 @@ _SLICES = 50
 _SLICE = _COUNTED_WHOLE // _SLICES
 _MAX_TEXTS = 100
 
+REUSED_WEIGHT = 0.1
+"""A reused token's weight without prices: providers with a cache bill about a tenth."""
+
 IMAGE_TOKENS = 1_000
 """Estimated tokens per image: providers count 100 to 1,700, depending on its size in pixels."""
 

@@ -138,14 +138,21 @@ def audit(path: Path, /, *, trust: Trust = False, json: AsJson = False) -> int:
     """Start a config's servers, or another MCP host's, and list their tools' cost in tokens, sorted
     by price.
 
-    Also shows the cost with every tool deferred. Changes nothing. Exits with 1 if a server fails.
+    Also shows the cost with every tool deferred. Of a saved conversation, or a session with another
+    agent, shows what deferring would have saved in it. Changes nothing. Exits with 1 if a server
+    fails.
 
     Args:
         path: The config, such as ~/.claude.json, .vscode/mcp.json, ~/.codex/config.toml or
-            jupyter-ai's mcp_settings.json.
+            jupyter-ai's mcp_settings.json. Or the file of a session.
     """
     from casual_mcp_nb.config.loader import load_readable
+    from casual_mcp_nb.conversation.foreign.opening import is_session
 
+    path = path.expanduser()
+    if path.is_file() and is_session(path):
+        _audit_session(path, json=json)
+        return 0
     config = load_readable(path)
     with Source(path, trust=trust).open(config) as session:
         connect(session)
@@ -155,6 +162,16 @@ def audit(path: Path, /, *, trust: Trust = False, json: AsJson = False) -> int:
     else:
         show(measured, whole=True)
     return exit_code(not measured.failed)
+
+
+def _audit_session(path: Path, *, json: bool) -> None:
+    from casual_mcp_nb.discovery.conversation_audit import audit_conversation
+
+    audited = audit_conversation(path)
+    if json:
+        write_json(audited.as_dict())
+    else:
+        show(audited, whole=True)
 
 
 def _plain(status: ServerStatus, mode: str) -> dict[str, Any]:

@@ -18,9 +18,6 @@ from casual_mcp_nb.base.prices import Price
 from casual_mcp_nb.base.tokens import Origin, TokenParts, TokenUsage
 from casual_mcp_nb.conversation.stats import StepStats
 
-REUSED_WEIGHT = 0.1
-"""A reused token's weight without prices: providers with a cache bill about a tenth."""
-
 _MINIMUMS: tuple[tuple[str, int], ...] = (
     # platform.claude.com/docs/en/build-with-claude/prompt-caching, seen 2026-11-28.
     (r"claude.*(opus|fable|mythos)-5", 512),

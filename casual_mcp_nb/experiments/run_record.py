@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from casual_mcp_nb.base.displayable import Displayable
-from casual_mcp_nb.base.tokens import Origin
+from casual_mcp_nb.base.tokens import REUSED_WEIGHT, Origin
 from casual_mcp_nb.conversation.codec import load_traces
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.experiments.graded import Verdict
 from casual_mcp_nb.experiments.matching import FailureGroup
-from casual_mcp_nb.experiments.prompt_cache import REUSED_WEIGHT
 
 CacheState = Literal["cold", "warm"]
 """Whether a conversation's first request finds nothing in the provider's prompt cache, or all its

@@ -16,11 +16,11 @@ from typing import Any, Literal
 from casual_mcp_nb.base.config import ExcludeSpec, ToolSetConfig
 from casual_mcp_nb.base.displayable import DisplayableList, count
 from casual_mcp_nb.base.selection import Selection
+from casual_mcp_nb.base.tokens import REUSED_WEIGHT
 from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.experiments.arm_results import ArmResults, difference_between
 from casual_mcp_nb.experiments.cases import ToolUseCase
-from casual_mcp_nb.experiments.prompt_cache import REUSED_WEIGHT
 from casual_mcp_nb.experiments.results import RunResults
 from casual_mcp_nb.experiments.run_record import RunRecord
 from casual_mcp_nb.experiments.statistics import Interval, PairedDifference, share_interval

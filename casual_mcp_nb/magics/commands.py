@@ -704,8 +704,8 @@ COMMANDS["check"] = Command(
 COMMANDS["audit"] = Command(
     _MEASURE,
     "list or save every call and who allowed it, or measure the token cost of another host's"
-    " config",
-    usage="[FILE.jsonl [--overwrite] | CONFIG [--trust]]",
+    " config, or what deferring would have saved in a past session",
+    usage="[FILE.jsonl [--overwrite] | CONFIG [--trust] | SESSION]",
     example="~/.cursor/mcp.json",
 )
 

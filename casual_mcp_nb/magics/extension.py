@@ -199,14 +199,21 @@ class McpMagics(Magics):
     def _audit(self, line: str) -> Any:
         """List every call of the session, or save the list to a file.
 
-        For a config, measure what its tools cost. That needs no session.
+        For a config, measure what its tools cost. For a past session in a file, compute what
+        deferring would have saved in it. Both need no session.
         """
         if not line:
             return self._session().consent.audit
+        from casual_mcp_nb.conversation.foreign.opening import is_session
+        from casual_mcp_nb.discovery.conversation_audit import audit_conversation
+
         options, paths = _options_and_words(line, ("--overwrite", "--trust"))
         if len(paths) != 1:
             hint = "For example: %mcp audit audit.jsonl, or %mcp audit ~/.cursor/mcp.json"
             raise UsageError("%mcp audit takes, optionally, one file.", hint=hint)
+        path = Path(paths[0]).expanduser()
+        if path.is_file() and is_session(path):
+            return audit_conversation(path)
         if paths[0].endswith(".jsonl"):
             audit = self._session().consent.audit
             return audit.save(paths[0], overwrite="--overwrite" in options)

@@ -56,6 +56,15 @@ def test_a_session_and_a_folder_of_them_are_counted(
     assert (both["conversations"], both["turns"], both["calls"]) == (2, 2, 2)
 
 
+def test_the_audit_of_a_session_starts_no_server(
+    session_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["audit", str(session_file), "--json"]) == 0
+    audit = json.loads(capsys.readouterr().out)
+    assert (audit["requests"], audit["saved"]) == (1, None)
+    assert audit["calls_by_server"] == {"git": 1}
+
+
 def test_saved_conversations_are_counted(
     session_file: Path,
     tmp_path: Path,

@@ -17,9 +17,10 @@ from kit.provider import answer
 from kit.scripted_http import Reply, Request, ScriptedHttp
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.base.tokens import REUSED_WEIGHT
 from casual_mcp_nb.experiments.arms import Arm
 from casual_mcp_nb.experiments.price_conclusions import price_conclusions
-from casual_mcp_nb.experiments.prompt_cache import REUSED_WEIGHT, least_prefix
+from casual_mcp_nb.experiments.prompt_cache import least_prefix
 from casual_mcp_nb.experiments.results import RunResults
 from casual_mcp_nb.experiments.run_record import RunRecord
 

@@ -136,3 +136,7 @@ def test_the_cost_of_a_config_is_shown_without_touching_the_session(
         == "units True False"
     )
     assert "nowhere.json" in kernel.run("%mcp audit nowhere.json").text()
+    talk = tmp_path / "talk.json"
+    kernel.run(f"session.export({str(talk)!r})")
+    assert kernel.run(f"%mcp -o past audit {talk}").status == "ok"
+    assert kernel.printed("print(type(past).__name__)") == "ConversationAudit"

@@ -144,6 +144,13 @@ def format_of(path: Path) -> Format | None:
     return None
 
 
+def is_session(path: Path) -> bool:
+    """Check by its beginning whether a file is a saved conversation or a session of another agent."""
+    with opened(path) as file:
+        is_saved = _SAVED.match(file.read(100)) is not None
+    return is_saved or format_of(path) is not None
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
     """Open a file. A UsageError if that fails, or it is something else, such as a pipe."""
