@@ -168,10 +168,21 @@ def _audit_session(path: Path, *, json: bool) -> None:
     from casual_mcp_nb.discovery.conversation_audit import audit_conversation
 
     audited = audit_conversation(path)
-    if json:
-        write_json(audited.as_dict())
-    else:
+    if not json:
         show(audited, whole=True)
+        return
+    tokens = {name: getattr(audited, name)._asdict() for name in ("sent", "deferred")}
+    calls = {str(each.tool): each.calls for each in audited.usage if each.calls}
+    write_json(
+        {
+            "requests": audited.requests,
+            "deferring": audited.deferring,
+            **tokens,
+            "origin": audited.origin,
+            "saved": audited.saved,
+            "calls": calls,
+        }
+    )
 
 
 def _plain(status: ServerStatus, mode: str) -> dict[str, Any]:

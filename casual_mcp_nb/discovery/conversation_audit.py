@@ -4,29 +4,26 @@ deferred.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from casual_mcp_nb.base.config import DiscoveryOptions
 from casual_mcp_nb.base.displayable import Displayable
-from casual_mcp_nb.base.tokens import REUSED_WEIGHT, Origin, definition_tokens, message_tokens
-from casual_mcp_nb.base.tool import ToolName, ToolSpec, wire_name
-from casual_mcp_nb.conversation.conversation import Conversation
-from casual_mcp_nb.conversation.event import (
-    CALL_TOOL,
-    FINDING,
-    PACKAGE_TOOLS,
-    RUN_CODE,
-    Request,
-    StepStarted,
-    ToolStarted,
+from casual_mcp_nb.base.tokens import (
+    REUSED_WEIGHT,
+    Origin,
+    TokenParts,
+    definition_tokens,
+    estimate_tokens,
 )
-from casual_mcp_nb.conversation.stats import StepStats
+from casual_mcp_nb.base.tool import ToolName, ToolSpec
+from casual_mcp_nb.conversation.conversation import Conversation
+from casual_mcp_nb.conversation.event import CALL_TOOL, FINDING, RUN_CODE, Request
+from casual_mcp_nb.conversation.step import Step, with_nested
 from casual_mcp_nb.conversation.turn import Turn
-from casual_mcp_nb.conversation.usage import ToolUsage, usage_of
+from casual_mcp_nb.conversation.usage import Offers, ToolUsage, usage_of
 from casual_mcp_nb.discovery.manifest import compose, generate_manifest, manifest_budget
 from casual_mcp_nb.discovery.search_tools import (
     Finder,
@@ -37,10 +34,11 @@ from casual_mcp_nb.discovery.search_tools import (
 
 _DEFERRING = FINDING | {CALL_TOOL, RUN_CODE}
 """A request that offers one of these does not send every definition."""
+_TWO_MESSAGES = 20
+"""Tokens in a search's call and its result, besides the query and the text."""
 
 
-@dataclass(frozen=True)
-class InputTokens:
+class InputTokens(NamedTuple):
     """The input of several requests.
 
     Args:
@@ -60,47 +58,30 @@ class InputTokens:
         """All tokens, with cached ones counted as a tenth."""
         return round(self.total - (1 - REUSED_WEIGHT) * self.cached)
 
-    def __add__(self, other: InputTokens) -> InputTokens:
-        return InputTokens(
-            self.requests + other.requests,
-            self.definitions + other.definitions,
-            self.total + other.total,
-            self.cached + other.cached,
-        )
-
 
 @dataclass(frozen=True)
 class ConversationAudit(Displayable):
     """What a conversation's requests took, and what they would have taken with every tool deferred.
 
-    The same calls are assumed. Before a tool's first call, one more request searches for it by
-    name, and loads what the search finds. Then the definitions differ, so that a cache has only
-    those before. What the provider reported is the basis: only the other side is estimated.
+    The same calls are assumed. Before a tool's first call, one more request searches for its name,
+    and loads what the search finds. That changes the definitions, so that of the next request only
+    those before it are in a cache.
 
     Args:
         requests: How many requests the conversation has.
         deferring: How many of them deferred tools already. They are not compared.
-        tools: How many tools the compared requests sent.
-        sent: The compared requests: those that send tool definitions which are recorded.
+        sent: The compared requests: those whose tool definitions are recorded.
         deferred: The same with every tool deferred, estimated.
         origin: Who counted the tokens that were sent.
-        cache_reported: Whether the provider reported cached tokens. Otherwise none count.
         usage: How the tools were used.
     """
 
     requests: int = 0
     deferring: int = 0
-    tools: int = 0
     sent: InputTokens = field(default_factory=InputTokens)
     deferred: InputTokens = field(default_factory=InputTokens)
     origin: Origin = "estimated"
-    cache_reported: bool = False
     usage: ToolUsage = field(default_factory=ToolUsage, repr=False)
-
-    @property
-    def searches(self) -> int:
-        """How many more requests deferring would have taken."""
-        return self.deferred.requests - self.sent.requests
 
     @property
     def saved(self) -> float | None:
@@ -109,34 +90,6 @@ class ConversationAudit(Displayable):
         """
         before = self.sent.weighted
         return 1 - self.deferred.weighted / before if before else None
-
-    @property
-    def calls_by_server(self) -> dict[str, int]:
-        """How many calls each server's tools had, the most called first."""
-        calls: dict[str, int] = {}
-        for use in self.usage:
-            if use.calls:
-                calls[use.tool.server] = calls.get(use.tool.server, 0) + use.calls
-        return dict(sorted(calls.items(), key=_by_calls))
-
-    def as_dict(self) -> dict[str, Any]:
-        """Convert it to plain values, for JSON."""
-        return {
-            "requests": self.requests,
-            "deferring": self.deferring,
-            "tools": self.tools,
-            "searches": self.searches,
-            "sent": {**asdict(self.sent), "weighted": self.sent.weighted},
-            "deferred": {**asdict(self.deferred), "weighted": self.deferred.weighted},
-            "origin": self.origin,
-            "cache_reported": self.cache_reported,
-            "saved": self.saved,
-            "calls_by_server": self.calls_by_server,
-        }
-
-
-def _by_calls(item: tuple[str, int]) -> tuple[int, str]:
-    return -item[1], item[0]
 
 
 def audit_conversation(source: str | Path | Iterable[Turn]) -> ConversationAudit:
@@ -152,202 +105,121 @@ def audit_conversation(source: str | Path | Iterable[Turn]) -> ConversationAudit
 
     Raises:
         UsageError: The file cannot be read.
-
-    Example:
-        `audit_conversation(session.turns).saved` is the share that deferring would have saved.
     """
     if isinstance(source, str | Path):
         source = Conversation.load(Path(source).expanduser())
     turns = list(source)
-    reader = _Reader()
-    requests = deferring = 0
-    compared: list[_Sent] = []
-    for turn in turns:
-        for started, step, called in _requests(turn):
-            requests += 1
-            offered = reader.read(started.request)
-            if offered.is_deferring:
-                deferring += 1
-            elif offered.tools and step.parts.tools:
-                compared.append(_Sent(step, offered, called))
-    replay = _Replay(reader.specs(turns, {name for each in compared for name in each.offer.tools}))
-    for each in compared:
-        replay.send(each)
-    origins = {each.step.parts.origin for each in compared}
+    steps = [step for turn in turns for step in turn.steps]
+    deferring = [step for step in steps if _is_deferring(step.request)]
+    replay = _Replay(step for step in steps if not _is_deferring(step.request))
     return ConversationAudit(
-        requests=requests,
-        deferring=deferring,
-        tools=len(replay.specs),
-        sent=replay.sent,
-        deferred=replay.deferred,
-        origin="reported" if origins == {"reported"} else "estimated",
-        cache_reported=any(each.step.cached_tokens is not None for each in compared),
+        requests=len(steps),
+        deferring=len(deferring),
+        sent=_sum(replay.sent),
+        deferred=_sum(replay.deferred),
+        origin=replay.parts.origin,
         usage=usage_of(turns),
     )
 
 
-def _requests(turn: Turn) -> Iterator[tuple[StepStarted, StepStats, list[str]]]:
-    """Yield a turn's requests, each with its stats and the wire names of the tools that its answer
-    calls.
-    """
-    called: dict[int, list[str]] = {}
-    steps: dict[str, int] = {}
-    for call in turn.trace.of(ToolStarted):
-        steps[call.call_id] = call.step
-        # A call that a function made is not the model's. A subagent has steps of its own.
-        if call.parent is None or steps.get(call.parent) != call.step:
-            name = call.wire_name or wire_name(call.tool)
-            called.setdefault(call.step, []).append(name)
-    stats = {step.step: step for step in turn.stats.steps}
-    for started in turn.trace.of(StepStarted):
-        if started.step in stats:
-            yield started, stats[started.step], called.get(started.step, [])
+def _is_deferring(request: Request) -> bool:
+    return bool(request.found) or any(tool.get("name") in _DEFERRING for tool in request.tools)
 
 
-class _Offer(NamedTuple):
-    """The tokens of a request's definitions: by wire name, and of this package's own."""
-
-    tools: Mapping[str, int]
-    own: int
-    is_deferring: bool
-
-
-class _Sent(NamedTuple):
-    """A request that was sent, and the wire names of the tools that its answer called."""
-
-    step: StepStats
-    offer: _Offer
-    called: list[str]
-
-
-class _Reader:
-    """Reads the definitions in requests. Those of one object are counted once."""
-
-    def __init__(self) -> None:
-        self._tokens: dict[int, int] = {}
-        self._definitions: dict[str, Mapping[str, Any]] = {}
-
-    def read(self, request: Request) -> _Offer:
-        """Read a request's definitions."""
-        tools: dict[str, int] = {}
-        own = 0
-        is_deferring = bool(request.found)
-        for definition in request.tools:
-            name = definition.get("name")
-            if id(definition) not in self._tokens:
-                self._tokens[id(definition)] = definition_tokens(definition)
-            tokens = self._tokens[id(definition)]
-            if not isinstance(name, str) or name in PACKAGE_TOOLS:
-                own += tokens
-                is_deferring = is_deferring or name in _DEFERRING
-            else:
-                tools[name] = tokens
-                self._definitions[name] = definition
-        return _Offer(tools, own, is_deferring)
-
-    def specs(self, turns: Iterable[Turn], wanted: Iterable[str]) -> dict[str, ToolSpec]:
-        """Make specs of definitions, by wire name."""
-        known: dict[str, ToolName] = {}
-        for turn in turns:
-            for call in turn.trace.of(ToolStarted):
-                known[call.wire_name] = call.tool
-        specs: dict[str, ToolSpec] = {}
-        for name in sorted(wanted):
-            definition = self._definitions[name]
-            tool = known.get(name) or ToolName.split(name)
-            text, schema = definition.get("description"), definition.get("parameters")
-            specs[name] = ToolSpec(
-                tool.server or "tools",
-                tool.tool,
-                text if isinstance(text, str) else "",
-                schema if isinstance(schema, Mapping) else {},
-                wire_name=name,
-            )
-        return specs
+def _sum(inputs: Iterable[InputTokens]) -> InputTokens:
+    return InputTokens(*map(sum, zip(*inputs, strict=True)))
 
 
 class _Replay:
     """Counts requests again, as if they were sent with every tool deferred."""
 
-    def __init__(self, specs: Mapping[str, ToolSpec]) -> None:
-        self.specs = specs
-        self.sent = self.deferred = InputTokens()
-        self._options = DiscoveryOptions()
-        tools = tuple(specs.values())
-        room = manifest_budget(
-            sum(tool.tokens for tool in tools), self._options.manifest_max_tokens
-        )
-        search = SearchToolsTool(tools, manifest=generate_manifest(tools, room))
-        self._search_tool = definition_tokens(search.definition)
-        self._finder = Finder(tools, (), None, self._options.max_search_results)
+    def __init__(self, steps: Iterable[Step]) -> None:
+        self.sent: list[InputTokens] = []
+        self.deferred: list[InputTokens] = []
+        self.parts = TokenParts(origin="reported")
+        self._specs: dict[str, ToolSpec] = {}
         self._loaded: set[ToolName] = set()
         self._called: set[ToolName] = set()
-        self._searches = 0
+        self._said = 0
+        offers, offered = Offers(), []
+        for step in steps:
+            tools = dict(offers.read(step.request.tools))
+            if tools and step.request.tokens.tools:
+                offered.append((step, tools))
+                for definition in step.request.tools:
+                    if definition.get("name") in tools:
+                        self._specs[definition["name"]] = _spec(definition)
+        specs = tuple(self._specs.values())
+        options = DiscoveryOptions()
+        room = manifest_budget(sum(spec.tokens for spec in specs), options.manifest_max_tokens)
+        search = SearchToolsTool(specs, manifest=generate_manifest(specs, room))
+        self._search_tool = definition_tokens(search.definition)
+        self._most = options.max_search_tokens
+        self._finder = Finder(specs, (), None, options.max_search_results)
+        for step, tools in offered:
+            self._send(step, tools)
 
-    def send(self, request: _Sent) -> None:
-        """Count a request, and one more before it if its answer needs a search."""
-        parts = request.step.parts
-        cached = min(request.step.cached_tokens or 0, parts.total)
-        self.sent += InputTokens(1, parts.tools, parts.total, cached)
-        before = self._input(request)
+    def _send(self, step: Step, tools: Mapping[str, int]) -> None:
+        """Count a request with the tokens of its tools, and once more if its answer needs a search."""
+        parts = step.request.tokens
+        self.parts += parts
+        cached = 0
+        if step.usage is not None:
+            cached = min(step.usage.cached_tokens or 0, parts.total)
+        self.sent.append(InputTokens(1, parts.tools, parts.total, cached))
+        before = self._input(parts, tools)
         if cached:
-            # What was new in the request would have been new as well.
-            before = _reading(before, before.total - (parts.total - cached))
-        self.deferred += before
-        called = [self.specs[name] for name in request.called if name in request.offer.tools]
-        missing = [tool for tool in called if tool.tool_name not in self._loaded]
-        if missing:
-            for tool in missing:
-                self._search(tool)
-            after = self._input(request)
-            # Providers render the tools first, so that a new one ends what the cache has.
-            self.deferred += _reading(after, before.definitions if cached else 0)
-        self._called.update(tool.tool_name for tool in called)
+            # What was new in the request is new in this one.
+            repeated = before.total - (parts.total - cached)
+            before = before._replace(cached=max(repeated, 0))
+        self.deferred.append(before)
+        names = [call.name for call in with_nested(step.tool_calls)]
+        called = {self._specs[name].tool_name: self._specs[name] for name in names if name in tools}
+        if not called.keys() <= self._loaded:
+            for spec in called.values():
+                self._search(spec)
+            after = self._input(parts, tools)
+            # Providers render the tools first, so that new ones end what the cache has.
+            self.deferred.append(after._replace(cached=before.definitions if cached else 0))
+        self._called |= called.keys()
 
-    def _input(self, request: _Sent) -> InputTokens:
-        """Count a request with the tools that are loaded now, in the unit of what was reported."""
-        parts, offer = request.step.parts, request.offer
-        scale = parts.tools / (sum(offer.tools.values()) + offer.own)
-        definitions = offer.own + self._search_tool
-        for name, tokens in offer.tools.items():
-            if self.specs[name].tool_name in self._loaded:
+    def _input(self, parts: TokenParts, tools: Mapping[str, int]) -> InputTokens:
+        """Count a request with the tools that are loaded now, in the unit of its parts."""
+        scale = parts.tools / sum(tools.values())
+        definitions = self._search_tool
+        for name, tokens in tools.items():
+            if self._specs[name].tool_name in self._loaded:
                 definitions += tokens
-        others = parts.total - parts.tools + round(scale * self._searches)
-        definitions = round(scale * definitions)
-        return InputTokens(1, definitions, others + definitions)
+        others = parts.total - parts.tools + round(scale * self._said)
+        return InputTokens(1, round(scale * definitions), others + round(scale * definitions))
 
-    def _search(self, tool: ToolSpec) -> None:
-        """Load what a search for a tool finds, and add the messages to those of later requests."""
-        from casual_llm.messages import (
-            AssistantMessage,
-            AssistantToolCall,
-            AssistantToolCallFunction,
-            ToolResultMessage,
-        )
-
-        if tool.tool_name in self._loaded:
+    def _search(self, spec: ToolSpec) -> None:
+        """Load what a search for a tool finds. Later requests repeat its call and its result."""
+        if spec.tool_name in self._loaded:
             return
         unused = self._loaded - self._called
-        found = self._finder.find(SearchArguments(query=tool.name), self._loaded, unused)
-        if tool not in found.tools:
-            found = FoundTools({tool: None})
-        content, inside = compose(
+        found = self._finder.find(SearchArguments(query=spec.name), self._loaded, unused)
+        if spec not in found.tools:
+            found = FoundTools({spec: None})
+        text, inside = compose(
             tuple(found.tools),
             self._loaded,
             found.notes,
             filled=found.filled,
             siblings=found.siblings,
-            max_tokens=self._options.max_search_tokens,
+            max_tokens=self._most,
         )
-        self._loaded |= {tool.tool_name, *(each.tool_name for each in inside)}
-        written = json.dumps({"query": tool.name})
-        function = AssistantToolCallFunction(name=SearchToolsTool.name, arguments=written)
-        call = AssistantToolCall(id="search", function=function)
-        asked = AssistantMessage(content="", tool_calls=[call])
-        answer = ToolResultMessage(name=function.name, tool_call_id=call.id, content=content)
-        self._searches += message_tokens(asked) + message_tokens(answer)
+        self._loaded |= {spec.tool_name, *(each.tool_name for each in inside)}
+        self._said += _TWO_MESSAGES + estimate_tokens(spec.name) + estimate_tokens(text)
 
 
-def _reading(tokens: InputTokens, cached: int) -> InputTokens:
-    """Say how much of a request the cache has."""
-    return InputTokens(tokens.requests, tokens.definitions, tokens.total, max(cached, 0))
+def _spec(definition: Mapping[str, Any]) -> ToolSpec:
+    name, schema = definition["name"], definition.get("parameters")
+    tool = ToolName.split(name)
+    return ToolSpec(
+        tool.server or "tools",
+        tool.tool,
+        str(definition.get("description") or ""),
+        schema if isinstance(schema, Mapping) else {},
+        wire_name=name,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import chain
 
 from casual_mcp_nb.base.search import (
@@ -13,6 +13,7 @@ from casual_mcp_nb.base.search import (
     ordinal,
 )
 from casual_mcp_nb.conversation.view_requests import saving_row
+from casual_mcp_nb.conversation.view_usage import tool_usage_view
 from casual_mcp_nb.discovery.conversation_audit import ConversationAudit
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import (
@@ -221,52 +222,27 @@ _UNKNOWN_DEFINITIONS = (
 
 def conversation_audit_view(audit: ConversationAudit, limits: DisplayLimits) -> View:
     """Compare a conversation's requests with the same ones with every tool deferred."""
-    blocks: list[Block] = []
-    if audit.sent.requests:
-        blocks += _compared(audit)
-    elif audit.deferring:
-        blocks.append(
-            TextBlock("There is nothing to compare: every request deferred tools already.")
-        )
-    else:
-        blocks.append(TextBlock(_UNKNOWN_DEFINITIONS))
-    calls = audit.calls_by_server
-    rows = [(Name(server), words.number(count)) for server, count in calls.items()]
-    shown = tuple(rows[: limits.rows])
-    if rows:
-        table = Table(columns("Server", "Calls #"), shown, len(rows) - len(shown))
-        blocks.append(Section("Calls", (table,), note=words.count(sum(calls.values()), "call")))
-    note = (
-        f"{words.count(audit.requests, 'request')}, {audit.sent.requests:,} compared,"
-        f" {words.count(audit.tools, 'tool')}"
-    )
-    return View("conversation-audit", "What deferring would have saved", tuple(blocks), note=note)
-
-
-def _compared(audit: ConversationAudit) -> Iterator[Block]:
     sent, deferred = audit.sent, audit.deferred
-    pairs = [
-        ("Tool definitions", sent.definitions, deferred.definitions),
-        ("All input", sent.total, deferred.total),
-    ]
-    if audit.cache_reported:
-        pairs += [
-            ("Of it from the cache", sent.cached, deferred.cached),
-            ("All input, cached tokens counted as a tenth", sent.weighted, deferred.weighted),
+    blocks: list[Block] = []
+    if sent.requests:
+        rows: list[tuple[Cell, ...]] = [
+            ("Requests", words.number(sent.requests), words.number(deferred.requests))
         ]
-    requests = ("Requests", words.number(sent.requests), words.number(deferred.requests))
-    rows: list[tuple[Cell, ...]] = [requests]
-    for label, before, after in pairs:
-        rows.append((label, words.about(before, audit.origin), words.about(after, "estimated")))
-    yield Table(columns("", "As it was #", "Every tool deferred #"), tuple(rows))
-    yield KeyValues(
-        (
-            *saving_row(deferred.weighted, sent.weighted),
-            ("Searches added", words.number(audit.searches)),
-        )
-    )
+        for label, before, after in (
+            ("Tool definitions", sent.definitions, deferred.definitions),
+            ("All input", sent.total, deferred.total),
+            ("Of it from the cache", sent.cached, deferred.cached),
+            ("Cached tokens counted as a tenth", sent.weighted, deferred.weighted),
+        ):
+            rows.append((label, words.about(before, audit.origin), words.about(after, "estimated")))
+        blocks.append(Table(columns("", "As it was #", "Every tool deferred #"), tuple(rows)))
+        blocks.append(KeyValues(saving_row(deferred.weighted, sent.weighted)))
+    elif not audit.deferring:
+        blocks.append(TextBlock(_UNKNOWN_DEFINITIONS))
     if audit.deferring:
         left_out = words.count(audit.deferring, "request")
-        yield TextBlock(f"Not compared, because they deferred tools already: {left_out}.")
-    if not audit.cache_reported:
-        yield TextBlock("The provider reported no cached tokens, so none are counted.")
+        blocks.append(TextBlock(f"Not compared, because they deferred tools already: {left_out}."))
+    usage = tool_usage_view(audit.usage, limits)
+    blocks.append(Section(usage.title, usage.blocks, note=usage.note))
+    note = f"{words.count(audit.requests, 'request')}, {sent.requests:,} compared"
+    return View("conversation-audit", "What deferring would have saved", tuple(blocks), note=note)

@@ -62,7 +62,7 @@ def test_the_audit_of_a_session_starts_no_server(
     assert main(["audit", str(session_file), "--json"]) == 0
     audit = json.loads(capsys.readouterr().out)
     assert (audit["requests"], audit["saved"]) == (1, None)
-    assert audit["calls_by_server"] == {"git": 1}
+    assert audit["calls"] == {"git:log": 1}
 
 
 def test_saved_conversations_are_counted(
