@@ -17,6 +17,7 @@ from casual_mcp_nb.base.yaml_text import write_yaml
 from casual_mcp_nb.cassettes.format import Cassette
 from casual_mcp_nb.conversation.codec import CASSETTE, CONVERSATION
 from casual_mcp_nb.conversation.conversation import Conversation
+from casual_mcp_nb.conversation.foreign.opening import format_of
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, closest, did_you_mean, shown
 from casual_mcp_nb.experiments.cases import ArgumentMode, ExpectedCall, ToolUseCase
@@ -53,8 +54,8 @@ def load_tool_cases(
     """Read cases. The format follows from the content.
 
     Args:
-        source: A file in this package's form (JSON lines, JSON, YAML, CSV), a saved conversation or
-            a cassette, a file from pydantic-evals, MCP-Atlas, BFCL or LiveMCPBench, a DataFrame, or
+        source: A file in this package's form (JSON lines, JSON, YAML, CSV), a saved conversation, a
+            cassette or another agent's session, a file from pydantic-evals, MCP-Atlas, BFCL or LiveMCPBench, a DataFrame, or
             a list of rows, cases or past turns.
         functions: The functions that `$function` in a file may name.
         answers: The file with the possible answers, where BFCL's questions are apart from them.
@@ -103,6 +104,8 @@ def _of_file(
             return distinct(cases_of_cassette(Cassette.load(path)))
         if CONVERSATION.name in head:
             return distinct(cases_of_turns(Conversation.load(path), cluster=path.stem))
+    if path.is_file() and format_of(path) is not None:
+        return distinct(cases_of_turns(Conversation.load(path), cluster=path.stem))
     context = Context(functions)
     if answers is not None:
         answer_rows = rows_of(answers).strict()

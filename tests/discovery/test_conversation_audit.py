@@ -9,15 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from casual_llm.messages import (
-    AssistantMessage,
-    AssistantToolCall,
-    AssistantToolCallFunction,
-    UserMessage,
-)
+from casual_llm.messages import AssistantMessage, UserMessage
 from fastmcp import FastMCP
 
-from casual_mcp_nb import Session, audit_conversation, scripted_model
+from casual_mcp_nb import Session, audit_conversation
 from casual_mcp_nb.base.tokens import TokenParts, TokenUsage, definition_tokens
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.conversation.event import (
@@ -29,6 +24,7 @@ from casual_mcp_nb.conversation.event import (
     TurnStarted,
 )
 from casual_mcp_nb.conversation.turn import Trace, Turn
+from casual_mcp_nb.providers.scripted import call, scripted_model
 
 COUNT = 30
 
@@ -43,13 +39,6 @@ def office() -> FastMCP:
         description = f"Does the task with the number {number}, whatever it takes. " * 5
         server.tool(act, name=f"task_{number}", description=description)
     return server
-
-
-def call(name: str, **arguments: Any) -> AssistantMessage:
-    function = AssistantToolCallFunction(name=name, arguments=json.dumps(arguments))
-    return AssistantMessage(
-        content="", tool_calls=[AssistantToolCall(id=f"call-{name}", function=function)]
-    )
 
 
 def test_it_predicts_what_a_conversation_takes_that_defers(tmp_path: Path) -> None:
@@ -128,8 +117,8 @@ def test_cached_tokens_are_those_reported_and_count_a_tenth() -> None:
 
 
 def test_without_definitions_the_calls_are_all_that_is_known(tmp_path: Path) -> None:
-    call = {"type": "tool_use", "id": "t1", "name": "mcp__git__log", "input": {}}
-    message = {"id": "m1", "role": "assistant", "content": [call]}
+    used = {"type": "tool_use", "id": "t1", "name": "mcp__git__log", "input": {}}
+    message = {"id": "m1", "role": "assistant", "content": [used]}
     path = tmp_path / "s.jsonl"
     path.write_text(json.dumps({"type": "assistant", "sessionId": "s", "message": message}))
     audit = audit_conversation(path)

@@ -13,6 +13,7 @@ from kit.weather import desk, weather
 from casual_mcp_nb import Case, Session, ToolName, UsageError
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.experiments.case_files import load_tool_cases, save_tool_cases
+from casual_mcp_nb.experiments.cases import ExpectedCall
 from casual_mcp_nb.experiments.drafts import cases_of_turns
 from casual_mcp_nb.experiments.evaluate import searches_of
 from casual_mcp_nb.magics.commands import evaluate
@@ -183,3 +184,20 @@ def test_a_draft_has_no_secret(tmp_path: Path) -> None:
     text = (tmp_path / "cases.yaml").read_text(encoding="utf-8")
     assert key not in text
     assert "desk:note" in text
+
+
+def test_a_session_of_another_agent_becomes_cases(tmp_path: Path) -> None:
+    asked = {"role": "user", "content": "What is new?"}
+    used = {"type": "tool_use", "id": "t1", "name": "mcp__git__log", "input": {"n": 3}}
+    answer = {"id": "m1", "role": "assistant", "content": [used]}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "three commits"}
+    lines = [
+        {"type": "user", "sessionId": "s", "message": asked},
+        {"type": "assistant", "sessionId": "s", "message": answer},
+        {"type": "user", "sessionId": "s", "message": {"role": "user", "content": [result]}},
+    ]
+    path = tmp_path / "session.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    (case,) = load_tool_cases(path)
+    assert (case.message, case.cluster) == ("What is new?", "session")
+    assert case.calls == (ExpectedCall("git:log", {"n": 3}),)
