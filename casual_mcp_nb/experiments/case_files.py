@@ -55,8 +55,8 @@ def load_tool_cases(
 
     Args:
         source: A file in this package's form (JSON lines, JSON, YAML, CSV), a saved conversation, a
-            cassette or another agent's session, a file from pydantic-evals, MCP-Atlas, BFCL or LiveMCPBench, a DataFrame, or
-            a list of rows, cases or past turns.
+            cassette or another agent's session, a file from pydantic-evals, MCP-Atlas, BFCL or
+            LiveMCPBench, a DataFrame, or a list of rows, cases or past turns.
         functions: The functions that `$function` in a file may name.
         answers: The file with the possible answers, where BFCL's questions are apart from them.
         arguments: How to compare arguments, instead of as the cases define. For MCP-Atlas they are
