@@ -192,7 +192,9 @@ def _sample_file(owner: Database) -> Path:
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
     path = folder.resolve() / "shop.db"
     with closing(sqlite3.connect(path)) as connection:
+        # Nobody else has the file yet, so nothing waits for the disk.
         connection.execute("PRAGMA synchronous = OFF")
+        connection.execute("PRAGMA journal_mode = MEMORY")
         fill(connection)
     return path
 
