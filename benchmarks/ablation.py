@@ -14,7 +14,6 @@ there, and in the reciprocal rank.
 
 from __future__ import annotations
 
-import argparse
 import random
 import re
 import sys
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import DATA
+from common import DATA, parser_for
 from common.figures import Figure
 from common.rankers import Embed, Fused, MakeRanker, Ours, embedding
 from discovery import SETS, Data, load, quality, sample
@@ -190,13 +189,7 @@ def figures(quick: bool) -> list[Figure]:
 
 def main(argv: Sequence[str]) -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=DATA if DATA.is_dir() else None,
-        help="folder with catalogs and cases",
-    )
+    parser = parser_for(__doc__)
     parser.add_argument("--unseen", type=Path, help="folder with sets that were not looked at")
     parser.add_argument(
         "--misspelt", action="store_true", help="the unseen sets with misspelt words, too"

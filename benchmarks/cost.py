@@ -32,7 +32,6 @@ billed in full once more.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import random
@@ -46,7 +45,7 @@ from typing import Any, ClassVar
 
 import jsonschema
 from casual_llm.messages import UserMessage
-from common import DATA, sample
+from common import DATA, parser_for, sample
 from common.figures import Figure
 from fastmcp import FastMCP
 from fastmcp.tools import Tool
@@ -578,10 +577,7 @@ def figures(quick: bool) -> list[Figure]:
 
 def main(argv: Sequence[str]) -> None:
     """Read the arguments."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
-    parser.add_argument(
-        "--data", type=Path, default=DATA if DATA.is_dir() else None, help="folder with catalogs"
-    )
+    parser = parser_for(__doc__)
     parser.add_argument("--sizes", default="30,100,300,500,3000", help="numbers of tools")
     parser.add_argument("--turns", default="1,5,20", help="lengths of conversations")
     parser.add_argument("--providers", default=",".join(MODELS), help="only these")

@@ -13,7 +13,6 @@ words and meaning together.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import random
@@ -26,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from common import DATA
+from common import DATA, parser_for
 from common.figures import Figure, fastest_ms, milliseconds
 from common.rankers import Embed, MakeRanker, Name, Ranker, embedding, rankers
 from common.sample import CASES, TOOLS
@@ -378,13 +377,7 @@ def figures(quick: bool) -> list[Figure]:
 
 def main(argv: Sequence[str]) -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=DATA if DATA.is_dir() else None,
-        help="folder with catalogs and cases",
-    )
+    parser = parser_for(__doc__)
     parser.add_argument(
         "--sizes", default=",".join(map(str, SIZES)), help="numbers of tools for the speed table"
     )

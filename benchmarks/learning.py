@@ -11,16 +11,14 @@ Times are of the processor, so the load of the machine does not count.
 
 from __future__ import annotations
 
-import argparse
 import random
 import statistics
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-from common import DATA
+from common import DATA, parser_for
 from common.figures import Figure, milliseconds
 from discovery import CUT, Case, Data, load, sample
 
@@ -142,13 +140,7 @@ def figures(quick: bool) -> list[Figure]:
 
 def main(argv: Sequence[str]) -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=DATA if DATA.is_dir() else None,
-        help="folder with catalogs and cases",
-    )
+    parser = parser_for(__doc__)
     parser.add_argument("--past", type=int, default=100, help="how many past questions at most")
     parser.add_argument("--seeds", type=int, default=8, help="how often cases are drawn")
     parser.add_argument("--held-out", action="store_true", help="measure the other half")

@@ -11,7 +11,6 @@ the memory.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import statistics
 import sys
@@ -23,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from common import DATA
+from common import DATA, parser_for
 from common.figures import Figure, Unavailable, installed, milliseconds, print_figures
 from discovery import Data, grown, load, sample
 
@@ -156,13 +155,7 @@ def measured(data: Data, quick: bool) -> list[Figure]:
 
 def main(argv: Sequence[str]) -> None:
     """Print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=DATA if DATA.is_dir() else None,
-        help="folder with catalogs and cases",
-    )
+    parser = parser_for(__doc__)
     options = parser.parse_args(argv)
     print_figures(measured(load(options.data) if options.data else sample(), quick=False))
 

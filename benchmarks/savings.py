@@ -11,14 +11,13 @@ server, with two lines in the manifest.
 
 from __future__ import annotations
 
-import argparse
 import random
 import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from common import DATA, sample
+from common import DATA, parser_for, sample
 from common.figures import Figure
 
 from casual_mcp_nb.base.selection import Selection
@@ -99,10 +98,7 @@ def figures(quick: bool) -> list[Figure]:
 
 def main(argv: Sequence[str]) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
-    parser.add_argument(
-        "--data", type=Path, default=DATA if DATA.is_dir() else None, help="folder with catalogs"
-    )
+    parser = parser_for(__doc__)
     parser.add_argument(
         "--mixes", type=int, default=1_000, help="mixes of ten; a tenth as many of the others"
     )

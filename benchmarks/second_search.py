@@ -11,14 +11,12 @@ the cases; the last one counts the tools that the first answer names on the same
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 
-from common import DATA
+from common import DATA, parser_for
 from common.figures import Figure
 from discovery import Case, Data, around, load, sample
 
@@ -110,13 +108,7 @@ def figures(quick: bool) -> list[Figure]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=DATA if DATA.is_dir() else None,
-        help="folder with catalogs and cases",
-    )
+    parser = parser_for(__doc__)
     parser.add_argument("--sizes", default="10,30,50,100", help="numbers of tools")
     parser.add_argument("--cases", type=int, default=100, help="how many cases of each set")
     options = parser.parse_args(argv)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fastmcp import FastMCP
 from kit.flipping import DESTRUCTIVE, READ_ONLY, flipping, tool
+from kit.person import Person
 from kit.raw_server import raw_config
 from kit.turns import ask
 
@@ -32,23 +33,6 @@ TOOLS = [
     tool("both", {"readOnlyHint": True, "destructiveHint": True}),
 ]
 NAMES = [each["name"] for each in TOOLS]
-
-
-class Person:
-    """A person who answers questions and remembers them."""
-
-    def __init__(self, answer: Any = True) -> None:
-        self.answer = answer
-        self.asked: list[ApprovalRequest] = []
-
-    async def __call__(self, request: ApprovalRequest) -> Any:
-        self.asked.append(request)
-        return self.answer(request) if callable(self.answer) else self.answer
-
-    def reasons(self) -> list[tuple[str, str]]:
-        """List the questions since the last time, with their reasons."""
-        told, self.asked = self.asked, []
-        return [(request.tool.name, request.reason) for request in told]
 
 
 def box() -> FastMCP[Any]:

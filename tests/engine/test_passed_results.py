@@ -12,6 +12,7 @@ from casual_llm.messages import ToolResultMessage
 from fastmcp import FastMCP
 from kit.asked import asked
 from kit.history import assert_valid
+from kit.person import Person
 from kit.secrets import planted
 from kit.turns import ask
 
@@ -96,18 +97,6 @@ class Desk:
     @property
     def servers(self) -> dict[str, FastMCP[Any]]:
         return {"db": self.db, "files": self.files}
-
-
-class Person:
-    """A person who answers everything in the same way."""
-
-    def __init__(self, answer: Any = True) -> None:
-        self.answer = answer
-        self.asked: list[ApprovalRequest] = []
-
-    async def __call__(self, request: ApprovalRequest) -> Any:
-        self.asked.append(request)
-        return self.answer
 
 
 @pytest.fixture

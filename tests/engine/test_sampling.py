@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.person import Person
 from kit.raw_server import raw_config, received
 from kit.turns import ask
 from kit.waiting import wait_for_text
@@ -34,18 +35,6 @@ def asks(text: str = "<b>How many?</b>", **more: Any) -> dict[str, Any]:
     message = {"role": "user", "content": {"type": "text", "text": text}}
     params = {"messages": [message], "systemPrompt": "Be brief.", "maxTokens": 1_000_000, **more}
     return {"ask": "sampling/createMessage", "ask_params": params, "answer": "asked"}
-
-
-class Person:
-    """A person who answers questions and remembers them."""
-
-    def __init__(self, answer: Any = True) -> None:
-        self.answer = answer
-        self.asked: list[ApprovalRequest] = []
-
-    async def __call__(self, request: ApprovalRequest) -> Any:
-        self.asked.append(request)
-        return self.answer
 
 
 @pytest.fixture

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from fastmcp import FastMCP
 from kit.flipping import READ_ONLY, flipping, tool
+from kit.person import Person
 
 from casual_mcp_nb import McpToolChat, Session, ToolContext
-from casual_mcp_nb.engine.consent import ApprovalRequest, Decision
+from casual_mcp_nb.engine.consent import Decision
 from casual_mcp_nb.providers.scripted import call, scripted_model
 
 MATH = {"math": {"bundled": "math", "transport": "in-process"}}
@@ -27,20 +28,9 @@ def reader() -> FastMCP[Any]:
     return server
 
 
-class Person:
-    """Somebody who always says yes, for as long as they can."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, str]] = []
-
-    async def __call__(self, request: ApprovalRequest) -> Decision:
-        self.asked.append((request.tool.name, request.reason))
-        return Decision(True, "tool")
-
-
 @pytest.mark.parametrize("in_config", [True, False])
 async def test_tools_that_never_asked_ask_now_unless_somebody_said_never(in_config: bool) -> None:
-    person = Person()
+    person = Person(Decision(True, "tool"))
     config: dict[str, Any] = {
         "servers": {
             **MATH,
@@ -61,7 +51,7 @@ async def test_tools_that_never_asked_ask_now_unless_somebody_said_never(in_conf
         await chat.chat("x", model=model)
         records = chat.audit.read()
     # The answer for the tool is remembered, with its definition.
-    assert person.asked == [("add", "always"), ("read", "always")]
+    assert person.reasons() == [("add", "always"), ("read", "always")]
     assert [record.permission.by for record in records if record.permission] == [
         "person",
         "remembered",
@@ -79,7 +69,7 @@ async def test_what_nobody_can_approve_is_denied() -> None:
 
 async def test_a_changed_tool_is_blocked_until_its_change_is_accepted() -> None:
     servers = {"shop": flipping([tool("pay", READ_ONLY)], [tool("pay")])}
-    person = Person()
+    person = Person(Decision(True, "tool"))
     async with McpToolChat.from_config({"servers": servers}, approver=person, strict=True) as chat:
         model = scripted_model(call("shop__pay"), call("shop__turn_1"), call("shop__pay"), "done")
         await chat.chat("x", model=model)
@@ -88,7 +78,7 @@ async def test_a_changed_tool_is_blocked_until_its_change_is_accepted() -> None:
         chat.accept_change("shop:pay")
         await chat.chat("x", model=scripted_model(call("shop__pay"), "done"))
     # The earlier answer was for the other definition.
-    assert [name for name, _ in person.asked] == ["pay", "turn_1", "pay"]
+    assert [name for name, _ in person.reasons()] == ["pay", "turn_1", "pay"]
 
 
 def test_a_session_is_strict_in_its_own_tools_too_and_says_so() -> None:
