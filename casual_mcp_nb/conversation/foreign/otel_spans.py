@@ -128,8 +128,8 @@ def _plain(value: Any, depth: int) -> Any:
         case "doubleValue" if isinstance(inner, float) and inner.is_integer():
             return int(inner)
         case "arrayValue":
-            values = inner.get("values") if isinstance(inner, dict) else None
-            return [_plain(each, depth - 1) for each in values] if isinstance(values, list) else []
+            items = objects_in(object_in(value, kind).get("values"))
+            return [_plain(each, depth - 1) for each in items]
         case "kvlistValue":
             fields: dict[str, Any] = {}
             for each in objects_in(object_in(value, kind).get("values")):
