@@ -112,7 +112,8 @@ def _usage_of_sessions(path: Path) -> ToolUsage:
     files = [path]
     if path.is_dir():
         # Files of subagents are read with the session that they belong to.
-        files = [each for each in sorted(path.rglob("*.json*")) if _is_session(each)]
+        found = sorted([*path.rglob("*.json"), *path.rglob("*.jsonl")])
+        files = [each for each in found if each.is_file() and _is_session(each)]
     for file in files:
         counter.add_conversation()
         for turn in Conversation.load(file):

@@ -103,7 +103,7 @@ _FORGOTTEN = (
 )
 _ALL = ""
 """The row for all questions."""
-_DAMAGE = (ValueError, TypeError, KeyError, AttributeError, IndexError)
+_DAMAGE = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError)
 
 
 class PastQuestionReader:
@@ -144,7 +144,11 @@ def forget(connection: sqlite3.Connection, text: str | None = None) -> None:
 
 def _forgotten(connection: sqlite3.Connection) -> Mapping[str, float]:
     try:
-        return dict(connection.execute("SELECT question, at FROM forgotten").fetchall())
+        return dict(
+            connection.execute(
+                "SELECT question, at FROM forgotten WHERE typeof(at) = 'real'"
+            ).fetchall()
+        )
     except sqlite3.OperationalError:
         # Nothing was ever forgotten.
         return {}

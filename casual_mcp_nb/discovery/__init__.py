@@ -1,4 +1,4 @@
 """Tool discovery: deferred tools stay out of the request, and the model finds them by search.
 
-Pure functions, no I/O.
+No I/O, except that `audit_conversation` can read a file.
 """

@@ -123,7 +123,7 @@ def audit_conversation(source: str | Path | Iterable[Turn]) -> ConversationAudit
 
 
 def _is_deferring(request: Request) -> bool:
-    return bool(request.found) or any(tool.get("name") in _DEFERRING for tool in request.tools)
+    return bool(request.found) or any(str(tool.get("name")) in _DEFERRING for tool in request.tools)
 
 
 def _sum(inputs: Iterable[InputTokens]) -> InputTokens:
@@ -147,8 +147,9 @@ class _Replay:
             if tools and step.request.tokens.tools:
                 offered.append((step, tools))
                 for definition in step.request.tools:
-                    if definition.get("name") in tools:
-                        self._specs[definition["name"]] = _spec(definition)
+                    name = definition.get("name")
+                    if isinstance(name, str) and name in tools:
+                        self._specs[name] = _spec(definition)
         specs = tuple(self._specs.values())
         options = DiscoveryOptions()
         room = manifest_budget(sum(spec.tokens for spec in specs), options.manifest_max_tokens)

@@ -922,8 +922,8 @@ def _import_file(session: Session, line: str) -> Any:
 
 COMMANDS["open"] = Command(
     _SAVED,
-    "show a conversation from a file, also of Claude Code, Codex or OpenTelemetry. Without a file, list"
-    " these sessions",
+    "show a conversation from a file: one saved here, a session of Claude Code or Codex, or spans of"
+    " OpenTelemetry. Without a file, list the sessions of Claude Code and Codex",
     usage="[FILE]",
     example="~/.claude/projects/docs/4f1c.jsonl",
 )

@@ -52,6 +52,7 @@ def test_a_session_and_a_folder_of_them_are_counted(
     attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "weather"}
     span = {"trace_id": "t", "span_id": "s", "attributes": attributes}
     session_file.with_name("spans.json").write_text(json.dumps([span]), encoding="utf-8")
+    (session_file.parent / "folder.jsonl").mkdir()
     both = usage(capsys, "--sessions", session_file.parent)
     assert (both["conversations"], both["turns"], both["calls"]) == (2, 2, 2)
 

@@ -281,6 +281,19 @@ def test_a_codex_session_of_events_only_has_its_answer(tmp_path: Path) -> None:
     assert (first.answer, second.answer) == ("Hi", "Hi again")
 
 
+def test_a_codex_question_with_an_image_is_one_question(tmp_path: Path) -> None:
+    content = [{"type": "input_text", "text": "What is this?"}, {"type": "input_image"}]
+    lines = [
+        _codex("session_meta", id="s"),
+        item("message", role="user", content=content),
+        event("user_message", message="What is this?"),
+        message("assistant", "A cat."),
+    ]
+    conversation = Conversation.load(write(tmp_path / "s.jsonl", lines))
+    assert [turn.prompt for turn in conversation] == ["What is this?"]
+    assert len(conversation[0].steps[0].request.messages) == 1
+
+
 def test_an_early_codex_session_has_its_items_bare(tmp_path: Path) -> None:
     rows = [
         {"id": "x", "timestamp": "2025-05-01T00:00:00Z"},

@@ -679,9 +679,17 @@ def test_secrets_are_masked_and_errors_are_shown(tmp_path: Path) -> None:
     assert SECRET not in conversation.to_json()
     assert conversation[0].tool_calls[0].status == "error"
     assert len(conversation[0].notices) == 1
+    spans[2]["attributes"]["gen_ai.tool.call.id"] = SECRET
+    spans.append(span("h", "a", 1, f"GET /weather?key={SECRET}"))
+    conversation = load(tmp_path, spans)
+    assert SECRET not in conversation.to_json()
+    assert "GET /weather" in "".join(conversation.repairs)
+    assert SECRET not in "".join(conversation.repairs)
 
 
-@pytest.mark.parametrize("wrong", [None, 0, [], {}, [[]], "", 10**30, {"type": [1]}, "[{}]"])
+@pytest.mark.parametrize(
+    "wrong", [None, 0, [], {}, [[]], "", 10**30, {"type": [1]}, "[{}]", "[]", "--5", "7" * 5_000]
+)
 def test_a_field_of_another_type_is_no_error(tmp_path: Path, wrong: Any) -> None:
     rows = [row for spans in (as_json_text(), as_structured_values()) for row in otlp(spans)]
     conversation = Conversation.load(
@@ -690,3 +698,40 @@ def test_a_field_of_another_type_is_no_error(tmp_path: Path, wrong: Any) -> None
         )
     )
     assert Conversation.from_json(conversation.to_json()).repairs == ()
+
+
+def test_attributes_that_nobody_writes_are_no_error(tmp_path: Path) -> None:
+    spans = as_json_text()
+    spans[1]["attributes"]["gen_ai.response.finish_reasons"] = "[]"
+    del spans[1]["attributes"]["gen_ai.input.messages"]
+    for digits in ("0", "7" * 5_000):
+        spans[1]["attributes"][f"gen_ai.prompt.{digits}.content"] = "Weather?"
+    assert load(tmp_path, spans)[0].answer == "It rains."
+
+
+def test_calls_in_calls_end_somewhere(tmp_path: Path) -> None:
+    tools = [as_json_text()[0]]
+    for number in range(1_500):
+        parent = f"t{number - 1}" if number else "a"
+        tools.append(
+            span(
+                f"t{number}",
+                parent,
+                number,
+                "execute_tool x",
+                gen_ai__operation__name="execute_tool",
+            )
+        )
+    conversation = load(tmp_path, tools)
+    assert Conversation.from_json(conversation.to_json()).repairs == ()
+    assert conversation[0].tool_calls[0].name
+
+
+def test_a_prompt_and_an_answer_can_be_in_two_events(tmp_path: Path) -> None:
+    chat = span("a", "", 0, "chat m-1", gen_ai__operation__name="chat")
+    chat["events"] = [
+        {"name": "gen_ai.content.prompt", "attributes": pairs({"gen_ai.prompt": "How many?"})},
+        {"name": "gen_ai.content.completion", "attributes": pairs({"gen_ai.completion": "Three."})},
+    ]
+    (turn,) = load(tmp_path, [chat])
+    assert (turn.prompt, turn.answer) == ("How many?", "Three.")

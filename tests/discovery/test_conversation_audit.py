@@ -109,11 +109,11 @@ def test_cached_tokens_are_those_reported_and_count_a_tenth() -> None:
     without = audit_conversation([turn(0, size - 10, calls=False)])
     assert without.deferred.requests == 2
     assert without.deferred.total - without.deferred.cached == without.deferred.total // 2 + 10
-    # A search's request repeats the request before it, except for the definitions that it adds.
-    first = audit_conversation([turn(size - 10)])
-    one, two = first.deferred.total, first.deferred.cached
-    assert first.deferred.requests == 2
-    assert 0 < two < one
+    # Of the request after a search, only the definitions before it are in the cache.
+    first = audit_conversation([turn(size - 10)]).deferred
+    alone = audit_conversation([turn(size - 10, calls=False)]).deferred
+    assert (first.requests, alone.requests) == (2, 1)
+    assert first.cached - alone.cached == alone.definitions > 0
 
 
 def test_without_definitions_the_calls_are_all_that_is_known(tmp_path: Path) -> None:
@@ -125,3 +125,11 @@ def test_without_definitions_the_calls_are_all_that_is_known(tmp_path: Path) -> 
     assert (audit.requests, audit.sent.requests, audit.saved) == (1, 0, None)
     assert [(str(use.tool), use.calls) for use in audit.usage] == [("git:log", 1)]
     assert "unknown" in str(audit)
+
+
+def test_a_definition_with_a_name_that_is_no_text_is_left_out() -> None:
+    odd = Request((), ({"name": ["x"]}, DEFINITION), TokenParts(tools=SIZE))
+    events = [TurnStarted((UserMessage(content="Go."),), "m"), StepStarted(0, odd)]
+    answered = StepFinished(0, AssistantMessage(content="ok"), TokenUsage(10, 1))
+    audit = audit_conversation([Turn(Trace([*events, answered, TurnFinished("done")]))])
+    assert audit.sent.requests == 1

@@ -247,6 +247,8 @@ DAMAGE = (
     "UPDATE parts SET json = '{' WHERE kind = 'message'",
     "UPDATE parts SET json = '[]' WHERE kind = 'message'",
     "UPDATE conversations SET writes = 'many'",
+    f"UPDATE events SET json = json_set(json, '$.began', json('{'9' * 400}'))",
+    "CREATE TABLE forgotten (question TEXT, at REAL); INSERT INTO forgotten VALUES ('', 'x')",
 )
 
 
@@ -259,13 +261,13 @@ def test_damaged_rows_are_left_out(session: Session, tmp_path: Path) -> None:
         path = tmp_path / f"{number}.db"
         path.write_bytes((tmp_path / "chats.db").read_bytes())
         with sqlite3.connect(path) as file:
-            file.execute(damage)
+            file.executescript(damage)
         file.close()
         with ConversationStore(path) as store:
             questions = PastQuestions(store.past_questions(PastQuestionReader()))
         assert str(questions)
         counts.append(len(questions))
-    assert counts == [0, 0, 2, 2, 1, 0, 1, 1, 2]
+    assert counts == [0, 0, 2, 2, 1, 0, 1, 1, 2, 2, 2]
 
 
 def test_the_texts_are_cut_and_shown_as_texts(session: Session) -> None:
@@ -281,7 +283,7 @@ def test_the_texts_are_cut_and_shown_as_texts(session: Session) -> None:
     explained = session.search(ALIKE)[0].explain()
     for shown in (str(explained), explained._repr_html_(), str(session.tools.memory)):
         assert "\x1b" not in shown
-        assert "<b>Can" not in shown or shown is not explained._repr_html_()
+    assert "<b>Can" not in explained._repr_html_()
 
 
 def test_the_magic_shows_forgets_and_switches(session: Session) -> None:

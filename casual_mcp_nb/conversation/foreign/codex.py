@@ -139,7 +139,9 @@ class CodexReader:
                 draft.unread.add(f"response_item: {kind}")
 
     def _message(self, item: dict[str, Any]) -> None:
-        text = text_of(objects_in(item.get("content")))
+        texts = [text_in(part, "text") for part in objects_in(item.get("content"))]
+        # Without a word for images: an event repeats the text alone.
+        text = "\n".join(filter(None, texts))
         role = text_in(item, "role")
         if role == "assistant":
             self._say(text)

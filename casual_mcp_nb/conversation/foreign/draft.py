@@ -282,7 +282,7 @@ class Draft:
             return None
         name = encodable(name[:_MAX_NAME], "replace") or "unnamed"
         tool = ToolName(SYNTHETIC, SEARCH_TOOLS) if query else tool_of(name, server)
-        shown_id = self.text(id[:_MAX_NAME]) or f"call_{len(self._calls) + 1}"
+        shown_id = self.text(id)[:_MAX_NAME] or f"call_{len(self._calls) + 1}"
         call = DraftCall(shown_id, name, tool, self.arguments(arguments), self._last_at)
         call.query = self.text(query)
         step.calls.append(call)

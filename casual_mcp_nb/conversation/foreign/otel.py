@@ -22,11 +22,13 @@ from casual_mcp_nb.conversation.foreign.otel_messages import messages_in, unwrap
 from casual_mcp_nb.conversation.foreign.otel_spans import Span, spans_in
 
 _SERVER = "agent"
-"""The server of a tool of which nothing says it."""
+"""The server of a tool whose span names none."""
 _MAX_SPANS = 60_000
 _MAX_OTHERS = 30_000
 """After so many spans, those are not kept that only connect others."""
 _MAX_AROUND = 100
+_MAX_NESTED = 20
+"""How deep calls are nested in calls."""
 _MAX_TOOLS = 1_000
 _MAX_DEFINITIONS = 1_000_000
 _MAX_TOOLSETS = 50
@@ -74,7 +76,7 @@ class SpanReader:
         draft, attributes = self._draft, span.attributes
         kind = names.kind_of(span)
         if kind is None:
-            draft.unread.add(span.name or "span without a name")
+            draft.unread.add(draft.text(span.name) or "span without a name")
         key = hash((span.trace, span.id))
         node = _Node(
             kind or "other",
@@ -87,10 +89,12 @@ class SpanReader:
             self._nodes.setdefault(key, node)
         elif node.kind != "other":
             draft.keep_no_more()
+        content: dict[str, Any] = {}
         for _name, inner in span.events:
             if not inner.keys().isdisjoint((*names.INPUT, *names.OUTPUT)):
-                # Content is in an event, so that it can be stored elsewhere.
-                span.attributes = {**inner, **attributes}
+                # Content is in events, so that it can be stored elsewhere.
+                content |= inner
+        span.attributes = {**content, **attributes}
         if kind == "model":
             self._read_model(span, node)
         elif kind == "tool" and not draft.is_full:
@@ -156,9 +160,8 @@ class SpanReader:
         draft, attributes = self._draft, span.attributes
         name = text_in(attributes, *names.TOOL_NAME) or span.name.removeprefix("execute_tool ")
         name = encodable(name[:200], "replace") or "unnamed"
-        call = DraftCall(
-            text_in(attributes, *names.CALL_ID)[:200], name, tool_of(name, _SERVER), {}
-        )
+        id = draft.text(text_in(attributes, *names.CALL_ID))[:200]
+        call = DraftCall(id, name, tool_of(name, _SERVER), {})
         server = text_in(attributes, *names.TOOL_SERVER)[:200]
         if server:
             call.tool = ToolName(server, call.name.removeprefix(f"{server}__"))
@@ -268,7 +271,7 @@ class SpanReader:
         step = node.answer
         if step is None:
             return
-        parent = next((each.call for each in around if each.call is not None), None)
+        parent = _caller(around)
         outer = next((each.answer for each in around if each.kind == "model"), None)
         if outer is None and root in self._turns:
             steps = self._turns[root].steps if parent is None else parent.steps
@@ -292,7 +295,7 @@ class SpanReader:
         steps.append(step)
 
     def _place_call(self, call: DraftCall, node: _Node, root: _Node, around: list[_Node]) -> None:
-        parent = next((each.call for each in around if each.call is not None), None)
+        parent = _caller(around)
         steps = self._turn_of(node, root).steps if parent is None else parent.steps
         asked = _open_call(steps, call.id, call.name)
         if asked is not None:
@@ -300,7 +303,7 @@ class SpanReader:
             call.arguments = call.arguments or asked.arguments
             if not call.tool.server or call.tool.server == _SERVER:
                 call.tool = asked.tool
-            for step in steps:
+            for step in steps[-_LOOK_BACK:]:
                 step.calls = [call if each is asked else each for each in step.calls]
             return
         if parent is not None and not steps:
@@ -321,6 +324,12 @@ def _name_calls(steps: Iterable[DraftStep], known: set[str]) -> None:
             _name_calls([*call.steps, DraftStep(calls=call.calls)], known)
 
 
+def _caller(around: list[_Node]) -> DraftCall | None:
+    """Find the innermost call around a span. None if there is none, or if it is nested too deep."""
+    calls = [node.call for node in around if node.call is not None]
+    return calls[0] if 0 < len(calls) <= _MAX_NESTED else None
+
+
 def _root(path: list[_Node]) -> _Node:
     """Find the span that is the turn: the outermost of an agent, or of all."""
     agents = [node for node in path if node.kind == "agent"]
@@ -328,7 +337,7 @@ def _root(path: list[_Node]) -> _Node:
 
 
 def _is_within(step: DraftStep, other: DraftStep) -> bool:
-    """Check whether an answer is another one again, from another library: the same, meanwhile."""
+    """Check whether an answer is another one again, from another library."""
     times = (other.began, step.began, step.ended, other.ended)
     known = [at for at in times if at is not None]
     if len(known) < len(times) or known != sorted(known) or step.texts != other.texts:
@@ -357,7 +366,7 @@ def _definitions(value: Any, draft: Draft) -> Iterator[dict[str, Any]]:
             schema = {"inputSchema": value_of(fields, schemas) or {}}
             small = draft.arguments(schema)
             yield {
-                "name": draft.text(name[:200]),
+                "name": draft.text(name)[:200],
                 "description": draft.text(text_in(fields, "description")),
                 "parameters": small["inputSchema"] if isinstance(small, dict) else {},
             }

@@ -69,8 +69,9 @@ def value_of(attributes: Mapping[str, Any], names: Iterable[str]) -> Any:
         value = attributes.get(name)
         if value is None:
             value = _spread(attributes, f"{name}.")
+        value = _parsed(value)
         if value not in (None, "", [], {}):
-            return _parsed(value)
+            return value
     return None
 
 
@@ -99,8 +100,13 @@ def _listed(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if value and all(map(str.isdecimal, value)):
-        return [_listed(value[key]) for key in sorted(value, key=int)]
+        return [_listed(value[key]) for key in sorted(value, key=_as_number)]
     return {key: _listed(inner) for key, inner in value.items()}
+
+
+def _as_number(digits: str) -> tuple[int, str]:
+    """Order digits as numbers, which Python does not read beyond 4,300 of them."""
+    return len(digits), digits
 
 
 def messages_in(value: Any, role: str, depth: int = _MAX_DEPTH) -> Iterator[Message]:
@@ -145,8 +151,8 @@ def _message(fields: dict[str, Any], role: str) -> Message:
 
 
 def unwrapped(value: Any) -> dict[str, Any]:
-    """Read an object, which may be JSON text, with the fields of objects in it that wrap nothing
-    else.
+    """Read an object, which may be JSON text, and lift the fields of known wrappers, such as
+    `function`, into it.
     """
     value = _parsed(value)
     fields: dict[str, Any] = value if isinstance(value, dict) else {}

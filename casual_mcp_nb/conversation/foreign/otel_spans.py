@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 from casual_mcp_nb.conversation.foreign.lines import object_in, objects_in, seconds_of, text_in
 
 _MAX_DEPTH = 30
+_INTEGER = re.compile(r"-?[0-9]{1,20}")
 _YEAR_5138 = 1e11
 _NO_SPAN = "AAAAAAAAAAA="
-"""An empty id in base64. In hexadecimal it is zeros."""
+"""An id of zeros in base64: there is no span."""
 
 
 @dataclass(slots=True)
@@ -117,14 +119,14 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """Read a value of OTLP: an object whose only field says its type."""
+    """Read a value of OTLP: an object with one field, whose name is the value's type."""
     if not isinstance(value, dict) or len(value) != 1 or not depth:
         return None
     ((kind, inner),) = value.items()
     match kind.replace("_v", "V"):
         case "intValue":
-            # 64 bits are a text in JSON.
-            return int(inner) if str(inner).lstrip("-").isdecimal() else None
+            # OTLP's JSON writes integers of 64 bits as strings.
+            return int(inner) if _INTEGER.fullmatch(str(inner)) else None
         case "doubleValue" if isinstance(inner, float) and inner.is_integer():
             return int(inner)
         case "arrayValue":
