@@ -66,6 +66,7 @@ _ACCEPTED = {
     "": ("quoted", "path", "name", "word"),
 }
 _LIMITS = "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minItems"
+_SQL_START = re.compile(r"\s*(?:select|insert|update|delete|with|pragma)\b", re.I)
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _REST_MARKER = re.compile(
     r":\s+|\b(?:of|in|that|saying|says?|for|about|matching|containing)\s+", re.I
@@ -118,6 +119,8 @@ class Parameter(NamedTuple):
             return _BOOLEANS.get(str(value).casefold())
         if self.schema.choices:
             return self._chosen(str(value))
+        if self.kind == "sql" and not _SQL_START.match(str(value)):
+            return None
         if self.type == "string":
             return value if isinstance(value, str) else json.dumps(value)
         if isinstance(value, str):

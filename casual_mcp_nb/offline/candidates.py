@@ -16,7 +16,7 @@ from casual_mcp_nb.offline.needs import Need
 
 FITS, SURE, CERTAIN = 0.55, 0.7, 0.9
 LIKE = 0.2
-"""How much they must cover for the tool to be named."""
+"""How much of a request a tool must cover to be named."""
 _MAX_CANDIDATES = 12
 _SYNONYM = 0.7
 """Weight for a word that matches only through an expansion."""
@@ -50,12 +50,10 @@ class Candidate(NamedTuple):
     tool: ToolSpec
     filling: Filling
     confidence: float
-    """From 0 to 1: how much of the need the tool's words and parameters cover, or 0 where a call
-    would be a guess.
-    """
+    """The likeness, or 0 where a call would be a guess, or would answer another question."""
     rank: float
     likeness: float = 1.0
-    """From 0 to 1: how much of the need the tool's words cover."""
+    """From 0 to 1: how much of the need the tool's words and its arguments cover."""
 
 
 def candidates_for(
@@ -180,7 +178,7 @@ def _coverage(need: Need, filling: Filling, worth: Mapping[str, float]) -> float
 
 
 def nearest_to(need: Need, candidates: list[Candidate]) -> Candidate | None:
-    """Find the tool to name if none fits: its words cover most of the need.
+    """Find the tool to name if none fits: the one that covers most of the need, if that is enough.
 
     For a question, that is none that writes.
     """

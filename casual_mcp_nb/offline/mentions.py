@@ -141,7 +141,8 @@ def _calculation(text: str) -> str | None:
     plain = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text.lower()).strip(" ,")
     with suppress(SyntaxError, ValueError, MemoryError, RecursionError):
         tree = ast.parse(plain, mode="eval")
-        if isinstance(tree.body, ast.BinOp | ast.Call):
+        parts = tree.body.elts if isinstance(tree.body, ast.Tuple) else [tree.body]
+        if any(isinstance(part, ast.BinOp | ast.Call) for part in parts):
             return ast.unparse(tree)
     return None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.tool import ToolAnnotations, ToolSpec
@@ -24,7 +25,7 @@ from casual_mcp_nb.conversation.step import loaded_in, text_of
 from casual_mcp_nb.discovery.browse import categories_in, lines_in, to_unload
 from casual_mcp_nb.discovery.manifest import servers_in
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex, manifest_in
-from casual_mcp_nb.discovery.synthetic import instructions_in, skills_in
+from casual_mcp_nb.discovery.synthetic import instructions_in, skill_spec, skills_in
 from casual_mcp_nb.offline.arguments import Filling, parameters_of
 from casual_mcp_nb.offline.candidates import (
     CERTAIN,
@@ -224,6 +225,6 @@ def _report(past: PastCall) -> str:
 
 def _as_tool(skill: Skill) -> ToolSpec:
     """Describe a skill as a tool that reads, to be ranked among tools."""
-    name = f"{skill.server}:{skill.name}"
     reads = ToolAnnotations(read_only=True)
-    return ToolSpec(skill.server, skill.name, skill.description, annotations=reads, wire_name=name)
+    name = f"{skill.server}:{skill.name}"
+    return replace(skill_spec(skill), annotations=reads, wire_name=name)

@@ -105,7 +105,10 @@ def _shown(value: Any) -> str:
         return _table(value)
     if isinstance(value, dict):
         rows = next(filter(_is_table, value.values()), None)
-        lines = [f"- {name}: {_inline(item)}" for name, item in value.items() if item is not rows]
+        lines: list[str] = []
+        for name, item in value.items():
+            if rows is None or item is not rows:
+                lines.append(f"- {name}: {_inline(item)}")
         if isinstance(value.get("summary"), str):
             lines = [_plain(value["summary"])]
         shown = _joined(lines)

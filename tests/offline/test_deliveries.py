@@ -77,6 +77,8 @@ def test_a_question_in_a_skills_words_is_answered_from_it(
     discovery = {} if way is None else {"enabled": True, "defer_all": True, **way}
     config = {"clients": CONFIG["clients"], "models": CONFIG["models"], "tool_discovery": discovery}
     docs = skill_server(skill_folder(tmp_path / "skills"), Tampering())
+    # A skill's name may be that of a tool.
+    docs.tool(lambda: "no", name="fill-forms", description="Wait until the forms are empty.")
     with Session(config, in_process={"docs": docs}, quiet=True) as session:
         turn = session.chat("How do I fill in a PDF application form?", echo="none")
         searched = way is not None and "strategy" not in way

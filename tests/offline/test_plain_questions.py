@@ -155,6 +155,16 @@ async def test_a_plain_question_gets_the_right_tool_or_none(
     assert said.tools == ([(tool, arguments)] if tool else [])
 
 
+async def test_a_word_in_quotes_is_no_statement(bundled_room: Any) -> None:
+    said = await bundled_room.ask("Run the SQL 'orders'")
+    assert [name for name, _ in said.tools if name.startswith("sqlite__")] == []
+
+
+async def test_several_calculations_are_no_list_of_their_numbers(bundled_room: Any) -> None:
+    said = await bundled_room.ask("Calculate 2+3, 4*5")
+    assert [arguments for _, arguments in said.tools if "numbers" in arguments] == []
+
+
 @pytest.mark.parametrize(("question", "tool", "arguments", "answer"), QUESTIONS)
 async def test_a_deferred_tool_is_found_called_and_its_result_reported(
     bundled_room: Any, question: str, tool: str, arguments: dict[str, Any], answer: str

@@ -176,7 +176,8 @@ async def test_after_a_call_failed_no_other_tool_is_tried_on_a_guess(
     doubtful = tool("note_size", "Tell how long a note is, for reading.", title=TEXT)
     other = tool("read_note", "Read a note.", server="archive", title=TEXT)
     room = room_of([doubtful, other], {"note_size": "Error: broken"}, {"desk"})
-    said = await room.ask("Tell how long the note 'plan' is")
+    said = await room.ask("Tell how long the note 'plan' is aloud")
+    assert said.searches
     assert [name for name, _ in said.tools] == ["desk__note_size"]
     assert re.search("`desk:note_size` failed: broken", said.text)
 
@@ -301,3 +302,8 @@ async def test_a_call_that_would_answer_a_part_or_the_opposite_is_declined(
     room_of: Callable[..., Any], question: str, calls: list[Any]
 ) -> None:
     assert (await room_of([PLANTS]).ask(question)).calls == calls
+
+
+async def test_a_field_without_a_value_is_reported(room_of: Callable[..., Any]) -> None:
+    room = room_of([READ], {"read_note": '{"title": "plan", "deadline": null}'})
+    assert "- deadline: none" in (await room.ask("Read the note 'plan'")).text

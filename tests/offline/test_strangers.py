@@ -3,7 +3,7 @@ or gets wrong.
 
 `python -m pytest tests/offline/test_strangers.py -s` prints the answer to each question that was
 not right, and the figures. The planner was improved with the tool shed, the choir, the documented
-tools, the greenhouse and the film archive; at their first run, the others were strangers to it.
+tools, the greenhouse, the film archive and the observatory; at their first run, the others were strangers to it.
 """
 
 from __future__ import annotations
