@@ -62,6 +62,15 @@ def as_written(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return arguments.written if isinstance(arguments, FilledArguments) else dict(arguments)
 
 
+def passes_results(value: object) -> bool:
+    """Check whether there is a handle anywhere in arguments."""
+    if handle_in(value):
+        return True
+    if isinstance(value, dict):
+        return any(map(passes_results, value.values()))
+    return isinstance(value, list) and any(map(passes_results, value))
+
+
 def handle_in(value: object) -> tuple[str, str] | None:
     """Read the handle and the path in an argument, or None if it is something else.
 

@@ -445,7 +445,8 @@ class Scorer:
         """Score all documents.
 
         `allowed` is 1 for each possible result, `called` are those that the query mentions by name,
-        `meaning` is how close each is in meaning, from 0 to 1, and `past` scores them by past questions.
+        `meaning` is how close each is in meaning, from 0 to 1, and `past` scores them by past
+        questions.
         """
         text = readable(query)
         weights = weights_of(text)

@@ -707,6 +707,7 @@ class ToolSearchIndex:
             return self
         if self._past is None or self._past[0] is not questions:
             other = copy.copy(self)
+            other._past = None
             other._engine = self._engine.learned(questions)
             self._past = questions, other
         return self._past[1]

@@ -468,6 +468,7 @@ class McpToolChat:
                 selection_without(self.selection, name, self.tool_sets, self.catalog)
             )
         self.consent.forget_server(name)
+        self.state.large_results.forget_server(name)
         self.tools.changes.forget(name)
         self.tools.written_texts.forget(name)
         await self.server_manager.remove(name)

@@ -567,9 +567,14 @@ class Consent:
         else:
             third_party = config is not None and not config.bundled
             reason = _reason_with_history(tool, riskiest, policy, third_party)
+            # That a bundled server with an account never asks by itself is no decision about what
+            # other servers gave. Those without one keep what they get on this computer.
+            bundled, override = _bundled(config), self.overrides.get(tool.server)
+            has_account = bundled is not None and bundled.credentials is not None
+            never = policy_of(tool, config, override, strict=has_account) == "never"
             for result in passed:
                 before = answers.passed.get((result.server, name))
-                if tool.server != result.server and policy != "never" and not _same(before, tool):
+                if tool.server != result.server and not never and not _same(before, tool):
                     reason = "passed"
         if reason is None:
             return allowed

@@ -267,6 +267,12 @@ class LargeResults:
         taken = await self._query(key, text, {**wanted, "plain": as_it_is}, 0)
         return {**taken, "server": server}
 
+    def forget_server(self, server: str) -> None:
+        """Tell the results of a removed server from those of another one that gets its name."""
+        for handle, kept in list(self._results.items()):
+            if kept.server == server:
+                self._results[handle] = kept._replace(server=f"{server} (removed)")
+
     async def close(self, *, for_good: bool = True) -> None:
         """End the process that answers questions.
 

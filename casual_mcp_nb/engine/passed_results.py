@@ -4,12 +4,13 @@ with a `path` a part of one, anywhere in a call's arguments.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from casual_mcp_nb.base.arguments_by_schema import takes
-from casual_mcp_nb.base.limits import encodable
+from casual_mcp_nb.base.limits import MAX_DEPTH, encodable, is_too_deep, strict_json
 from casual_mcp_nb.base.passed import FilledArguments, PassedResult, handle_in
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.engine.large_results import LargeResults, not_there, results_in
@@ -83,7 +84,13 @@ class ResultPasser:
             place.container[place.key] = value
             passed.append(result)
             left -= result.size
-        return FilledArguments(values, arguments, passed)
+        if await asyncio.to_thread(is_too_deep, values):
+            raise CannotPass(
+                f"the arguments would be nested more than {MAX_DEPTH} levels deep. Pass a part with"
+                " path"
+            )
+        sendable, _ = await asyncio.to_thread(strict_json, values)
+        return FilledArguments(sendable, arguments, passed)
 
     async def _take(self, place: _Place, left: int) -> tuple[Any, PassedResult]:
         """Get the value for a place, with its description. `left` is how large it may be."""
@@ -117,7 +124,7 @@ def _copied(value: Any, schema: SchemaReader, places: list[_Place]) -> Any:
     for key, item in items:
         if not isinstance(item, dict | list | str):
             continue
-        part = _part(schema.resolved(), key)
+        part = _part(schema.without_null(), key)
         if passed := handle_in(item):
             as_text = takes(part, "string") and not (takes(part, "object") or takes(part, "array"))
             places.append(_Place(copy, key, *passed, as_text=as_text))
@@ -128,5 +135,7 @@ def _copied(value: Any, schema: SchemaReader, places: list[_Place]) -> Any:
 
 def _part(schema: SchemaReader, key: str | int) -> SchemaReader:
     """Find the schema of an object's property or a list's item, an empty one if it is not known."""
-    found = schema.properties.get(key) if isinstance(key, str) else schema.items
-    return found or _UNKNOWN
+    if isinstance(key, int):
+        return schema.items or _UNKNOWN
+    others = SchemaReader(schema.schema.get("additionalProperties"), schema.root)
+    return schema.properties.get(key, others)

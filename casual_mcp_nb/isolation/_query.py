@@ -78,7 +78,8 @@ def query(argument: dict[str, Any]) -> dict[str, Any]:
             if kind == "text":
                 raise BadQuery("a path needs JSON, and this is text")
             value = pick(value, path)
-        if limit := argument.get("take"):
+        limit = argument.get("take")
+        if limit is not None:
             return _taken(value, limit, argument)
         if statement := argument.get("sql"):
             view = _selected(value, statement, argument["seconds"])

@@ -55,11 +55,11 @@ def validate(argument: dict[str, Any]) -> dict[str, str] | list[str] | None:
 
 def _in_words(error: Any) -> str:
     path = error.json_path.removeprefix("$").removeprefix(".")
-    message = str(error.message)
-    if len(message) > MAX_SUMMARY_CHARACTERS:
+    message, value = str(error.message), repr(error.instance)
+    if len(value) > MAX_SUMMARY_CHARACTERS:
         # It begins with the value, and only then says what was expected.
-        value = error.instance
-        message = message.replace(repr(value), f"a {type(value).__name__} of {len(value):,}", 1)
+        kind = {str: "text", list: "list", dict: "object"}.get(type(error.instance), "value")
+        message = message.replace(value, f"the {kind}", 1)
     text = f"{path}: {message}" if path else message
     return text[:MAX_SUMMARY_CHARACTERS]
 

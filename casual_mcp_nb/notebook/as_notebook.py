@@ -13,7 +13,7 @@ from pprint import pformat
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.base.passed import RESULT
+from casual_mcp_nb.base.passed import passes_results
 from casual_mcp_nb.base.secret import MASK
 from casual_mcp_nb.conversation.event import SYNTHETIC, UNKNOWN
 from casual_mcp_nb.conversation.step import ToolCall, is_program
@@ -234,7 +234,7 @@ class _Writer:
             return _OWN
         if call.tool.server in self.lost:
             return f"Not run: {one_line(self.lost[call.tool.server])}"
-        if RESULT in str(call.arguments):
+        if passes_results(call.arguments):
             return _PASSES
         if MASK in str(call.arguments):
             return _HAS_SECRET

@@ -224,13 +224,14 @@ class Charge:
 
     async def _wait_for_room(self) -> None:
         self._may_wait = not _IN_REQUEST.get()
-        thread = self._spending.thread
+        spending = self._spending
         try:
-            while (other := await asyncio.wrap_future(thread.submit(self._reserve))) is not None:
+            # Its thread is another one after it was closed.
+            while other := await asyncio.wrap_future(spending.thread.submit(self._reserve)):
                 await asyncio.wrap_future(other)
         except asyncio.CancelledError:
             # It may be reserved meanwhile.
-            thread.submit(self._give_back)
+            spending.thread.submit(self._give_back)
             raise
 
     def _expected(self) -> TokenUsage:

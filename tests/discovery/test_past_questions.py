@@ -45,6 +45,7 @@ def test_without_questions_and_for_others_nothing_changes() -> None:
     index = ToolSearchIndex(TOOLS)
     before = results(index)
     assert index.with_past(()) is index
+    assert index.with_past([asked("a question", BOARD)])._past is None
     learned = index.with_past([asked(text, BOARD) for text in QUESTIONS])
     assert results(learned) != before
     assert results(index) == before

@@ -18,7 +18,7 @@ from kit.turns import ask
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.content import HANDLE_NOTE
-from casual_mcp_nb.base.passed import FilledArguments, PassedResult
+from casual_mcp_nb.base.passed import FilledArguments, PassedResult, passes_results
 from casual_mcp_nb.base.secret import MASK
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.base.tool import ToolSpec
@@ -87,6 +87,12 @@ class Desk:
         def label(text: str, number: int) -> str:
             """Label a text."""
             return "labelled"
+
+        @self.files.tool(annotations={"readOnlyHint": True})
+        def save(files: dict[str, str], note: list[str] | None = None) -> str:
+            """Save files."""
+            self.got.append((files, note))
+            return "saved"
 
         @self.files.tool(annotations={"readOnlyHint": True})
         def keep(value: Any) -> str:
@@ -225,7 +231,7 @@ async def test_errors_say_what_the_model_can_do(chat: McpToolChat, desk: Desk) -
             passing("files__insert", rows={**WHOLE, "path": "items.0.name"}),
             "is not of type 'array'",
         ),
-        (passing("files__insert", rows=WHOLE), "a dict of 2 is not of type 'array'"),
+        (passing("files__insert", rows=WHOLE), "the object is not of type 'array'"),
         (passing("files__label", text=WHOLE, number="x"), "'x' is not of type 'integer'"),
         (passing("files__keep", value=[WHOLE] * (MAX_PLACES + 1)), str(MAX_PLACES)),
     ]
@@ -235,6 +241,48 @@ async def test_errors_say_what_the_model_can_do(chat: McpToolChat, desk: Desk) -
         assert expected in made.result
         assert len(made.result) < 700
     assert desk.got == []
+
+
+async def test_a_value_that_cannot_be_sent_as_it_is_ends_no_turn(
+    chat: McpToolChat, desk: Desk
+) -> None:
+    nested = "[" * 400 + json.dumps("x" * 3_000) + "]" * 400
+    odd = json.dumps({"\udc00": "x" * 3_000})
+    for text, status in ((nested, "error"), (odd, "ok")):
+        turn = await ask(
+            chat, call("db__say", text=text), passing("files__keep", value=WHOLE), "ok"
+        )
+        assert (turn.status, turn.tool_calls[1].status) == ("done", status)
+    assert [list(value) for value in desk.got] == [["?"]]
+
+
+async def test_a_result_of_a_removed_server_is_not_that_of_a_new_one_with_its_name(
+    chat: McpToolChat, desk: Desk, person: Person
+) -> None:
+    first = await ask(chat, call("db__read"), "ok")
+    await chat.remove_server("db")
+    await chat.add_server("db", server=Desk().db)
+    again = passing("db__count", rows=WHOLE)
+    await ask(chat, again, "ok", history=first.messages)
+    assert [request.sources for request in person.asked] == [("db (removed)",)]
+
+
+async def test_a_schema_says_where_a_text_is_wanted(chat: McpToolChat, desk: Desk) -> None:
+    answer = passing("files__save", files={"a.csv": WHOLE}, note=[WHOLE])
+    turn = await ask(chat, call("db__csv"), answer, "ok")
+    assert turn.tool_calls[1].status == "ok"
+    assert desk.got == [({"a.csv": CSV}, [CSV])]
+
+
+async def test_a_limit_that_is_reached_is_an_answer(
+    chat: McpToolChat, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = len(json.dumps(rows(500), ensure_ascii=False))
+    monkeypatch.setattr("casual_mcp_nb.engine.passed_results.MAX_PASSED", size)
+    answer = passing("files__keep", value=[WHOLE, {**WHOLE, "path": "[:1]"}])
+    turn = await ask(chat, call("db__read"), answer, "ok")
+    assert turn.tool_calls[1].status == "error"
+    assert f"{size:,}" in turn.tool_calls[1].result
 
 
 async def test_what_is_too_large_is_not_passed(
@@ -340,6 +388,24 @@ def test_no_result_goes_out_in_the_name_of_the_person() -> None:
     decided = chat.state.consent._request(tool, arguments, chat.state.consent._answers)
     assert not isinstance(decided, ApprovalRequest)
     assert not decided.allowed
+
+
+def test_that_a_bundled_server_never_asks_is_no_answer_about_other_servers() -> None:
+    result = PassedResult("r_0123456789", "", "db", "text", 3, "abc")
+    tool = ToolSpec("usage", "get_usage")
+    arguments = FilledArguments({"key": "abc"}, {"key": {"$result": "r_0123456789"}}, [result])
+    reasons = []
+    for more in ({}, {"approval": "never"}):
+        server = {"bundled": "anthropic-usage", "transport": "in-process", **more}
+        chat = McpToolChat.from_config({"servers": {"usage": server}}, approver=Person())
+        decided = chat.state.consent._request(tool, arguments, chat.state.consent._answers)
+        reasons.append(decided.reason if isinstance(decided, ApprovalRequest) else None)
+    assert reasons == ["passed", None]
+
+
+def test_a_text_that_only_looks_like_a_handle_passes_nothing() -> None:
+    assert passes_results({"a": [{"b": {"$result": "r_0123456789"}}]})
+    assert not passes_results({"text": "<?php $result = 1;", "names": ["$result"]})
 
 
 async def test_a_handle_in_a_text_of_a_server_counts_nowhere(chat: McpToolChat, desk: Desk) -> None:

@@ -178,3 +178,11 @@ def test_a_forked_child_starts_a_separate_process(worker: Worker) -> None:
     assert other.isdigit()
     assert int(other) != worker.pid
     assert worker.run("validate", PLAIN, 5) is None
+
+
+@pytest.mark.parametrize("value", [5, None, True, "abc", ["abc"]])
+def test_a_value_that_is_none_of_many_choices_is_a_problem(worker: Worker, value: Any) -> None:
+    choices = [f"choice {number}" for number in range(100)]
+    schema = json.dumps({"properties": {"a": {"enum": choices}}})
+    (problem,) = worker.run("validate", {"schema": schema, "value": {"a": value}, "all": True}, 5)
+    assert problem.startswith(f"a: {value!r} is not one of ['choice 0'")

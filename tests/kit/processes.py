@@ -57,10 +57,12 @@ def marked(mark: str) -> list[Process]:
 def runs(pid: int) -> bool:
     """Check whether a process runs. A zombie has ended; it only waits for its parent."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return False
-    return state != "Z"
+    # Its parent cannot take the exit status before all threads have ended.
+    threads = int(fields[16])
+    return state != "Z" or threads > 1
 
 
 def wait_gone(mark: str, seconds: float = 30.0) -> None:
