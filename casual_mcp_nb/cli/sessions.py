@@ -117,7 +117,9 @@ def _usage_of_sessions(path: Path) -> ToolUsage:
     for file in files:
         counter.add_conversation()
         for turn in Conversation.load(file):
-            counter.add_turn(rows_of(turn, offers))
+            # Codex writes the copied turns of a fork with the time of the copy.
+            calls = tuple([call.id for call in turn.tool_calls])
+            counter.add_turn(rows_of(turn, offers), (turn.prompt, calls, turn.answer))
     return counter.usage()
 
 

@@ -16,7 +16,7 @@ from casual_mcp_nb.conversation.codec import spread
 from casual_mcp_nb.conversation.usage import Offers, ToolUsage, UsageCounter, UsageRow
 
 _FIELDS = {
-    "TurnStarted": ("began", "model"),
+    "TurnStarted": ("began", "model", "recorded"),
     "StepStarted": ("request.tools", "request.found"),
     "ToolsSearched": ("rows", "at"),
     "ToolStarted": ("at", "call_id", "tool", "wire_name"),
@@ -104,8 +104,10 @@ def _row(
 ) -> UsageRow:
     match event:
         case "TurnStarted":
-            began, model = values
-            return UsageRow(event, began=began and float(began), added=not model)
+            began, model, recorded = values
+            return UsageRow(
+                event, began=began and float(began), added=not model, recorded=int(recorded or 0)
+            )
         case "StepStarted":
             tools, found = values
             offered = spread((*tools, *(found or ())), definitions)

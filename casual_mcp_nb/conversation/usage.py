@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -133,6 +133,7 @@ class UsageRow(NamedTuple):
     hits: tuple[ToolName, ...] = ()
     seconds: float = 0.0
     added: bool = False
+    recorded: int = 0
 
 
 COUNTED = tuple(
@@ -173,34 +174,56 @@ class _OpenCall:
 
 
 class UsageCounter:
-    """Counts the uses of tools over the turns of any number of conversations."""
+    """Counts the uses of tools over the turns of any number of conversations.
+
+    A fork, and many a resumed session of another agent, begins with a copy of the turns of another
+    conversation. They are counted once.
+    """
 
     def __init__(self) -> None:
         self._conversations = 0
         self._turns = 0
+        self._history: int | None = 0
+        self._histories: set[int] = set()
+        self._calls: set[tuple[int | None, float, str]] = set()
         self._offers: Counter[Offer] = Counter()
         self._counts: dict[ToolName, _Count] = {}
         self._names: dict[str, ToolName] = {}
 
     def add_conversation(self) -> None:
-        """Count one more conversation."""
+        """Count one more conversation, to which the turns after this belong."""
         self._conversations += 1
+        self._history = 0
 
-    def add_turn(self, rows: Iterable[UsageRow]) -> None:
-        """Count a turn by its events, in order."""
-        began: float | None = None
+    def add_turn(self, rows: Iterable[UsageRow], identity: Hashable = None) -> None:
+        """Count a turn by its events, in order.
+
+        Args:
+            rows: The events.
+            identity: What a copy of the turn has, too, if that is not the time when it began.
+        """
+        rows = list(rows)
+        began = rows[0].began if rows and rows[0].event == "TurnStarted" else None
+        before = self._history
+        if self._is_copy(began if identity is None else identity):
+            return
         open_calls: dict[str, _OpenCall] = {}
+        not_sent = 0
         for row in rows:
             match row.event:
                 case "TurnStarted":
-                    began = row.began
                     self._turns += not row.added
+                    not_sent = row.recorded
+                case "StepStarted" if not_sent:
+                    not_sent -= 1
                 case "StepStarted":
                     self._offers[row.offered] += 1
                 case "ToolsSearched":
                     for tool in row.hits:
                         self._of(tool).found += 1
                 case "ToolStarted" if row.tool is not None and _is_real(row.tool):
+                    if self._is_known((before, row.at, row.call_id)):
+                        continue
                     open_calls[row.call_id] = _OpenCall(row.tool, row.at)
                     self._names.setdefault(row.wire_name, row.tool)
                     self._start(row.tool, None if began is None else began + row.at)
@@ -217,6 +240,26 @@ class UsageCounter:
                 case "ToolFinished" if row.call_id in open_calls:
                     call = open_calls.pop(row.call_id)
                     self._end(call.tool, row.at - call.at - call.waited, row.status)
+
+    def _is_copy(self, identity: Hashable) -> bool:
+        """Check whether all turns of the conversation until this one were counted in another."""
+        if identity is None or self._history is None:
+            self._history = None
+            return False
+        self._history = hash((self._history, identity))
+        if self._history in self._histories:
+            return True
+        self._histories.add(self._history)
+        return False
+
+    def _is_known(self, call: tuple[int | None, float, str]) -> bool:
+        """Check whether a call was counted before: only the beginning of its turn was copied."""
+        if call[0] is None:
+            return False
+        if call in self._calls:
+            return True
+        self._calls.add(call)
+        return False
 
     def _start(self, tool: ToolName, when: float | None) -> None:
         count = self._of(tool)
@@ -307,7 +350,7 @@ def _row_of(event: Event, turn: Turn, offers: Offers) -> UsageRow:
     row = UsageRow(type(event).__name__, event.at, call_id=getattr(event, "call_id", ""))
     match event:
         case TurnStarted():
-            return row._replace(began=event.began, added=turn.added)
+            return row._replace(began=event.began, added=turn.added, recorded=event.recorded)
         case StepStarted(request=request):
             return row._replace(offered=offers.read((*request.tools, *request.found)))
         case ToolsSearched():

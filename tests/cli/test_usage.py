@@ -57,6 +57,45 @@ def test_a_session_and_a_folder_of_them_are_counted(
     assert (both["conversations"], both["turns"], both["calls"]) == (2, 2, 2)
 
 
+def test_what_a_resumed_session_copies_is_counted_once(
+    session_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fields = {"type": "tool_use", "id": "t2", "name": "mcp__git__log", "input": {}}
+    message = {"id": "m2", "role": "assistant", "content": [fields]}
+    again = {"type": "assistant", "timestamp": "2026-01-05T09:00:00Z", "message": message}
+    asked = {"type": "user", "message": {"role": "user", "content": "Again."}}
+    lines = [{**dict(line), "sessionId": "s2"} for line in (*LINES, asked, again)]
+    resumed = session_file.with_name("resumed.jsonl")
+    resumed.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    both = usage(capsys, "--sessions", session_file.parent)
+    assert (both["conversations"], both["turns"], both["calls"]) == (2, 2, 2)
+
+
+def test_what_a_fork_of_codex_copies_is_counted_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def write(name: str, id: str, time: str, questions: int, **meta: str) -> None:
+        payloads: list[tuple[str, dict[str, Any]]] = [("session_meta", {"id": id, **meta})]
+        if meta:
+            payloads.append(("session_meta", {"id": "first"}))
+        for number in range(questions):
+            content = [{"type": "input_text", "text": f"Question {number}"}]
+            fields = {"name": "mcp__git__log", "call_id": f"call_{number}", "arguments": "{}"}
+            payloads += [
+                ("response_item", {"type": "message", "role": "user", "content": content}),
+                ("response_item", {"type": "function_call", **fields}),
+            ]
+        lines = [
+            {"timestamp": time, "type": kind, "payload": payload} for kind, payload in payloads
+        ]
+        (tmp_path / name).write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+
+    write("a.jsonl", "first", "2026-01-05T09:00:00Z", 2)
+    write("b.jsonl", "fork", "2026-01-06T09:00:00Z", 3, forked_from_id="first")
+    both = usage(capsys, "--sessions", tmp_path)
+    assert (both["conversations"], both["turns"], both["calls"]) == (2, 3, 3)
+
+
 def test_the_audit_of_a_session_starts_no_server(
     session_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

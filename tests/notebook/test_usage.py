@@ -123,6 +123,22 @@ def test_the_file_has_the_same_numbers_as_the_turns(session: Session) -> None:
         session.tools.usage("zzz")
 
 
+def test_what_a_fork_copies_is_counted_once(session: Session) -> None:
+    _talk(session)
+    before = session.tools.usage()
+    session.conversations.fork()
+    session.chat("More", model=scripted_model(call("math__add", a=3, b=2), "5"), echo="none")
+    after = session.tools.usage()
+    assert (after.conversations, after.turns) == (2, before.turns + 1)
+    assert (after.requests, after.calls) == (before.requests + 2, before.calls + 1)
+    # The same turn as before up to its second step.
+    session.conversations.fork_at(1, model=scripted_model("Five."), echo="none")
+    assert session.turns[-1].tool_calls
+    usage = session.tools.usage()
+    assert (usage.requests, usage.calls) == (after.requests + 1, after.calls)
+    assert session.tools.usage("this").calls == after.calls
+
+
 @pytest.mark.parametrize(
     "damage",
     [
