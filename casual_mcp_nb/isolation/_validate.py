@@ -58,7 +58,8 @@ def _in_words(error: Any) -> str:
     message, value = str(error.message), repr(error.instance)
     if len(value) > MAX_SUMMARY_CHARACTERS:
         # It begins with the value, and only then says what was expected.
-        kind = {str: "text", list: "list", dict: "object"}.get(type(error.instance), "value")
+        kinds: dict[type, str] = {str: "text", list: "list", dict: "object"}
+        kind = kinds.get(type(error.instance), "value")
         message = message.replace(value, f"the {kind}", 1)
     text = f"{path}: {message}" if path else message
     return text[:MAX_SUMMARY_CHARACTERS]
