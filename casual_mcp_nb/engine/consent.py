@@ -567,15 +567,8 @@ class Consent:
         else:
             third_party = config is not None and not config.bundled
             reason = _reason_with_history(tool, riskiest, policy, third_party)
-            # That a bundled server with an account never asks by itself is no decision about what
-            # other servers gave. Those without one keep what they get on this computer.
-            bundled, override = _bundled(config), self.overrides.get(tool.server)
-            has_account = bundled is not None and bundled.credentials is not None
-            never = policy_of(tool, config, override, strict=has_account) == "never"
-            for result in passed:
-                before = answers.passed.get((result.server, name))
-                if tool.server != result.server and not never and not _same(before, tool):
-                    reason = "passed"
+            if any(self._asks_to_take(result, tool, answers) for result in passed):
+                reason = "passed"
         if reason is None:
             return allowed
         remembered = _same(answers.tools.get(name), tool)
@@ -593,6 +586,19 @@ class Consent:
         return ApprovalRequest(
             tool, arguments=arguments, policy=policy, reason=reason, change=change, passed=passed
         )
+
+    def _asks_to_take(self, result: PassedResult, tool: ToolSpec, answers: _Answers) -> bool:
+        """Check whether the person is asked before a tool gets another server's result."""
+        if tool.server == result.server:
+            return False
+        config, override = self.config_of(tool.server), self.overrides.get(tool.server)
+        # That a bundled server with an account never asks by itself is no decision about what
+        # other servers gave. Those without one keep what they get on this computer.
+        bundled = _bundled(config)
+        has_account = bundled is not None and bundled.credentials is not None
+        if policy_of(tool, config, override, strict=has_account) == "never":
+            return False
+        return not _same(answers.passed.get((result.server, tool.tool_name)), tool)
 
     async def _answer(
         self, approver: Approver, request: ApprovalRequest
