@@ -62,7 +62,9 @@ def held(guard: LoopGuard, function: Callable[[], object]) -> list[Held]:
 def test_a_callback_that_holds_its_loop_is_named_with_file_and_line(
     guard: LoopGuard, body: str
 ) -> None:
-    [found, *_] = held(guard, code(body, wait=threading.Event().wait))
+    # On a busy machine a wait may not be told from a thread that is given no processor.
+    tries = (held(guard, code(body, wait=threading.Event().wait)) for _ in range(20))
+    [found, *_] = next(filter(None, tries))
     assert found.thread.startswith("casual-mcp-engine")
     assert found.seconds > LIMIT
     assert "casual_mcp_nb/culprit.py:" in found.place
