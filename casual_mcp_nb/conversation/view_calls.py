@@ -512,7 +512,7 @@ def kept_words(large: LargeResult) -> str:
     """Describe where a large result is, and how much the model read."""
     where = "not in this file"
     if large.is_kept:
-        where = "kept as call.value"
+        where = "kept as call.value, for call in turn.tool_calls"
     elif large.source is not None:
         where = "no longer kept"
     read = words.count(large.tokens, "token")

@@ -90,7 +90,7 @@ def _planned_section(
 ) -> Section:
     title = Phrase((Span(_name(call), "code"),))
     if number:
-        title = Phrase((Span(number, "number"), *title.spans))
+        title = Phrase((Span(f"[{number}]", "number"), *title.spans))
     data = (("key", f"planned-{number}"),)
     if call.call is not None:
         ran = call_section(call.call, False, limits.text, images)

@@ -19,7 +19,7 @@ class ToolUse:
         tool: The tool.
         arm: The arm.
         runs: Runs in which it was deferred.
-        needed: Runs whose case expects it.
+        needed: Runs whose case expects it. If the case names no tools, right runs that called it.
         searched: Of these, runs in which the model searched for tools.
         found: Of these, runs in which a search returned it.
         called: Of these, runs in which it was called.
@@ -66,7 +66,8 @@ def tool_uses_of(arms: Iterable[ArmResults]) -> ToolUses:
 def _use_of(tool: str, arm: ArmResults) -> ToolUse:
     needed = searched = found = called = unneeded_found = unneeded_called = 0
     for record in arm.done:
-        if tool in record.needed:
+        by_answer = record.called if record.right else ()
+        if tool in (record.needed or by_answer):
             needed += 1
             searched += record.searches > 0
             found += tool in record.found

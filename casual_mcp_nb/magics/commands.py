@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from casual_mcp_nb.base.model_options import DELIVERY_SETTINGS
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.magics.args import (
+    CELL_OPTIONS,
     STRATEGIES,
     first_word,
     one_word,
@@ -434,7 +435,7 @@ def _budget(session: Session, _line: str) -> Any:
     "limit",
     _CHAT,
     "what models cost, and spend limits for a turn, a conversation or a day: dollars or tokens",
-    usage="[turn | conversation | day DOLLARS | COUNT tokens | off]",
+    usage="[(turn | conversation | day) (DOLLARS | COUNT tokens | off)]",
     example="day 2.50",
 )
 def _limit(session: Session, line: str) -> Any:
@@ -858,6 +859,12 @@ def _lint(session: Session, _line: str) -> Any:
 def _ask(session: Session, line: str) -> Any:
     if not line:
         raise UsageError("What is your message?", hint="For example: %mcp ask What is 17 * 24?")
+    option, _ = first_word(line)
+    if option.startswith("--") and option in CELL_OPTIONS:
+        raise UsageError(
+            f"%mcp ask has no options, and this message begins with {option}.",
+            hint="Write the options behind %%mcp, and the message below it.",
+        )
     turn = session.chat(line)
     turn.raise_for_status()
     return turn

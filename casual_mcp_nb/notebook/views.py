@@ -576,7 +576,9 @@ def spend_view(spend: SpendStatus, limits: DisplayLimits) -> View:
     note = "by your prices"
     if not spend.place:
         note = "by your prices; only this session's, since it saves no conversations"
-    blocks: list[Block] = [Table(columns("", "Cost #", "Limit #", "Tokens #", "Limit #"), rows)]
+    blocks: list[Block] = [
+        Table(columns("", "Cost #", "Limit #", "Tokens in and out #", "Limit #"), rows)
+    ]
     for row in spend:
         if row.unpriced:
             asked = words.count(row.unpriced, "request")
@@ -842,9 +844,9 @@ def usage_change_view(change: UsageChange, limits: DisplayLimits) -> View:
         Table(columns("Tokens in", "Now #", "Then #", "Difference #"), tuple(rows)),
         Section("Tools", (unused,), note=str(len(change.tools)), fold="closed"),
     )
-    never = f"{words.count(len(change.tools), 'tool')} never used in {words.count(change.turns, 'turn')}"
+    tools, turns = words.count(len(change.tools), "loaded tool"), words.count(change.turns, "turn")
     title = f"With unused tools {change.mode}"
-    return View("usage-change", title, blocks, note=never)
+    return View("usage-change", title, blocks, note=f"{tools} never used in {turns}")
 
 
 def _app_messages(messages: AppMessages, limits: DisplayLimits) -> Table:

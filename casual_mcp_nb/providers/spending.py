@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TypeVar
 
-from casual_mcp_nb.base.config import Period, SpendLimits
+from casual_mcp_nb.base.config import LimitKind, Period, SpendLimits
 from casual_mcp_nb.base.displayable import count
 from casual_mcp_nb.base.prices import Price
 from casual_mcp_nb.base.status import amount
@@ -59,6 +59,8 @@ FREE = Price(input=0, output=0)
 _IN_REQUEST: ContextVar[bool] = ContextVar("in_request", default=False)
 """Whether a request is made for another one, which cannot end before it."""
 _BILLED = (IncompleteStreamError, MalformedAnswerError, ProviderTimeoutError)
+_AMOUNTS: dict[LimitKind, str] = {"max_cost": "DOLLARS", "max_total_tokens": "COUNT tokens"}
+"""What to write behind `%mcp limit PERIOD`."""
 _REMEDIES: dict[Period, str] = {
     "turn": "A smaller max_tokens needs less.",
     "conversation": "Or begin another conversation: %mcp new.",
@@ -298,9 +300,9 @@ class Charge:
                 raise SpendLimitError(
                     f"The spend limit of this {period} could be passed:"
                     f" {amount(kind, used, limit)} used{running}, and the next request to model"
-                    f" {model} may take {amount(kind, more)}. It was not sent.",
-                    hint=f"%mcp limit {period} AMOUNT raises the limit. In the config, it is"
-                    f" limits.{kind}.{period}. {_REMEDIES[period]}",
+                    f" {model} may take {amount(kind, more)} with its answer. It was not sent.",
+                    hint=f"%mcp limit {period} {_AMOUNTS[kind]} raises the limit. In the config, it"
+                    f" is limits.{kind}.{period}. {_REMEDIES[period]}",
                 )
 
     async def _settle(self, answer: object, broken: bool) -> None:

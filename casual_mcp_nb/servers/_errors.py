@@ -311,6 +311,17 @@ _NEEDS_MCP_1 = re.compile(
 )
 
 
+EXITED = "the process exited during startup"
+
+
+def advice_of_silence(command: str | None) -> str:
+    """Say what is probably missing in a server whose process ended without a word."""
+    program = re.split(r"[/\\]", command or "")[-1].removesuffix(".exe")
+    if command == sys.executable or re.fullmatch(r"python[\d.]*|py", program):
+        return "It has written nothing: does the program call run(), as in mcp.run()?"
+    return "It has written nothing"
+
+
 def advice_of_stderr(stderr: str, command: str | None) -> str:
     """Say what helps a server whose process ended with these last lines, or empty where that is
     unknown.
@@ -420,7 +431,7 @@ def start_reason(
     if limit:
         reason = no_answer(limit, setting)
     elif reason == CLOSED:
-        reason = "the process exited during startup" if process else f"{CLOSED} during startup"
+        reason = EXITED if process else f"{CLOSED} during startup"
     if stray_output is not None:
         reason += f". Its stdout has {shown(stray_output)}, which is not an MCP message"
     return reason

@@ -16,6 +16,8 @@ from casual_mcp_nb.base.status import ServerState
 from casual_mcp_nb.errors import ConfigError, ConnectError
 from casual_mcp_nb.servers._errors import (
     ENDED,
+    EXITED,
+    advice_of_silence,
     advice_of_stderr,
     closed_error,
     connect_error,
@@ -308,17 +310,21 @@ class Lifecycle:
             if self.session is not None:
                 await self._end_session(self.session, grace=0)
                 # The end of its stderr is known only now.
-                self._set("failed", reason + self._advice_of_stderr(self.session))
+                self._set("failed", reason + self._advice_of_stderr(self.session, reason))
             raise self._connect_error() from None
         self.seconds = asyncio.get_running_loop().time() - self._started_at
         self.startable = self._was_ready = True
         self._set("ready")
 
-    def _advice_of_stderr(self, session: McpSession) -> str:
+    def _advice_of_stderr(self, session: McpSession, reason: str) -> str:
         command = None
         if self._config is not None:
             command = self._config.command
-        advice = advice_of_stderr(session.stderr_tail, command)
+        stderr = session.stderr_tail
+        if reason == EXITED and not stderr.strip():
+            advice = advice_of_silence(command)
+        else:
+            advice = advice_of_stderr(stderr, command)
         if advice:
             return f". {advice}"
         return ""

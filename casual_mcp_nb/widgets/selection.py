@@ -314,7 +314,7 @@ class SelectionState(AcceptsConfig, ToolsState):
         tokens = words.about(sum(tool.definition for tool in change.tools), "estimated")
         turns = words.count(change.turns, "turn")
         shown = {
-            "text": f"Never used in {turns}: {tools}, {tokens} tokens a request.",
+            "text": f"Loaded now, and never used in {turns}: {tools}, {tokens} tokens a request.",
             "tools": tools,
         }
         return {**shown, **{mode: _html(change) for mode, change in self._unused.items()}}

@@ -583,7 +583,7 @@ def test_unused_tools_are_turned_off_by_keyboard_once_the_difference_was_shown(p
         "session.chat('Hello', model=scripted_model('Hi'), echo='none')",
     )
     at(page, "tab-budget").click()
-    reads(page, "unused", "Never used in 1 turn: ")
+    reads(page, "unused", "Loaded now, and never used in 1 turn: ")
     at(page, "unused-off").focus()
     page.keyboard.press("Enter")
     expect(page, at(page, "unused-off"), aria_expanded="true")

@@ -111,6 +111,17 @@ async def test_a_server_that_dies_of_a_later_version_of_mcp_is_told_how_to_get_t
     assert "mcp<2" in (connection.status.error or "")
 
 
+async def test_a_server_that_ends_without_a_word_is_told_what_may_be_missing(
+    opened: Opened, tmp_path: Path
+) -> None:
+    program = tmp_path / "server.py"
+    program.write_text("tools = ['not started']\n")
+    config = ServerConfig(command=sys.executable, args=[str(program)])
+    connection = opened(Connection("silent", config))
+    with pytest.raises(ConnectError, match=r"mcp\.run\(\)"):
+        await connection.connect()
+
+
 @pytest.mark.defect("M15")
 @pytest.mark.parametrize(
     ("command", "advice"),

@@ -13,9 +13,9 @@ interface Unused {
   off?: string;
 }
 
-const VERBS: readonly (readonly [mode: Mode, verb: string])[] = [
-  ["deferred", "Defer"],
-  ["off", "Turn off"],
+const CHOICES: readonly (readonly [mode: Mode, label: string])[] = [
+  ["deferred", "Defer them …"],
+  ["off", "Turn them off …"],
 ];
 
 /** The loaded tools that no conversation used: what a turn would cost without them, and a button that defers them or turns
@@ -47,14 +47,14 @@ export function UnusedTools({ shown }: { shown: boolean }) {
       </p>
       {unused.text && (
         <div class="cmn-row">
-          {VERBS.map(([each, verb]) => (
+          {CHOICES.map(([each, label]) => (
             <Button
               key={each}
               testid={`unused-${each}`}
               aria-expanded={each === mode}
               onClick={() => setMode(each === mode ? null : each)}
             >
-              {verb} them …
+              {label}
             </Button>
           ))}
         </div>
