@@ -40,7 +40,6 @@ from casual_mcp_nb.providers.registry import (
     specs,
     window_of,
 )
-from casual_mcp_nb.servers.logs import telling_line
 
 
 @dataclass(frozen=True)
@@ -552,25 +551,18 @@ def _interpreters(config: Config, servers: Servers) -> Iterator[Check]:
             f'To run it with the packages installed here, write in servers.{name}: "command":'
             f" {json.dumps(sys.executable)}"
         )
-        verdict: CheckStatus = "ok"
-        if status.state == "failed":
-            verdict = "warn"
-        yield Check("Servers", name, verdict, problem, advice)
+        yield Check("Servers", name, "warn", problem, advice)
 
 
 def server_check(status: ServerStatus) -> Check:
     """Check whether a server works."""
     match status.state:
         case "failed":
-            line = telling_line(status.stderr_tail)
-            problem = f"failed: {status.error or 'reason unknown'}"
-            if line:
-                problem += f", with this on its stderr: {line}"
             return Check(
                 "Servers",
                 status.name,
                 "fail",
-                problem,
+                f"failed: {status.error or 'reason unknown'}",
                 f"Fix it, then: %mcp reconnect {status.name}",
             )
         case "ready" if status.error is None:

@@ -25,7 +25,7 @@ from casual_mcp_nb.servers._errors import (
     start_reason,
 )
 from casual_mcp_nb.servers.handlers import PersonToAsk
-from casual_mcp_nb.servers.logs import keep_out_of_log, route_library_logs
+from casual_mcp_nb.servers.logs import keep_out_of_log, route_library_logs, telling_line
 from casual_mcp_nb.servers.redaction import shown_address
 from casual_mcp_nb.servers.session_protocols import SessionConnection
 from casual_mcp_nb.servers.transport import Unusable, open_transport, transport_kind
@@ -45,6 +45,8 @@ _FROM_PROXIES = ("HTTP 403", "HTTP 407", "HTTP 502", "HTTP 503", "HTTP 504")
 FIRST_WITHOUT_HANDSHAKE = "2026-07-28"
 """Since this version, a server answers a call with its questions, and can no longer send requests.
 """
+_MAX_LINE = 300
+"""How many characters of a line of stderr are in a reason."""
 _CANNOT_ASK = re.compile(r"server-initiated requests?\b|\bno back-?channel\b", re.IGNORECASE)
 
 
@@ -310,24 +312,23 @@ class Lifecycle:
             if self.session is not None:
                 await self._end_session(self.session, grace=0)
                 # The end of its stderr is known only now.
-                self._set("failed", reason + self._advice_of_stderr(self.session, reason))
+                self._set("failed", reason + self._of_stderr(self.session, reason))
             raise self._connect_error() from None
         self.seconds = asyncio.get_running_loop().time() - self._started_at
         self.startable = self._was_ready = True
         self._set("ready")
 
-    def _advice_of_stderr(self, session: McpSession, reason: str) -> str:
+    def _of_stderr(self, session: McpSession, reason: str) -> str:
+        """Say what stderr tells about a failed start, and what helps."""
         command = None
         if self._config is not None:
             command = self._config.command
         stderr = session.stderr_tail
-        if reason == EXITED and not stderr.strip():
-            advice = advice_of_silence(command)
-        else:
-            advice = advice_of_stderr(stderr, command)
-        if advice:
-            return f". {advice}"
-        return ""
+        if not stderr.strip():
+            return f". {advice_of_silence(command)}" if reason == EXITED else ""
+        text = f", with this on its stderr: {telling_line(stderr)[:_MAX_LINE]}"
+        advice = advice_of_stderr(stderr, command)
+        return f"{text}. {advice}" if advice else text
 
     async def _open_session(self) -> None:
         # Time spent waiting for a slot is not its own.

@@ -33,7 +33,6 @@ from casual_mcp_nb.servers.connection import Connection
 from casual_mcp_nb.servers.handlers import Handlers
 from casual_mcp_nb.servers.lifecycle import StartSlots
 from casual_mcp_nb.servers.listing import DEFAULT_TTL
-from casual_mcp_nb.servers.logs import telling_line
 from casual_mcp_nb.servers.resources import ServerResources
 from casual_mcp_nb.servers.tasks import FollowedTask, OnTask
 from casual_mcp_nb.servers.transport import Unusable
@@ -710,11 +709,8 @@ class _Absent:
 
 def _why_absent(status: ServerStatus) -> str:
     reason = " ".join((status.error or "it gave no reason").split())[:_MAX_REASON]
-    line = telling_line(status.stderr_tail)[:_MAX_REASON]
     match status.state:
         case "failed":
-            if line:
-                return f"did not start: {reason}, with this on its stderr: {line}"
             return f"did not start: {reason}"
         case "unlisted":
             return f"is connected, but {reason}"
