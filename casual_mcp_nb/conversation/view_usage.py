@@ -29,7 +29,9 @@ _COLUMNS = columns(
 def tool_usage_view(usage: ToolUsage, limits: DisplayLimits) -> View:
     """Show the tools, the most called first, and what those cost that were never called."""
     most = max((tool.tokens for tool in usage), default=0)
-    rows = tuple(_row(tool, most) for tool in usage.tools[: limits.rows])
+    # The files of some agents do not say which tools a request offered.
+    offers_known = any(tool.requests for tool in usage)
+    rows = tuple(_row(tool, most, offers_known) for tool in usage.tools[: limits.rows])
     blocks: list[Line | Table] = [Table(_COLUMNS, rows, len(usage) - len(rows))]
     unused = usage.never_used
     if unused:
@@ -44,14 +46,18 @@ def tool_usage_view(usage: ToolUsage, limits: DisplayLimits) -> View:
     return View("tool-usage", "Use of tools", tuple(blocks), note=note)
 
 
-def _row(tool: ToolUse, most: int) -> tuple[Cell, ...]:
+def _row(tool: ToolUse, most: int, offers_known: bool) -> tuple[Cell, ...]:
+    requests, tokens = words.UNKNOWN, Bar(words.UNKNOWN, None)
+    if offers_known:
+        requests = words.number(tool.requests)
+        tokens = Bar(words.about(tool.tokens, "estimated"), fraction(tool.tokens, most))
     return (
         Name(str(tool.tool)),
         words.number(tool.calls),
         words.number(tool.succeeded) if tool.calls else "",
         words.number(tool.found),
-        words.number(tool.requests),
-        Bar(words.about(tool.tokens, "estimated"), fraction(tool.tokens, most)),
+        requests,
+        tokens,
         words.seconds(tool.seconds) if tool.calls else "",
         _day(tool.last_used),
     )

@@ -49,6 +49,9 @@ def test_a_session_and_a_folder_of_them_are_counted(
     assert (one["conversations"], one["turns"], one["calls"]) == (1, 1, 1)
     assert [(row["tool"], row["calls"]) for row in one["tools"]] == [("git:log", 1)]
     assert usage(capsys, "--sessions", session_file.parent) == one
+    # Which tools its requests offered is not known.
+    assert main(["usage", "--sessions", str(session_file)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split()[4:6] == ["–", "–"]
     attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "weather"}
     span = {"trace_id": "t", "span_id": "s", "attributes": attributes}
     session_file.with_name("spans.json").write_text(json.dumps([span]), encoding="utf-8")
