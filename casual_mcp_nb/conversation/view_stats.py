@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from casual_mcp_nb.base.prices import Cost
 from casual_mcp_nb.base.tool import ToolName, wire_name
-from casual_mcp_nb.conversation.event import SYNTHETIC, UNKNOWN
+from casual_mcp_nb.conversation.event import SEARCH_TOOLS, SYNTHETIC, UNKNOWN
 from casual_mcp_nb.conversation.stats import ChatStats, DiscoveryStats, ToolCallStats
 from casual_mcp_nb.conversation.view_requests import deferral_rows, make_up_table, step_table
 from casual_mcp_nb.display import words
@@ -47,7 +47,10 @@ def stats_view(stats: ChatStats, limits: DisplayLimits) -> View:
         blocks.append(_calls("Calls that the provider ran", "Hosted tool", stats.tool_calls.hosted))
     if stats.tool_calls.from_apps:
         blocks.append(_calls("Calls from apps", "Tool", stats.tool_calls.from_apps))
-    note = words.count(stats.tool_calls.total, "tool call")
+    searches = stats.tool_calls.by_tool.get(SEARCH_TOOLS, 0)
+    note = words.count(stats.tool_calls.total - searches, "tool call")
+    if searches:
+        note = f"{words.count(searches, 'search')}, {note}"
     if stats.sent_tokens:
         note = f"{words.tokens(stats.sent_tokens, stats.parts.origin)} in, {note}"
     return View("stats", "Stats", tuple(blocks), note=note)
