@@ -378,7 +378,7 @@ _ATTRIBUTES = {
     "html": {"lang"},
     "meta": {"charset", "http-equiv", "content", "name"},
 }
-_EVERYWHERE = {"class", "style", "data-key", "data-part", "data-step", "data-call"}
+_EVERYWHERE = {"class", "style", "data-key", "data-part", "data-step", "data-call", "data-title"}
 _PROSE_TAGS = {"p", "em", "s", "ul", "ol", "li", "blockquote", "br", "hr", "strong"}
 _TAGS = {
     *_PROSE_TAGS,
