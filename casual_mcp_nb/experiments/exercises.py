@@ -17,10 +17,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from casual_mcp_nb.errors import UnknownNameError, shown
+from casual_mcp_nb.display.words import one_line
+from casual_mcp_nb.errors import UnknownNameError
 
 Check = Callable[..., str | None]
 _checks: dict[str, Check] = {}
+_MAX_REASON = 200
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,5 +90,8 @@ def check_exercise(name: str, variables: Mapping[str, Any]) -> ExerciseResult:
     except AssertionError as error:
         hint = str(error) or "That is not right yet."
     except Exception as error:  # the check runs on any answer
-        hint = f"your answer could not be used. {type(error).__name__}: {shown(str(error), 200)}"
+        # A KeyError's text is quoted.
+        text = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
+        reason = f"{type(error).__name__}: {one_line(text)[:_MAX_REASON]}"
+        hint = f"your answer could not be used. {reason}"
     return ExerciseResult(name, not hint, hint or "")

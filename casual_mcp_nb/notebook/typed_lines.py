@@ -8,9 +8,11 @@ import contextvars
 import ctypes
 import os
 import selectors
+import shutil
 import sys
 import threading
 from contextlib import suppress
+from textwrap import fill
 from types import BuiltinFunctionType
 
 from casual_mcp_nb.notebook.caller import notebook_shell
@@ -87,7 +89,7 @@ class _DescriptorReader:
     """Reads a line from a terminal, a pipe or a file, byte by byte from its descriptor."""
 
     def __init__(self, text: str, descriptor: int) -> None:
-        self._text = text
+        self._text = _wrapped(text) if os.isatty(descriptor) else text
         self._descriptor = descriptor
         self._woken, self._wake = os.pipe()
 
@@ -161,6 +163,16 @@ class _InputReader:
             _cancelled.add(self._ended)
             interrupt = ctypes.py_object(KeyboardInterrupt)
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), interrupt)
+
+
+def _wrapped(text: str) -> str:
+    """Break a prompt's long lines between words, where a terminal would break them anywhere."""
+    width = shutil.get_terminal_size().columns
+    lines: list[str] = []
+    for line in text.split("\n"):
+        lines.append(fill(line, width, break_long_words=False, break_on_hyphens=False))
+    end = text[len(text.rstrip(" ")) :]
+    return "\n".join(lines) + end
 
 
 def _descriptor_reader(text: str) -> _DescriptorReader | None:

@@ -87,7 +87,7 @@ def test_it_is_drawn_once_and_fits_and_the_question_comes_last(terminal: Termina
     explorer = terminal.prompt()
     assert "The model's tools" in explorer
     terminal.type("turn = session.chat('Burn a letter.', model=model)")
-    asked = terminal.expect(r"\[Enter\] [^\n]*: ")
+    asked = terminal.expect(r"type\s+why: ")
     assert "burn" in asked
     terminal.type("y")
     rest = terminal.prompt()
