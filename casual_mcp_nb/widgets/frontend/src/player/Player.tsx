@@ -49,6 +49,7 @@ export function Player({ lesson }: { lesson: Lesson }) {
     large: () => root.current?.querySelector<HTMLElement>("[data-testid=large-text]")?.click(),
     dark: toggleDark,
     help: () => setHelp(!help),
+    close: () => setHelp(false),
   };
   const acts = useRef(act);
   acts.current = act;
@@ -140,6 +141,11 @@ export function Player({ lesson }: { lesson: Lesson }) {
   );
 }
 
+/** The name of this page's file, as in its address. */
+function fileName(): string {
+  return (location.pathname.split("/").pop() || "lesson.html").slice(0, 80);
+}
+
 function spoken(slide: Slide): string {
   return labelOf(slide).join(" ").slice(0, 200);
 }
@@ -163,7 +169,7 @@ function Keys({ lesson }: { lesson: Lesson }) {
       <p class="cmn-quiet">
         {lesson.cassette ? (
           <>
-            This page contains its cassette: <code>Session.quick(cassette="lesson.html").cassettes.replay()</code>
+            This page contains its cassette: <code>{`Session.quick(cassette="${fileName()}").cassettes.replay()`}</code>
           </>
         ) : (
           "The conversation is too large to replay this page as a cassette."

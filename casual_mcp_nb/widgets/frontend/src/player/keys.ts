@@ -8,10 +8,10 @@ export const KEYS: readonly [keys: string, does: string][] = [
   ["/", "search"],
   ["L", "large text"],
   ["D", "dark, light"],
-  ["?", "these keys"],
+  ["?", "these keys; Escape closes them"],
 ];
 
-export type Action = "next" | "back" | "first" | "last" | "play" | "search" | "large" | "dark" | "help";
+export type Action = "next" | "back" | "first" | "last" | "play" | "search" | "large" | "dark" | "help" | "close";
 
 const ACTIONS: Record<string, Action> = {
   ArrowRight: "next",
@@ -25,6 +25,7 @@ const ACTIONS: Record<string, Action> = {
   l: "large",
   d: "dark",
   "?": "help",
+  Escape: "close",
 };
 
 /** What a key does; null where a control needs it, or the browser. */
