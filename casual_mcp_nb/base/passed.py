@@ -5,7 +5,7 @@ the handle is read, asked about and recorded.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 RESULT = "$result"
@@ -62,13 +62,17 @@ def as_written(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return arguments.written if isinstance(arguments, FilledArguments) else dict(arguments)
 
 
-def passes_results(value: object) -> bool:
-    """Check whether there is a handle anywhere in arguments."""
-    if handle_in(value):
-        return True
-    if isinstance(value, dict):
-        return any(map(passes_results, value.values()))
-    return isinstance(value, list) and any(map(passes_results, value))
+def handles_passed(value: object) -> Iterator[str]:
+    """Yield the handles in arguments."""
+    parts: Iterable[Any] = ()
+    if passed := handle_in(value):
+        yield passed[0]
+    elif isinstance(value, dict):
+        parts = value.values()
+    elif isinstance(value, list):
+        parts = value
+    for part in parts:
+        yield from handles_passed(part)
 
 
 def handle_in(value: object) -> tuple[str, str] | None:

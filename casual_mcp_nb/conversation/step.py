@@ -28,6 +28,7 @@ from casual_mcp_nb.base.mcp import OVER, TaskStatus
 from casual_mcp_nb.base.prices import Cost, Price
 from casual_mcp_nb.base.tokens import TokenParts, TokenUsage
 from casual_mcp_nb.base.tool import ToolName, wire_name
+from casual_mcp_nb.base.whole_result import texts_of, whole_of
 from casual_mcp_nb.conversation.event import (
     CALL_TOOL,
     RUN_CODE,
@@ -51,6 +52,7 @@ from casual_mcp_nb.conversation.event import (
     ToolStarted,
 )
 from casual_mcp_nb.conversation.waits import PersonWaits
+from casual_mcp_nb.errors import UsageError, shown
 
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantMessage, AssistantToolCall, ChatMessage
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
 UNANSWERED = "Error: this call was stopped before it had a result."
 """The model's substitute for a missing result."""
 
+_MAX_REASON = 300
 _NONE: Mapping[str, Any] = {}
 _NO_REPORTS: Mapping[str | None, str] = {}
 _NO_RESULT = ToolResult()
@@ -243,6 +246,33 @@ class ToolCall(Displayable):
         for read in VALUE_READERS:
             read(self, value)
         return value
+
+    def part(self, path: str = "", *, as_text: bool = False) -> Any:
+        """Get the result, or a part of it, as a model passes it to another tool: as plain JSON values
+        or as text.
+
+        Args:
+            path: The part, such as `items[0].name`, `items[10:20]` or `items[*].id`. Empty for all.
+            as_text: Whether a text is wanted: as the tool gave it, or else as JSON.
+
+        Raises:
+            UsageError: There is no such part, the call has no result, or it was large, and is not
+                in this process any more.
+        """
+        from casual_mcp_nb.isolation import _query
+
+        if self.status != "ok" or self.original.task is not None:
+            raise UsageError(f"{self.tool} has no result: {shown(self.result, _MAX_REASON)}.")
+        plain = False
+        if self.large is not None:
+            text, plain = self.large.text, self.large.source.plain
+        else:
+            text, _ = whole_of(self.original, texts_of(self.original) or self.result)
+        try:
+            return _query.part_of(text, path, as_text=as_text, plain=plain)
+        except _query.BadQuery as error:
+            why = shown(str(error), _MAX_REASON)
+            raise UsageError(f"The result of {self.tool} has no such part: {why}.") from None
 
     def _value(self) -> Any:
         if self.returned:

@@ -18,13 +18,13 @@ from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.passed import PATH, RESULT
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.tokens import estimate_tokens
+from casual_mcp_nb.base.whole_result import whole_of
 from casual_mcp_nb.conversation.event import CALL_TOOL, READ_RESULT
 from casual_mcp_nb.discovery.synthetic import SyntheticToolResult, synthetic_spec
 from casual_mcp_nb.engine.results import (
     MAX_CHARACTERS_PER_TOKEN,
     characters_within,
     cut_result,
-    whole_of,
 )
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.isolation.worker import GaveUp, Worker
@@ -56,9 +56,6 @@ _MAX_OFFSET_DIGITS = 12
 
 MAX_HEAD = 500
 """How many characters of a passed value a person sees who is asked about it."""
-
-_WRAPPED = '{"result":'
-"""How a value begins that FastMCP's servers put into an object."""
 
 _MAX_FOR_APP = 2_000_000
 """How long a result may be that is kept whole for an app, in characters."""
@@ -261,10 +258,17 @@ class LargeResults:
         assert text is not None
         if not path and len(text) > limit:
             return {"size": len(text)}
-        as_it_is = source.plain or (as_text and not path and not text.startswith(_WRAPPED))
-        wanted = {"path": path, "take": limit, "head": MAX_HEAD, "as_text": as_text}
+        as_it_is = as_text and not path
+        question = {
+            "path": path,
+            "take": limit,
+            "head": MAX_HEAD,
+            "as_text": as_text,
+            "as_it_is": as_it_is,
+            "plain": source.plain,
+        }
         key = f"{handle} as it is" if as_it_is else handle
-        taken = await self._query(key, text, {**wanted, "plain": as_it_is}, 0)
+        taken = await self._query(key, text, question, 0)
         return {**taken, "server": server}
 
     def forget_server(self, server: str) -> None:

@@ -32,10 +32,11 @@ class CannotPass(ValueError):
     """A result cannot be passed. The message has the reason, for the model."""
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """A place in arguments with a handle: the object or list, and the key or index in it.
 
     Args:
+        path: The part of the result, or empty for all.
         as_text: Whether the schema has only a text there.
     """
 
@@ -71,8 +72,7 @@ class ResultPasser:
         Raises:
             CannotPass: A result is not known or too large, or has no such part.
         """
-        places: list[_Place] = []
-        values = _copied(arguments, SchemaReader(schema), places)
+        values, places = places_in(arguments, schema)
         if not places:
             return arguments
         if len(places) > MAX_PLACES:
@@ -92,7 +92,7 @@ class ResultPasser:
         sendable, _ = await asyncio.to_thread(strict_json, values)
         return FilledArguments(sendable, arguments, passed)
 
-    async def _take(self, place: _Place, left: int) -> tuple[Any, PassedResult]:
+    async def _take(self, place: Place, left: int) -> tuple[Any, PassedResult]:
         """Get the value for a place, with its description. `left` is how large it may be."""
         _, _, handle, path, as_text = place
         taken = None
@@ -115,7 +115,17 @@ class ResultPasser:
         return taken["value"], PassedResult(handle, path, taken["server"], what, size, head)
 
 
-def _copied(value: Any, schema: SchemaReader, places: list[_Place]) -> Any:
+def places_in(
+    arguments: dict[str, Any], schema: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[Place]]:
+    """Copy a call's arguments, and collect the places with handles in the copy. The schema is the
+    tool's.
+    """
+    places: list[Place] = []
+    return _copied(arguments, SchemaReader(schema), places), places
+
+
+def _copied(value: Any, schema: SchemaReader, places: list[Place]) -> Any:
     """Copy objects and lists, and collect the places with handles in the copy."""
     copy = value.copy()
     items: Iterable[tuple[Any, Any]] = enumerate(value)
@@ -127,7 +137,7 @@ def _copied(value: Any, schema: SchemaReader, places: list[_Place]) -> Any:
         part = _part(schema.without_null(), key)
         if passed := handle_in(item):
             as_text = takes(part, "string") and not (takes(part, "object") or takes(part, "array"))
-            places.append(_Place(copy, key, *passed, as_text=as_text))
+            places.append(Place(copy, key, *passed, as_text=as_text))
         elif not isinstance(item, str):
             copy[key] = _copied(item, part, places)
     return copy

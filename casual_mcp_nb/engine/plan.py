@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.arguments_by_schema import problems
-from casual_mcp_nb.base.passed import passes_results
+from casual_mcp_nb.base.passed import handles_passed
 from casual_mcp_nb.base.tool import ToolChange, ToolName
 from casual_mcp_nb.conversation.event import (
     CALL_TOOL,
@@ -60,7 +60,7 @@ def planned_calls(
     by_name = {RUN_CODE: program_spec(()), **{tool.name: tool for tool in custom}}
 
     def check(tool: ToolSpec, arguments: Mapping[str, Any]) -> Sequence[str]:
-        if passes_results(arguments):
+        if any(handles_passed(arguments)):
             # They are checked when the results are filled in.
             return ()
         errors = problems(tool.input_schema, arguments, worker)

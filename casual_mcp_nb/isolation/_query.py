@@ -37,6 +37,7 @@ _READING = frozenset(
 _STEP = re.compile(
     r"\.?(?:\[(?P<index>-?\d{1,9}|\*|-?\d{0,9}:-?\d{0,9})\]|\[(?P<quote>['\"])(?P<quoted>.*?)(?P=quote)\]|(?P<key>[^.\[\]]+))"
 )
+_WRAPPER = re.compile(r'\s*\{\s*"result"\s*:')
 _COLUMN_NAME = re.compile(r"[^\d\W][\w .()/%#-]{0,60}")
 
 
@@ -59,11 +60,11 @@ def query(argument: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         argument: `key`, which result; `text`, all of it, or None for the last one again; `plain`,
-            whether it is text whatever it looks like; `characters`, the answer size; `seconds`, the
-            time for a statement; and what to do: `path` selects a part, `sql` queries it, `search`
-            (as a `regex` or not) finds lines, `offset` is where to begin. With `take`, the value
-            itself is wanted, of at most so many characters, `as_text` or not, with its first `head`
-            characters.
+            whether it is text whatever it looks like; `as_it_is`, whether its text is wanted;
+            `characters`, the answer size; `seconds`, the time for a statement; and what to do:
+            `path` selects a part, `sql` queries it, `search` (as a `regex` or not) finds lines,
+            `offset` is where to begin. With `take`, the value itself is wanted, of at most so many
+            characters, `as_text` or not, with its first `head` characters.
 
     Returns:
         `missing`, if the text is needed; `error`; or `what`, `columns` (name and type), `unit`,
@@ -73,11 +74,7 @@ def query(argument: dict[str, Any]) -> dict[str, Any]:
     if argument["text"] is None and _last[0] != argument["key"]:
         return {"missing": True}
     try:
-        kind, value = _parsed(argument)
-        if path := argument.get("path"):
-            if kind == "text":
-                raise BadQuery("a path needs JSON, and this is text")
-            value = pick(value, path)
+        value = _part(_parsed(argument), argument.get("path") or "")
         limit = argument.get("take")
         if limit is not None:
             return _taken(value, limit, argument)
@@ -127,6 +124,55 @@ def _answer(value: Any, view: _View, start: int, characters: int) -> dict[str, A
     }
 
 
+def part_of(text: str, path: str, *, as_text: bool, plain: bool) -> Any:
+    """Find a result's value, or the part of it at a path.
+
+    Args:
+        text: The whole result.
+        path: The part, see `pick`, or empty for all.
+        as_text: Whether a text is wanted: as the tool gave it, or else as JSON.
+        plain: Whether it is text whatever it looks like.
+
+    Raises:
+        BadQuery: There is no such part.
+    """
+    value = _part(_parse(text, plain=plain, as_it_is=as_text and not path), path)
+    return _as_text(value) if as_text else value
+
+
+def _part(parsed: tuple[Kind, Any], path: str) -> Any:
+    kind, value = parsed
+    if not path:
+        return value
+    if kind == "text":
+        raise BadQuery("a path needs JSON, and this is text")
+    return pick(value, path)
+
+
+def _parse(text: str, *, plain: bool, as_it_is: bool) -> tuple[Kind, Any]:
+    """Parse a text, unless it is wanted as it is."""
+    if plain:
+        return "text", text
+    if as_it_is:
+        return "text", _unwrapped(text)
+    return parse(text)
+
+
+def _unwrapped(text: str) -> str:
+    """Return a text as the tool gave it. FastMCP's servers put a value into `{"result": ...}`."""
+    if not _WRAPPER.match(text):
+        return text
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return _as_text(value["result"]) if _wraps(value) else text
+
+
+def _wraps(value: Any) -> bool:
+    return isinstance(value, dict) and list(value) == ["result"]
+
+
 def parse(text: str) -> tuple[Kind, Any]:
     """Parse a text: a table's rows as objects, a JSON value, or the text.
 
@@ -141,7 +187,7 @@ def parse(text: str) -> tuple[Kind, Any]:
             if not rows:
                 return "text", text
             return "table", rows
-        if isinstance(value, dict) and list(value) == ["result"]:
+        if _wraps(value):
             value = value["result"]
         if isinstance(value, str):
             return "text", value
@@ -166,10 +212,8 @@ def _parsed(argument: dict[str, Any]) -> tuple[Kind, Any]:
     if text is not None:
         # The process's memory is limited.
         _last = (None, ("text", ""))
-        parsed: tuple[Kind, Any] = ("text", text)
-        if not argument.get("plain"):
-            parsed = parse(text)
-        _last = (argument["key"], parsed)
+        plain, as_it_is = bool(argument.get("plain")), bool(argument.get("as_it_is"))
+        _last = (argument["key"], _parse(text, plain=plain, as_it_is=as_it_is))
     return _last[1]
 
 

@@ -7,19 +7,28 @@ arguments as literals.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pprint import pformat
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from casual_mcp_nb.base.passed import passes_results
+from casual_mcp_nb.base.passed import handles_passed
 from casual_mcp_nb.base.secret import MASK
 from casual_mcp_nb.conversation.event import SYNTHETIC, UNKNOWN
 from casual_mcp_nb.conversation.step import ToolCall, is_program
 from casual_mcp_nb.discovery.signatures import identifier, parameters_of, unused
 from casual_mcp_nb.display.render import escape, fenced, prose_markdown
-from casual_mcp_nb.display.words import call_code, clean, cut, first, one_line, python_call
+from casual_mcp_nb.display.words import (
+    call_code,
+    clean,
+    cut,
+    first,
+    literal,
+    one_line,
+    python_call,
+)
+from casual_mcp_nb.engine.passed_results import places_in
 from casual_mcp_nb.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,7 +56,7 @@ _NO_CALLS = "The program made no calls."
 _NO_OBJECT = "Not run: its arguments are not a JSON object."
 _MOCKED = "Not run: a stub answered in place of the tool."
 _OWN = "Not run: only a model needs this tool."
-_PASSES = "Not run: it passes a large result of an earlier call by its handle."
+_PASSES = "Not run: it passes the result of an earlier call that is not run here."
 _HAS_SECRET = "Not run: an argument has a secret, which is not saved."
 _DESTRUCTIVE = "It may change or delete something."
 
@@ -68,7 +77,11 @@ def notebook_of(
         tools: The tools that are known. Their calls are written as typed functions.
         programs: The programs that models wrote for notebook cells meanwhile.
     """
-    writer = _Writer(tools, session.lost if session else {})
+    passed: set[str] = set()
+    for turn in conversation:
+        for call in turn.tool_calls:
+            passed.update(handles_passed(call.arguments))
+    writer = _Writer(tools, session.lost if session else {}, passed)
     writer.markdown(f"# {escape(one_line(title))}", _ABOUT)
     writer.code(_opening(session, title))
     for number, turn in enumerate(conversation, 1):
@@ -110,6 +123,23 @@ def _pretty(value: Any) -> str:
     return pformat(value, sort_dicts=False, width=_WIDTH)
 
 
+class _Result(NamedTuple):
+    """The variables in the notebook that have the result of a call, and the call itself."""
+
+    variable: str
+    call: str
+
+
+class _Code:
+    """Code in place of an argument's value."""
+
+    def __init__(self, code: str) -> None:
+        self._code = code
+
+    def __repr__(self) -> str:
+        return self._code
+
+
 @dataclass
 class _Writer:
     """Collects a notebook's cells.
@@ -117,10 +147,14 @@ class _Writer:
     Args:
         tools: The tools that are known.
         lost: The servers that the notebook cannot open, with the reasons.
+        passed: The handles of the results that calls pass.
     """
 
     tools: Catalog
     lost: Mapping[str, str]
+    passed: Collection[str]
+    _offered: tuple[Mapping[str, Any], ...] = ()
+    _results: dict[str, _Result] = field(default_factory=dict)
     _cells: list[dict[str, Any]] = field(default_factory=list)
     _variables: set[str] = field(default_factory=set)
 
@@ -160,6 +194,7 @@ class _Writer:
         for step in turn.steps:
             if step.text.strip():
                 self.markdown("**Model**", prose_markdown(clean(step.text)))
+            self._offered = (*step.request.tools, *step.request.found)
             for call in step.tool_calls:
                 self._call(call)
         if turn.added and turn.answer:
@@ -180,30 +215,61 @@ class _Writer:
             heads.append(_ending(call))
         sources = ["\n".join(map(_comment, heads))]
         for nested in call.nested:
-            sources += self._sources(nested)
+            sources += self._sources(nested, self._why_not(nested))
         self.code("\n\n".join(sources))
 
     def _single(self, call: ToolCall) -> None:
-        if self._why_not(call):
-            self.code("\n\n".join(self._sources(call)))
-            return
-        variable = self._variable(call)
-        # As the last line, the variable shows its value.
-        self.code(f"{self._assignment(variable, call)}\n{variable}", call.result)
-
-    def _sources(self, call: ToolCall) -> Iterator[str]:
-        """Yield the code of a call, or of the calls that it made if it is not run itself."""
         why_not = self._why_not(call)
+        # Only a model's own calls pass results.
+        if not why_not and not self._results.keys() >= set(handles_passed(call.arguments)):
+            why_not = _PASSES
+        if why_not:
+            self.code("\n\n".join(self._sources(call, why_not)))
+            return
+        variable = self._variable(call, "result")
+        # As the last line, the variable shows its value.
+        self.code(f"{self._assignment(variable, self._filled(call))}\n{variable}", call.result)
+
+    def _filled(self, call: ToolCall) -> ToolCall:
+        """Put the variables that have the results in the place of their handles."""
+        if isinstance(call.arguments, str):
+            return call
+        tool = self._tool(call)
+        schema: Mapping[str, Any] = {}
+        if tool is not None:
+            schema = tool.input_schema
+        for definition in self._offered:
+            if tool is None and definition["name"] == call.name:
+                schema = definition["parameters"]
+        arguments, places = places_in(call.arguments, schema)
+        for place in places:
+            result, options = self._results[place.handle], []
+            if place.path:
+                options.append(literal(place.path))
+            if place.as_text:
+                options.append("as_text=True")
+            code = result.variable
+            if options:
+                code = f"{result.call}.part({', '.join(options)})"
+            place.container[place.key] = _Code(code)
+        return replace(call, arguments=arguments)
+
+    def _sources(self, call: ToolCall, why_not: str) -> Iterator[str]:
+        """Yield the code of a call, or of the calls that it made if it is not run itself."""
         if why_not:
             yield _comment(f"{fill(why_not, _WIDTH)}\n{_written(call)}")
             for nested in call.nested:
-                yield from self._sources(nested)
+                yield from self._sources(nested, self._why_not(nested))
         else:
-            yield self._assignment(self._variable(call), call)
+            yield self._assignment(self._variable(call, "result"), call)
 
     def _assignment(self, variable: str, call: ToolCall) -> str:
         tool = self._tool(call)
         line = f"{variable} = {_expression(call, tool)}"
+        if call.large is not None and call.large.handle in self.passed:
+            whole = self._variable(call, "call")
+            self._results[call.large.handle] = _Result(variable, whole)
+            line = f"{whole} = {code_of_call(call)}\n{variable} = {whole}.part()"
         if tool is not None and tool.annotations and tool.annotations.destructive:
             return f"{_comment(_DESTRUCTIVE)}\n{line}"
         return line
@@ -214,10 +280,10 @@ class _Writer:
             return tool
         return None
 
-    def _variable(self, call: ToolCall) -> str:
-        name = "result"
+    def _variable(self, call: ToolCall, what: str) -> str:
+        name = what
         if call.tool.tool.isascii():
-            name = f"{identifier(call.tool.tool)}_result"
+            name = f"{identifier(call.tool.tool)}_{what}"
         name = unused(name, self._variables)
         self._variables.add(name)
         return name
@@ -234,8 +300,6 @@ class _Writer:
             return _OWN
         if call.tool.server in self.lost:
             return f"Not run: {one_line(self.lost[call.tool.server])}"
-        if passes_results(call.arguments):
-            return _PASSES
         if MASK in str(call.arguments):
             return _HAS_SECRET
         return ""
@@ -250,7 +314,7 @@ def _expression(call: ToolCall, tool: ToolSpec | None) -> str:
         required = {name for name, _, is_required in parameters if is_required}
         if required <= arguments.keys() and (not declared or arguments.keys() <= declared):
             return python_call(f"session.tools.functions.{tool.server}.{tool.name}", [], arguments)
-    return f"{call_code(call.tool, arguments)}.value"
+    return f"{code_of_call(call)}.value"
 
 
 def code_of_call(call: ToolCall) -> str:

@@ -18,7 +18,7 @@ from kit.turns import ask
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.content import HANDLE_NOTE
-from casual_mcp_nb.base.passed import FilledArguments, PassedResult, passes_results
+from casual_mcp_nb.base.passed import FilledArguments, PassedResult, handles_passed
 from casual_mcp_nb.base.secret import MASK
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.base.tool import ToolSpec
@@ -65,6 +65,11 @@ class Desk:
         def say(text: str) -> str:
             """Say a text."""
             return text
+
+        @self.db.tool
+        def answer() -> dict[str, Any]:
+            """Read an object with a result in it."""
+            return {"result": 5, "more": "x" * 3_000}
 
         @self.db.tool(annotations={"readOnlyHint": True})
         def count(rows: list[dict[str, Any]]) -> int:
@@ -197,9 +202,12 @@ async def test_a_text_gets_the_text_of_the_tool(chat: McpToolChat, desk: Desk) -
         passing("files__write", content=WHOLE),
         passing("files__keep", value={**WHOLE, "path": "[3]"}),
         passing("files__write", content={**WHOLE, "path": "[3]"}),
+        call("db__answer"),
+        passing("files__write", content=WHOLE),
         "Done.",
     )
     row = {"id": 3, "name": "name 3"}
+    assert desk.got.pop() == '{"result":5,"more":"' + "x" * 3_000 + '"}'
     assert desk.got[:3] == [CSV, CSV, row]
     assert json.loads(desk.got[3]) == row
 
@@ -404,8 +412,9 @@ def test_that_a_bundled_server_never_asks_is_no_answer_about_other_servers() -> 
 
 
 def test_a_text_that_only_looks_like_a_handle_passes_nothing() -> None:
-    assert passes_results({"a": [{"b": {"$result": "r_0123456789"}}]})
-    assert not passes_results({"text": "<?php $result = 1;", "names": ["$result"]})
+    passed = {"$result": "r_0123456789"}
+    assert list(handles_passed({"a": [{"b": passed}, passed]})) == ["r_0123456789"] * 2
+    assert not list(handles_passed({"text": "<?php $result = 1;", "names": ["$result"]}))
 
 
 async def test_a_handle_in_a_text_of_a_server_counts_nowhere(chat: McpToolChat, desk: Desk) -> None:

@@ -24,6 +24,10 @@ from casual_mcp_nb.errors import TrustRequiredError
 from casual_mcp_nb.providers.scripted import call, scripted_model
 
 MATH = {"bundled": "math", "transport": "in-process"}
+TEXT = {"bundled": "text", "transport": "in-process", "approval": "never"}
+PASSING = {"servers": {"math": MATH, "text": TEXT}, "tool_results": {"max_tokens": 200}}
+DRAW = call("math__random_numbers", count=900, seed=7)
+NUMBERS = {"$result": ..., "path": "numbers"}
 HOSTILE = (
     "<img src=x onerror=go()> ![x](http://evil.example/a.png) [y](javascript:go()) $\\href{x}{y}$\n"
     "```\n%%bash\n```\n"
@@ -59,7 +63,7 @@ def cells_of(path: Path, kind: str = "code") -> list[Any]:
             for node in ast.walk(tree):
                 assert isinstance(node, ALLOWED), ast.dump(node)
                 if isinstance(node, ast.Name) and node.id not in NAMES:
-                    assert "result" in node.id
+                    assert node.id.rstrip("_0123456789").endswith(("result", "call"))
     return [cell for cell in notebook.cells if cell.cell_type == kind]
 
 
@@ -69,10 +73,23 @@ def variables_in(cells: list[Any]) -> list[str]:
         for node in ast.parse(cell.source).body:
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                 names.append(node.targets[0].id)
-    return [name for name in names if name not in NAMES]
+    return [name for name in names if "result" in name]
+
+
+def passing(tool: str, handles: int = -1, **arguments: Any) -> Any:
+    """An answer that passes a result: each `...` in the arguments becomes its handle."""
+
+    def answer(messages: Any, _tools: Any) -> Any:
+        kept = [handle for each in messages for handle in getattr(each, "handles", ())]
+        text = json.dumps(arguments, default=lambda _: kept[handles])
+        return call(tool, **json.loads(text))
+
+    return answer
 
 
 def value(session: Session, made: ToolCall) -> Any:
+    if made.large is not None:
+        return made.part()
     return json.loads(json.dumps(value_of_call(session.tools[str(made.tool)], made)))
 
 
@@ -83,7 +100,9 @@ def test_it_runs_in_a_fresh_kernel_without_a_model_and_gives_the_same_values(
         "servers": {
             "math": {**MATH, "approval": {"divide": "always"}},
             "my-time": {"bundled": "time", "transport": "in-process"},
-        }
+            "text": TEXT,
+        },
+        "tool_results": {"max_tokens": 200},
     }
     program = "total = 0\nfor each in range(2):\n    total = math__add(a=total, b=5)\ntotal"
     asked = {
@@ -104,10 +123,23 @@ def test_it_runs_in_a_fresh_kernel_without_a_model_and_gives_the_same_values(
         )
         session.selection.delivery = "code"
         session.chat("Loop.", model=scripted_model(call("run_code", code=program), "Done."))
+        session.selection.delivery = "definitions"
+        session.chat(
+            "Pass.",
+            model=scripted_model(
+                DRAW,
+                passing(
+                    "math__describe_numbers", numbers={"$result": ..., "path": "numbers[2:99]"}
+                ),
+                passing("text__hash_text", text={"$result": ...}),
+                passing("text__query_json", text=NUMBERS, path="[1]"),
+                "Done.",
+            ),
+        )
         path = session.export(tmp_path / "chat.ipynb")
-        first, second = session.turns
+        first, second, third = session.turns
         recorded = [made for made in first.tool_calls if made.status == "ok"]
-        recorded += second.tool_calls[0].nested
+        recorded += [*second.tool_calls[0].nested, *third.tool_calls]
         expected = [value(session, made) for made in recorded]
     assert [made.status for made in first.tool_calls] == ["ok", "ok", "denied", "ok", "error"]
     cells = cells_of(path)
@@ -118,6 +150,10 @@ def test_it_runs_in_a_fresh_kernel_without_a_model_and_gives_the_same_values(
         "convert_time_result",
         "add_result_3",
         "add_result_4",
+        "random_numbers_result",
+        "describe_numbers_result",
+        "hash_text_result",
+        "query_json_result",
     ]
     assert "session.tools.functions.math.add(a=3, b=4)" in cells[2].source
     assert 'session.tools.call(\n    "my-time:convert_time"' in cells[4].source
@@ -127,7 +163,15 @@ def test_it_runs_in_a_fresh_kernel_without_a_model_and_gives_the_same_values(
     assert cells[1].outputs[0]["data"]["text/plain"] == "3"
     # A program is shown, and only its calls are code.
     assert any(program in cell.source for cell in cells_of(path, "markdown"))
-    assert "range" not in cells[-1].source
+    assert "range" not in cells[6].source
+    drawn, described, hashed, _ = [cell.source.splitlines() for cell in cells[7:]]
+    assert drawn == [
+        'random_numbers_call = session.tools.call("math:random_numbers", count=900, seed=7)',
+        "random_numbers_result = random_numbers_call.part()",
+        "random_numbers_result",
+    ]
+    assert 'describe_numbers(numbers=random_numbers_call.part("numbers[2:99]"))' in described[0]
+    assert "hash_text(text=random_numbers_call.part(as_text=True))" in hashed[0]
     with started_kernel() as kernel:
         for cell in cells:
             kernel.printed(cell.source)
@@ -211,12 +255,32 @@ def test_secrets_and_what_is_gone_are_not_called(tmp_path: Path) -> None:
         assert not ast.parse(cell.source).body
 
 
+def test_a_result_that_is_not_in_the_notebook_is_not_passed(tmp_path: Path) -> None:
+    with Session.from_config(PASSING) as session:
+        session.tools.mock({"math:random_numbers": {"numbers": list(range(900))}})
+        describe = passing("math__describe_numbers", numbers=NUMBERS)
+        # A program gets what it writes.
+        program = f"text__query_json(text={json.dumps(json.dumps({'$result': 'r_0123456789'}))})"
+        session.chat("Draw.", model=scripted_model(DRAW, describe, "Done."))
+        session.selection.delivery = "code"
+        session.chat("Loop.", model=scripted_model(call("run_code", code=program), "Done."))
+        assert session.turns[0].tool_calls[1].status == "ok"
+        path = session.export(tmp_path / "chat.ipynb")
+    _, _, described, queried = cells_of(path)
+    assert not ast.parse(described.source).body
+    assert "earlier call" in described.source
+    assert variables_in([queried]) == ["query_json_result"]
+    assert "r_0123456789" in queried.source
+
+
 def test_a_saved_conversation_has_its_own_session(tmp_path: Path) -> None:
     store = tmp_path / "store.sqlite"
     file = tmp_path / "config.json"
-    file.write_text(json.dumps({"servers": {"math": MATH}}))
+    file.write_text(json.dumps(PASSING))
     with Session.from_config(file, store=store) as session:
-        session.chat("Add.", model=scripted_model(call("math__add", a=1, b=2), "3"))
+        hashed = passing("text__hash_text", text={"$result": ...})
+        add = call("math__add", a=1, b=2)
+        session.chat("Add.", model=scripted_model(add, DRAW, hashed, "3"))
         id = session.conversations.id
     with Session.from_config({}, store=store) as other:
         cells = cells_of(other.export(tmp_path / "chat.ipynb", id))
@@ -224,6 +288,8 @@ def test_a_saved_conversation_has_its_own_session(tmp_path: Path) -> None:
     assert str(file) in cells[0].source
     # The tool is not known in this session, so it has no function.
     assert cells[1].source.startswith('add_result = session.tools.call("math:add", a=1, b=2).value')
+    # Its schema is in the request.
+    assert "text=random_numbers_call.part(as_text=True)" in cells[3].source
 
 
 @pytest.mark.parametrize(
