@@ -44,7 +44,13 @@ _STATEMENT_SECONDS = 5.0
 """The same for one SQL statement."""
 
 _HEAD_SHARE = 4
-"""A result's head has at most the result limit divided by this."""
+"""A result's head has at most the result limit divided by this. That of a table has less."""
+
+_HEAD_ROWS = 10
+"""A table's head has at most so many rows. A model queries the others with SQL."""
+
+_HEAD_ROW_TOKENS = 200
+"""How many tokens these rows have at most."""
 
 _PART_SHARE = 2
 """Reading on returns at most the limit divided by this."""
@@ -405,6 +411,9 @@ def _lines_with_columns(answer: Mapping[str, Any], tokens: int) -> tuple[list[st
     left = tokens - estimate_tokens(columns)
     if left < tokens // 2:
         columns, left = "", tokens
+    if answer["unit"] == "rows":
+        answer = {**answer, "lines": answer["lines"][:_HEAD_ROWS]}
+        left = min(left, _HEAD_ROW_TOKENS + estimate_tokens(answer["header"]))
     lines, whole = _fitting(answer, left)
     return [line for line in (columns, encodable(answer["header"]), *lines) if line], whole
 

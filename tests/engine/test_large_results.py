@@ -93,8 +93,10 @@ async def test_of_a_large_result_the_model_reads_the_head_and_the_shape(chat: Mc
         calls(call("desk__dump"), call("desk__dump", text="漢字" * 40_000), call("desk__orders")),
         "ok",
     )
-    for made in turn.tool_calls:
-        assert 500 < estimate_tokens(made.result) < 1_300
+    for made, least, most in zip(
+        turn.tool_calls, (500, 500, 100), (1_300, 1_300, 300), strict=True
+    ):
+        assert least < estimate_tokens(made.result) < most
         assert made.large.tokens == estimate_tokens(made.result)
         assert NOTE.match(made.result)
     text, _, table = turn.tool_calls
@@ -106,6 +108,26 @@ async def test_of_a_large_result_the_model_reads_the_head_and_the_shape(chat: Mc
     )
     assert list(table.value.columns) == ["id", "name", "city", "price", "tags"]
     assert len(table.value) == 1_000
+
+
+@pytest.mark.parametrize(
+    ("columns", "width", "count", "shown"), [(3, 5, 1_500, 10), (20, 15, 300, 1), (40, 150, 100, 0)]
+)
+async def test_of_a_table_the_model_reads_few_rows_and_fewer_wide_ones(
+    chat: McpToolChat, columns: int, width: int, count: int, shown: int
+) -> None:
+    names = [f"column {n}" for n in range(columns)]
+    cells = [("a b c d " * 20)[:width]] * columns
+    row = ",".join(cells)
+    table = "\n".join([",".join(names), *[row] * count])
+    within = json.dumps({"name": "x", "rows": [dict(zip(names, cells, strict=True))] * count})
+    turn = await ask(
+        chat, calls(call("desk__dump", text=table), call("desk__dump", text=within)), "ok"
+    )
+    for made in turn.tool_calls:
+        assert made.result.count(row) == shown
+        assert f"{names[-1]} text" in made.result
+        assert estimate_tokens(made.result) < 300 + 12 * columns
 
 
 async def test_a_result_within_the_limit_is_as_it_was(chat: McpToolChat) -> None:

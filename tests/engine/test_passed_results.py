@@ -150,12 +150,13 @@ def passing(tool: str, which: int = -1, **arguments: Any) -> Any:
 WHOLE = {"$result": ...}
 
 
+@pytest.mark.parametrize("config", [SMALL, {}], ids=["small", "default"])
 async def test_two_megabytes_go_from_tool_to_tool_in_few_tokens(
-    chat: McpToolChat, desk: Desk
+    desk: Desk, person: Person, config: dict[str, Any]
 ) -> None:
-    turn = await ask(
-        chat, call("db__read", count=17_000), passing("files__write", content=WHOLE), "Done."
-    )
+    script = [call("db__read", count=17_000), passing("files__write", content=WHOLE), "Done."]
+    async with McpToolChat.from_config(config, in_process=desk.servers, approver=person) as chat:
+        turn = await ask(chat, *script)
     made = turn.tool_calls[1]
     assert made.status == "ok"
     assert len(desk.got[0]) > 1_900_000
