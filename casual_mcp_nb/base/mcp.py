@@ -40,13 +40,14 @@ OVER = ("completed", "failed", "cancelled", "lost")
 
 class TaskReport(NamedTuple):
     """How a task has ended, and the text with which the model is told, with the handle of a large
-    result.
+    result, and the id of the call that became the task.
     """
 
     number: int
     status: TaskStatus
     text: str
     handle: str = ""
+    call_id: str = ""
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from casual_llm.messages import AssistantMessage, ImageContent, ToolResultMessage, UserMessage
 from pydantic import BaseModel, ConfigDict, Field
 
 from casual_mcp_nb.base.content import ToolResult, images_of, media_type_of
+
+NO_ORIGINS: Mapping[str, str] = MappingProxyType({})
 
 
 class ProviderState(BaseModel):
@@ -43,18 +47,23 @@ class ToolOutcomeMessage(ToolResultMessage):
 
     Whether the call failed is sent to Anthropic in addition to the text. Images, for models with
     vision, are counted and limited as in `base.content`. The handles are those of the large results
-    in the text: only these count, since a server can write what looks like one in a text.
+    in the text: only these count, since a server can write what looks like one in a text. Results
+    of tasks are among them: `origins` has the ids of the calls that became the tasks, by handle.
     """
 
     failed: bool
     images: tuple[ImageContent, ...] = Field(default=(), repr=False)
     handles: tuple[str, ...] = ()
+    origins: dict[str, str] = Field(default_factory=dict)
 
 
 class TaskReportMessage(UserMessage):
-    """A report on tasks that have ended, with the handles of their large results."""
+    """A report on tasks that have ended, with the handles of their large results, and the ids of
+    the calls that became the tasks, by handle.
+    """
 
     handles: tuple[str, ...]
+    origins: dict[str, str] = Field(default_factory=dict)
 
 
 def result_message(
@@ -65,6 +74,7 @@ def result_message(
     failed: bool = False,
     result: ToolResult | None = None,
     handles: tuple[str, ...] = (),
+    origins: Mapping[str, str] = NO_ORIGINS,
 ) -> ToolResultMessage:
     """Build the message that gives a model a call's result."""
     images = tuple([_image(data) for data in images_of(result)]) if result is not None else ()
@@ -77,6 +87,7 @@ def result_message(
         failed=failed,
         images=images,
         handles=handles,
+        origins=dict(origins),
     )
 
 

@@ -176,7 +176,9 @@ def _conversation(chat: Chat, setup: TurnSetup) -> _Conversation:
         from casual_mcp_nb.conversation.messages import TaskReportMessage
 
         text = "\n\n".join(report.text for report in reports)
-        messages = [TaskReportMessage(content=text, handles=handles_of(reports)), *messages]
+        handles = handles_of(reports)
+        told = TaskReportMessage(content=text, handles=tuple(handles), origins=handles)
+        messages = [told, *messages]
     ids: set[str] = set()
     history, history_repairs = repaired(setup.history, ids)
     messages, repairs = repaired(messages, ids)

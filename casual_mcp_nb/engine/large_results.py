@@ -134,7 +134,9 @@ def not_there(handle: str, messages: Iterable[ChatMessage]) -> str:
             f"there is no result with the handle {shown(handle)} in this conversation, or it is"
             " not kept any more. Call the tool that gives it"
         )
-    call_id, again = getattr(message, "tool_call_id", ""), "the tool"
+    # A report on a task is in the result of some later call.
+    call_id = getattr(message, "origins", {}).get(handle) or getattr(message, "tool_call_id", "")
+    again = "the tool"
     for each in messages:
         for call in getattr(each, "tool_calls", None) or ():
             if call.id == call_id:

@@ -393,8 +393,10 @@ class Run:
         carrier, report, reported = self._report_tasks(step, calls)
         for call, ended in zip(calls, finished, strict=True):
             layers, handles = ended.text, ended.handles
+            origins: Mapping[str, str] = {}
             if call.id == carrier:
-                layers, handles = layers._replace(report=report), (*handles, *reported)
+                layers = layers._replace(report=report)
+                handles, origins = (*handles, *reported), reported
             text, failed = layers.in_message, ended.outcome.status != "ok"
             message = result_message(
                 call.function.name,
@@ -403,6 +405,7 @@ class Run:
                 failed=failed,
                 result=ended.result,
                 handles=handles,
+                origins=origins,
             )
             self.messages.append(message)
             self.setup.turn.trace.results[call.id] = message
@@ -414,20 +417,20 @@ class Run:
 
     def _report_tasks(
         self, step: int, calls: Sequence[AssistantToolCall]
-    ) -> tuple[str, str, Sequence[str]]:
+    ) -> tuple[str, str, Mapping[str, str]]:
         """Collect the reports on tasks that have ended, for the next request.
 
         Returns:
             The id of the call to whose result they are added, their text, and the handles of their
-            large results. All are empty if there are none.
+            large results with the ids of the tasks' calls. All are empty if there are none.
         """
         if self.setup.tasks is None:
-            return "", "", ()
+            return "", "", {}
         tape, after = self.dispatcher.tape, len(self.messages)
         reports = due_reports(self.setup.tasks, tape, after)
         tape.record_task_reports(after, reports)
         if not reports:
-            return "", "", ()
+            return "", "", {}
         carrier, text = report_with(calls, reports)
         for each in reports:
             self.emit(

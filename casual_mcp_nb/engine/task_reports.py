@@ -54,9 +54,9 @@ def due_reports(desk: TaskDesk, tape: Tape, after: int) -> Sequence[TaskReport]:
     return desk.due()
 
 
-def handles_of(reports: Iterable[TaskReport]) -> tuple[str, ...]:
-    """List the handles of the large results that tasks had."""
-    return tuple(report.handle for report in reports if report.handle)
+def handles_of(reports: Iterable[TaskReport]) -> dict[str, str]:
+    """Map the handles of the large results that tasks had to the ids of the tasks' calls."""
+    return {report.handle: report.call_id for report in reports if report.handle}
 
 
 def report_with(

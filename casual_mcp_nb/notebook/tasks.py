@@ -461,7 +461,8 @@ class TurnTasks:
             if not end.in_call and end.status in OVER:
                 text = report_text(number, tools[number], end.status, end.text)
                 entry = self._register.tasks.get(number)
-                due.append(TaskReport(number, end.status, text, entry.handle if entry else ""))
+                handle = entry.handle if entry else ""
+                due.append(TaskReport(number, end.status, text, handle, end.call_id))
         return due
 
     def replayed(self, reports: Iterable[TaskReport]) -> None:

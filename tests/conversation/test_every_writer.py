@@ -93,7 +93,11 @@ def messages(say: Say) -> list[Any]:
     )
     return [
         SystemMessage(content=say("Be kind.")),
-        TaskReportMessage(content=say("Task 1 is done."), handles=("r_0123456789",)),
+        TaskReportMessage(
+            content=say("Task 1 is done."),
+            handles=("r_0123456789",),
+            origins={"r_0123456789": "c1"},
+        ),
         UserMessage(content=[TextContent(text=say("Look.")), image]),
         StatefulAssistantMessage(content=say("I send."), tool_calls=calls, kept=state),
         ToolResultMessage(name="mail__send", tool_call_id="c1", content=say("Sent.")),

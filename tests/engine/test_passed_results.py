@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from casual_llm.messages import ToolResultMessage
+from casual_llm.messages import (
+    AssistantMessage,
+    AssistantToolCall,
+    AssistantToolCallFunction,
+    ToolResultMessage,
+)
 from fastmcp import FastMCP
 from kit.asked import asked
 from kit.history import assert_valid
@@ -22,8 +27,10 @@ from casual_mcp_nb.base.passed import FilledArguments, PassedResult, handles_pas
 from casual_mcp_nb.base.secret import MASK
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.conversation.messages import ToolOutcomeMessage
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.consent import ApprovalRequest, Decision
+from casual_mcp_nb.engine.large_results import not_there
 from casual_mcp_nb.engine.passed_results import MAX_PASSED, MAX_PLACES
 from casual_mcp_nb.notebook.questions import ApprovalQuestion
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
@@ -551,6 +558,28 @@ def test_after_a_restart_the_error_names_the_call_that_makes_the_result_again(
         assert made.status == "error"
         assert "db__read" in made.result
         assert "700" in made.result
+
+
+def test_the_error_about_a_result_of_a_task_names_the_call_that_became_the_task() -> None:
+    handle = "r_0123456789"
+    made = [
+        AssistantToolCall(
+            id=id, function=AssistantToolCallFunction(name=name, arguments='{"count": 700}')
+        )
+        for id, name in (("c1", "lab__crunch"), ("c2", "db__read"))
+    ]
+    told = ToolOutcomeMessage(
+        name="db__read",
+        tool_call_id="c2",
+        content="ok",
+        failed=False,
+        handles=(handle,),
+        origins={handle: "c1"},
+    )
+    error = not_there(handle, [AssistantMessage(content="", tool_calls=made), told])
+    assert "lab__crunch" in error
+    assert "700" in error
+    assert "db__read" not in error
 
 
 def test_a_cassette_has_the_handle_and_replays(desk: Desk, tmp_path: Path) -> None:

@@ -315,6 +315,7 @@ def test_a_large_result_is_cut_for_the_model_and_read_on(session: Session, tmp_p
         assert "[Result r_" in told
         assert "read_result" in [tool["name"] for tool in model.client.requests[2].tools]
         (handle,) = turn.messages[0].handles  # type: ignore[union-attr]
+        assert turn.messages[0].origins == {handle: small.turns[0].tool_calls[0].id}  # type: ignore[union-attr]
         reads = call("read_result", handle=handle)
         assert small.chat("z", model=scripted_model(reads, "ok")).tool_calls[0].status == "ok"
         assert len(small.servers.tasks.result(1).result) > 9_000
