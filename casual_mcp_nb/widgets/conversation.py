@@ -53,6 +53,7 @@ from casual_mcp_nb.widgets.base import (
     unaccepted,
 )
 from casual_mcp_nb.widgets.conversations import ConversationsState
+from casual_mcp_nb.widgets.limits import LimitsState
 from casual_mcp_nb.widgets.resources import ResourcesState
 from casual_mcp_nb.widgets.tokens import TokensState
 
@@ -476,6 +477,7 @@ class Panel(SessionWidget):
     ) -> None:
         self.conversation = ConversationState(session, **options)
         self.tokens = TokensState(session)
+        self.limits = LimitsState(session)
         self.resources = ResourcesState(session)
         self.conversations = ConversationsState(session)
         self.apps = AppsState(session, self._apps_of_turns)
@@ -484,6 +486,7 @@ class Panel(SessionWidget):
             layout,
             conversation=self.conversation,
             tokens=self.tokens,
+            limits=self.limits,
             resources=self.resources,
             conversations=self.conversations,
             apps=self.apps,

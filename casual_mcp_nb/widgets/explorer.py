@@ -16,6 +16,7 @@ from casual_mcp_nb.display.words import clean, first
 from casual_mcp_nb.views import mimebundle, view_of
 from casual_mcp_nb.widgets._rows import MAX_NAME, MAX_SUMMARY, ToolsState
 from casual_mcp_nb.widgets.base import HasParts, Layout, SessionWidget, State, command
+from casual_mcp_nb.widgets.limits import LimitsState
 from casual_mcp_nb.widgets.resources import ResourcesState
 from casual_mcp_nb.widgets.selection import SelectionState
 
@@ -245,6 +246,7 @@ class Explorer(SessionWidget):
         self.search = SearchState(session)
         self.resources = ResourcesState(session)
         self.tasks = TasksState(session)
+        self.limits = LimitsState(session)
         super().__init__(
             session,
             layout,
@@ -252,6 +254,7 @@ class Explorer(SessionWidget):
             search=self.search,
             resources=self.resources,
             tasks=self.tasks,
+            limits=self.limits,
         )
 
     def static(self) -> ExplorerSnapshot:

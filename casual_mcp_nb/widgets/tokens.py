@@ -2,48 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from casual_mcp_nb.base.config import Period
-from casual_mcp_nb.base.status import amount
 from casual_mcp_nb.conversation.event import Event, StepFinished, StepStarted
 from casual_mcp_nb.conversation.stats import ChatStats, StepStats
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.conversation.view_requests import PARTS
-from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.notebook.limits import SessionLimits
 from casual_mcp_nb.widgets.base import HasParts, Layout, SessionWidget, State
 
 MAX_STEPS = 200
 
 
-_PERIODS: dict[Period, str] = {
-    "turn": "in this turn",
-    "conversation": "in this conversation",
-    "day": "today",
-}
-
-
 class TokensState(State):
-    """Tokens per step and turn, with each number's origin, and what spend limits leave. In Python:
-    `session.stats` and `session.limits`.
-    """
+    """Tokens per step and turn, with each number's origin. In Python: `session.stats`."""
 
     def __init__(self, session: HasParts) -> None:
         super().__init__(session)
         self._cache: WeakKeyDictionary[Turn, tuple[int, ChatStats]] = WeakKeyDictionary()
-        self._limits: list[str] = []
-        self._waits_to_read = False
         self.follow(session.parts.observers.events.add(self._on_event))
-        self.follow(session.parts.observers.changes.add(self._on_change))
-        self._read_limits()
+        self.follow(session.parts.observers.changes.add(self.changed))
 
     def snapshot(self) -> dict[str, Any]:
-        """Collect rows by turn and step, from 1, the sums, the names of request parts, and each
-        spend limit with what is used of it.
-        """
+        """Collect rows by turn and step, from 1, the sums, and the names of request parts."""
         stats = [self._stats(turn) for turn in self.parts.runner.turns]
         rows, turns = {}, {}
         for number, turn in enumerate(stats, 1):
@@ -57,7 +38,6 @@ class TokensState(State):
             "earlier": max(0, len(rows) - MAX_STEPS),
             "turns": turns,
             "all": _sum(sum(stats, ChatStats())),
-            "limits": self._limits,
         }
 
     def _stats(self, turn: Turn) -> ChatStats:
@@ -69,41 +49,7 @@ class TokensState(State):
 
     def _on_event(self, turn: Turn, event: Event) -> None:
         if isinstance(event, StepStarted | StepFinished):
-            self._on_change()
-
-    def _on_change(self) -> None:
-        self.changed()
-        self._read_limits()
-
-    def _read_limits(self) -> None:
-        given = self.parts.chat.models.spending.limits.given
-        if (given or self._limits) and not self._waits_to_read:
-            self._waits_to_read = True
-            self.parts.engine.submit(self._limits_read())
-
-    async def _limits_read(self) -> None:
-        self._waits_to_read = False
-        # Another process may have locked the file.
-        limits = await asyncio.to_thread(_used, self.parts.limits)
-        if limits != self._limits:
-            self._limits = limits
             self.changed()
-
-
-def _used(limits: SessionLimits) -> list[str]:
-    """Describe each limit, and what is used of it. Blocks briefly."""
-    try:
-        rows = limits.now.rows
-    except UsageError:
-        return []
-    used: list[str] = []
-    for row in rows:
-        if row.max_cost is not None:
-            used.append(f"{amount('max_cost', row.cost, row.max_cost)} {_PERIODS[row.period]}")
-        if row.max_total_tokens is not None:
-            tokens = amount("max_total_tokens", row.tokens, row.max_total_tokens)
-            used.append(f"{tokens} {_PERIODS[row.period]}")
-    return used
 
 
 def _row_of(step: StepStats, turn: int) -> dict[str, Any]:

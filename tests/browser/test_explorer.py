@@ -600,6 +600,36 @@ def test_unused_tools_are_turned_off_by_keyboard_once_the_difference_was_shown(p
     assert page.evaluate("document.activeElement.getAttribute('role')") == "status"
 
 
+def test_spend_limits_stand_in_the_budget_with_what_is_used_of_them(page: Any) -> None:
+    at(page, "tab-tool").focus()
+    for _ in range(2):
+        page.keyboard.press("ArrowRight")
+    sync_api.expect(at(page, "spend")).to_have_text("")
+    execute(
+        page,
+        "session.limits.set('day', max_total_tokens=5_000_000, max_cost=1)\n"
+        "session.limits.set('conversation', max_total_tokens=80_000)",
+    )
+    items = at(page, "limits").locator("li")
+    sync_api.expect(items).to_have_count(3)
+    assert [text.split(" of ")[1] for text in items.all_inner_texts()] == [
+        "80,000 tokens in this conversation",
+        "$1.00 today",
+        "5,000,000 tokens today",
+    ]
+    expect(page, at(page, "spend"), role="status")
+    for width in (480, 1400):
+        page.evaluate(
+            "([selector, width]) => document.querySelector(selector).style.width = `${width}px`",
+            [EXPLORER, width],
+        )
+        panel, limits = at(page, "panel-budget").bounding_box(), at(page, "limits").bounding_box()
+        assert limits["x"] + limits["width"] <= panel["x"] + panel["width"]
+        pictured(page, f"explorer-limits-{width}")
+    execute(page, "session.limits.clear()")
+    sync_api.expect(at(page, "spend")).to_have_text("")
+
+
 def test_a_limit_that_cannot_be_is_refused_and_taken_back(page: Any) -> None:
     at(page, "max_search_results").fill("0")
     page.keyboard.press("Tab")
@@ -899,7 +929,7 @@ def test_there_are_no_barriers_in_either_theme(
     execute(
         page,
         "session.selection.tools_off.add('math__add'); session.selection.servers['shop'] ="
-        " 'deferred'",
+        " 'deferred'; session.limits.set('day', max_total_tokens=5_000_000)",
     )
     at(page, "max_search_results").fill("0")
     page.keyboard.press("Tab")
@@ -927,6 +957,7 @@ def test_there_are_no_barriers_in_either_theme(
         at(page, form).click()
         pictured(page, f"explorer-{form}-{light}")
         assert barriers(page, axe) == []
+    execute(page, "session.limits.clear()")
 
 
 @pytest.mark.parametrize("width", [600, 900, 1200, 1440])

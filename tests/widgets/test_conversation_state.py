@@ -22,6 +22,7 @@ from casual_mcp_nb.notebook.questions import ApprovalQuestion
 from casual_mcp_nb.notebook.step_mode import StepQuestion
 from casual_mcp_nb.providers.scripted import call, scripted_model
 from casual_mcp_nb.widgets.conversation import ConversationState
+from casual_mcp_nb.widgets.limits import LimitsState
 from casual_mcp_nb.widgets.tokens import TokenMeter, TokensState
 
 EVIL = "<script>document.body.dataset.pwned=1</script><img src=x onerror=alert(1)>\u202e"
@@ -359,18 +360,18 @@ def test_tokens_are_counted_by_step_and_turn_and_say_where_they_come_from(told: 
 
 
 def test_each_spend_limit_shows_with_what_is_used_of_it(told: Told) -> None:
-    tokens, limits = TokensState(told.session), told.session.limits
-    assert tokens.snapshot()["limits"] == []
+    state, limits = LimitsState(told.session), told.session.limits
+    assert state.snapshot() == {"used": []}
     limits.set("day", max_total_tokens=100_000)
     told.session.chat("x", model=scripted_model("done"))
     used = f"{limits[2].tokens:,} of 100,000 tokens today"
-    wait_until(lambda: tokens.snapshot()["limits"] == [used], "what the turn took is read")
+    wait_until(lambda: state.snapshot()["used"] == [used], "what the turn took is read")
     limits.set("conversation", max_cost=0.5)
     dollars = "$0.00 of $0.50 in this conversation"
-    wait_until(lambda: tokens.snapshot()["limits"] == [dollars, used], "both limits are read")
+    wait_until(lambda: state.snapshot()["used"] == [dollars, used], "both limits are read")
     limits.clear()
-    wait_until(lambda: tokens.snapshot()["limits"] == [], "no limit is shown")
-    tokens.close()
+    wait_until(lambda: not state.snapshot()["used"], "no limit is shown")
+    state.close()
 
 
 def test_a_closed_panel_lets_go_of_its_session() -> None:

@@ -133,7 +133,6 @@ test("tokens read as people write them, and what was not reported says so", () =
     earlier: 0,
     turns: { 1: sum, 2: sum },
     all: sum,
-    limits: [],
   });
   assert.deepEqual(
     groups.map(({ turn, steps }) => [turn, steps.map((each) => each.step)]),

@@ -1,16 +1,21 @@
 import { useWidgetState } from "../lib/widget";
 import { number } from "../lib/words";
+import { SpendLimits } from "../tokens/SpendLimits";
 import { type BudgetRow, partRows, verdict, wholeRows } from "./budget";
 import type { ExplorerState } from "./state";
 import { UnusedTools } from "./UnusedTools";
 
 /** What requests and turns cost: now, before the last change, and if every tool were loaded. */
 export function BudgetPane({ shown }: { shown: boolean }) {
-  const { selection } = useWidgetState<ExplorerState>();
+  const { selection, limits } = useWidgetState<ExplorerState>();
   const { budget, order } = selection;
   const changed = budget.before !== undefined;
   return (
     <div data-testid="budget">
+      <div role="status" data-testid="spend">
+        {limits.used.length > 0 && <span class="cmn-quiet">Spend limits</span>}
+        <SpendLimits limits={limits} />
+      </div>
       <table class="cmn-table cmn-budget" data-testid="budget-table">
         <caption class="cmn-visually-hidden">Estimated tokens</caption>
         <Head first="" changed={changed} />

@@ -3,6 +3,7 @@ import type { WithResources } from "../resources/state";
 // The states behind the explorer, as `casual_mcp_nb/widgets/selection.py` and `search.py` make them. All tokens are estimated.
 
 import type { Unaccepted } from "../lib/TrustCard";
+import type { LimitsState } from "../tokens/state";
 
 export type Mode = "loaded" | "deferred" | "off";
 
@@ -128,6 +129,7 @@ export interface ExplorerState extends WithResources {
   selection: SelectionState;
   search: SearchState;
   tasks: TasksState;
+  limits: LimitsState;
 }
 
 export interface Field {

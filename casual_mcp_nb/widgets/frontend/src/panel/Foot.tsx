@@ -3,7 +3,8 @@ import { useState } from "preact/hooks";
 import { useUniqueId } from "../lib/id";
 import { counted } from "../lib/words";
 import { PartsBar } from "../tokens/PartsBar";
-import type { TokensState } from "../tokens/state";
+import { SpendLimits } from "../tokens/SpendLimits";
+import type { LimitsState, TokensState } from "../tokens/state";
 import { TokensChart } from "../tokens/TokensChart";
 import { reusedInWords, tokensIn } from "../tokens/tokens";
 import { CallsSoFar } from "./CallsSoFar";
@@ -17,10 +18,11 @@ interface Props {
   conversation: ConversationState;
   conversations: ConversationsState;
   tokens: TokensState;
+  limits: LimitsState;
 }
 
 /** What the conversation took so far, and what happens now. The tokens of each step unfold above it. */
-export function Foot({ conversation, conversations, tokens }: Props) {
+export function Foot({ conversation, conversations, tokens, limits }: Props) {
   const { discovered, cassette } = conversations;
   const [shown, setShown] = useState<Part | null>(null);
   const id = useUniqueId();
@@ -55,11 +57,7 @@ export function Foot({ conversation, conversations, tokens }: Props) {
           </span>
           {tokens.all.steps > 0 && <InputBar tokens={tokens} />}
         </Toggle>
-        {tokens.limits.length > 0 && (
-          <span title="Spend limits. To change one: %mcp limit" data-testid="limits">
-            {tokens.limits.join(" · ")}
-          </span>
-        )}
+        <SpendLimits limits={limits} />
         {calls > 0 && (
           <Toggle
             title="Every call and search: who made it, who allowed it, how it ended"

@@ -14,7 +14,7 @@ import { Transcript, type TranscriptHandle } from "./Transcript";
 /** A chat: the transcript scrolls in the middle, and the message box stays in sight below it. */
 export function Panel() {
   const bridge = useBridge<PanelState>();
-  const { conversation, conversations, tokens } = bridge.state.value;
+  const { conversation, conversations, tokens, limits } = bridge.state.value;
   const [listed, setListed] = useState(false);
   // A message is shown before the kernel knows it, until there is a turn more.
   const [sent, setSent] = useState<{ prompt: string; after: number } | null>(null);
@@ -68,7 +68,7 @@ export function Panel() {
             if (prompt !== undefined) transcript.current?.toEnd();
           }}
         />
-        <Foot conversation={conversation} conversations={conversations} tokens={tokens} />
+        <Foot conversation={conversation} conversations={conversations} tokens={tokens} limits={limits} />
       </div>
     </div>
   );

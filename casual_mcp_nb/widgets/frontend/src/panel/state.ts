@@ -2,7 +2,7 @@
 
 import type { AppsState } from "../app/state";
 import type { Unaccepted } from "../lib/TrustCard";
-import type { TokensState } from "../tokens/state";
+import type { LimitsState, TokensState } from "../tokens/state";
 
 export type TurnStatus = "running" | "done" | "stopped" | "failed";
 
@@ -157,4 +157,5 @@ export interface PanelState extends AppsState {
   conversation: ConversationState;
   conversations: ConversationsState;
   tokens: TokensState;
+  limits: LimitsState;
 }

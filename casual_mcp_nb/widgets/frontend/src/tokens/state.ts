@@ -34,6 +34,10 @@ export interface TokensState {
   earlier: number;
   turns: Record<string, TokensSum>;
   all: TokensSum;
-  /** Each spend limit with what is used of it: "$0.42 of $1.00 today". */
-  limits: string[];
+}
+
+/** The state behind the spend limits, as `casual_mcp_nb/widgets/limits.py` makes it. */
+export interface LimitsState {
+  /** Each limit with what is used of it: "$0.42 of $1.00 today". */
+  used: string[];
 }
