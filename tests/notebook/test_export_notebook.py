@@ -255,6 +255,33 @@ def test_secrets_and_what_is_gone_are_not_called(tmp_path: Path) -> None:
         assert not ast.parse(cell.source).body
 
 
+def test_a_key_of_a_server_in_a_path_is_no_code(tmp_path: Path) -> None:
+    key = 'x"); session.hacked = True #\u202e'
+    given = json.dumps({key: [{"n": n} for n in range(900)]})
+    with Session.from_config(PASSING) as session:
+        numbers = {"$result": ..., "path": f"value['{key}'][*].n"}
+        whole = {"$result": ..., "path": "value"}
+        session.chat(
+            "Go",
+            model=scripted_model(
+                call("text__query_json", text=given),
+                passing("math__describe_numbers", numbers=numbers),
+                passing("text__query_json", text=whole, path="*[5].n"),
+                "Done.",
+            ),
+        )
+        path = session.export(tmp_path / "chat.ipynb")
+        expected = [value(session, made) for made in session.turns[0].tool_calls]
+    cells = cells_of(path)
+    made: dict[str, Any] = {}
+    for cell in cells:
+        exec(cell.source, made)
+    with made["session"] as again:
+        assert not hasattr(again, "hacked")
+    assert [made[name] for name in variables_in(cells)] == expected
+    assert expected[2]["value"] == [5]
+
+
 def test_a_result_that_is_not_in_the_notebook_is_not_passed(tmp_path: Path) -> None:
     with Session.from_config(PASSING) as session:
         session.tools.mock({"math:random_numbers": {"numbers": list(range(900))}})
