@@ -35,7 +35,8 @@ _READING = frozenset(
     {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 )
 _STEP = re.compile(
-    r"\.?(?:\[(?P<index>-?\d{1,9}|\*|-?\d{0,9}:-?\d{0,9})\]|\[(?P<quote>['\"])(?P<quoted>.*?)(?P=quote)\]|(?P<key>[^.\[\]]+))"
+    r"\.?(?:\[(?P<index>-?\d{1,9}|\*|-?\d{0,9}:-?\d{0,9})\]|\[(?P<quote>['\"])(?P<quoted>.*?)(?P=quote)\]|(?P<key>[^.\[\]]+))",
+    re.DOTALL,
 )
 _WRAPPER = re.compile(r'\s*\{\s*"result"\s*:')
 _COLUMN_NAME = re.compile(r"[^\d\W][\w .()/%#-]{0,60}")

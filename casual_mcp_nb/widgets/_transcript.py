@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 from pydantic import Base64Bytes
 
 from casual_mcp_nb.base.content import pictures_of
+from casual_mcp_nb.base.passed import handles_passed
 from casual_mcp_nb.conversation.conversation import Prompt
 from casual_mcp_nb.conversation.event import (
     ApprovalAnswered,
@@ -78,8 +79,8 @@ def copied(turn: Turn, what: Copied, call: str | None, options: Mapping[str, Any
         options: Options in which the turn differs from the next `chat`, for its Python.
 
     Raises:
-        UsageError: There is no such call, or its arguments are not an object, so that no Python can
-            make it.
+        UsageError: There is no such call, or Python alone cannot make it: its arguments are not an
+            object, or it passes the result of another one.
     """
     match what:
         case "answer":
@@ -95,6 +96,11 @@ def copied(turn: Turn, what: Copied, call: str | None, options: Mapping[str, Any
         case "result":
             return tool_call.result
         case "call_python":
+            if any(handles_passed(tool_call.arguments)):
+                raise UsageError(
+                    "This call passes a large result of another one.",
+                    hint='session.export("chat.ipynb") writes both as Python.',
+                )
             return code_of_call(tool_call)
 
 

@@ -25,6 +25,7 @@ def made(text: str, structured: Any = None) -> ToolCall:
     [
         (made('{"rows": [1, 2, 3]}'), "rows[1:]", [2, 3], "[2, 3]"),
         (made('{"rows":[1]}'), "", {"rows": [1]}, '{"rows":[1]}'),
+        (made('{"a.\\nb": [1]}'), "['a.\nb'][0]", 1, "1"),
         (made("id,name\n1,a\n2,b\n"), "", ROWS, "id,name\n1,a\n2,b\n"),
         (made("id,name\n1,a\n2,b\n"), "[*].name", ["a", "b"], '["a", "b"]'),
         (made("1", {"result": 1}), "", "1", "1"),

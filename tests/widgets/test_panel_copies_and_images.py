@@ -59,6 +59,12 @@ def test_of_a_call_its_arguments_its_result_and_its_python_are_copied(told: Told
     assert told.do("copy", turn=turn, what="call_python", call=missing.id).startswith(
         'session.tools.call("units__no"'
     )
+    told.play(call("math__add", a=1, b={"$result": "r_0123456789"}), "No.")
+    told.send("Pass")
+    *_, turn = told.idle()["turns"]
+    passed = told.session.turns[-1].tool_calls[0]
+    with pytest.raises(UsageError, match="passes"):
+        told.do("copy", turn=turn, what="call_python", call=passed.id)
     with pytest.raises(UsageError, match="no such call"):
         told.do("copy", turn=turn, what="result", call="another")
     with pytest.raises(UsageError, match="Invalid arguments"):
