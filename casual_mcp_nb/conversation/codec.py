@@ -305,7 +305,7 @@ def _given(failure: Failure | None) -> dict[str, Any] | None:
 
 
 _FOLLOWED: Mapping[type[Any], Mapping[str, Callable[[Any], Any] | None]] = {
-    TurnStarted: dict.fromkeys(("messages", "price", "began", "recorded")),
+    TurnStarted: dict.fromkeys(("messages", "price", "began", "recorded", "agent")),
     # With its id, anybody may ask the server for a task.
     TaskStarted: {"task_id": None},
     TaskEnded: {"result": None},

@@ -148,7 +148,7 @@ class Conversation(Sequence[Turn], Displayable):
         """
         from casual_mcp_nb.conversation.foreign.opening import open_foreign, opened
 
-        path = Path(path)
+        path = Path(path).expanduser()
         foreign = open_foreign(path)
         if foreign is not None:
             turns, notes = foreign

@@ -150,6 +150,7 @@ class TurnStarted(Displayable):
             that and its `at`.
         recorded: How many steps at the beginning were copied from another turn, without asking a
             model.
+        agent: Which other agent made the turn, as `Conversation.load` read it, or empty.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -164,6 +165,7 @@ class TurnStarted(Displayable):
     price: Price | None = None
     began: float | None = None
     recorded: int = 0
+    agent: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,17 @@ import hashlib
 import json
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain, islice
 from typing import Any
 
 from casual_mcp_nb.base.displayable import DisplayableList
-from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.base.tool import SYNTHETIC, ToolName
 from casual_mcp_nb.conversation.codec import read_message
+from casual_mcp_nb.conversation.foreign.draft import OWN_TOOLS
 from casual_mcp_nb.conversation.step import text_of
 from casual_mcp_nb.conversation.stored_usage import query_of
 from casual_mcp_nb.errors import shown
@@ -42,9 +43,11 @@ class PastQuestion:
         text: The beginning of the question.
         tool: The tool.
         definition: The hash of the tool's definition at that time. With another one, the question
-            does not count any more.
+            does not count any more. Empty if another agent called the tool, and no search has used
+            the question yet.
         when: When its turn began, in seconds since 1970, or None if the file does not say.
         conversation: The id of its conversation.
+        agent: The other agent that was asked, or empty.
     """
 
     text: str
@@ -52,6 +55,7 @@ class PastQuestion:
     definition: str = field(repr=False)
     when: float | None
     conversation: str
+    agent: str = ""
 
     @property
     def day(self) -> str:
@@ -69,6 +73,8 @@ class PastQuestion:
     def occasion(self) -> str:
         """What a search learned from it, in words: `called after "…" on 3 November 2026`."""
         words = f"called after {shown(self.text, _SHOWN)}"
+        if self.agent:
+            words += " in another agent's session"
         return f"{words} on {self.day}" if self.day else words
 
 
@@ -86,7 +92,7 @@ class PastQuestions(DisplayableList[PastQuestion], items="questions"):
 
 
 _FIELDS = {
-    "TurnStarted": ("began", "messages"),
+    "TurnStarted": ("began", "messages", "agent"),
     "ToolsSearched": ("query", "rows"),
     "ToolFinished": ("status", "tool", "permission.by", "permission.definition"),
     "TurnFinished": ("status", "at"),
@@ -103,7 +109,22 @@ _FORGOTTEN = (
 )
 _ALL = ""
 """The row for all questions."""
+_DEFINITIONS = (
+    "CREATE TABLE IF NOT EXISTS definitions (conversation TEXT NOT NULL REFERENCES conversations ON"
+    " DELETE CASCADE, server TEXT NOT NULL, tool TEXT NOT NULL, digest TEXT NOT NULL, PRIMARY KEY"
+    " (conversation, server, tool)) WITHOUT ROWID"
+)
+"""The tools of other agents' conversations, whose files do not have the definitions: as they were
+when a search first used the conversation.
+"""
+_DEFINED = "SELECT conversation, server, tool, digest FROM definitions"
 _DAMAGE = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError)
+_NO_SERVERS = frozenset({SYNTHETIC, *OWN_TOOLS.values()})
+"""What has another agent's searches, and the tools of its own."""
+_BY_NAME = "select:"
+"""How Claude Code's searches begin that name tools."""
+_ADDED = ("<", "[")
+"""How messages begin that other agents add to the person's."""
 
 
 class PastQuestionReader:
@@ -121,15 +142,50 @@ class PastQuestionReader:
             if read is None or read[0] != writes:
                 read = writes, tuple(_questions_in(connection, id))
             self._read[id] = read
-        forgotten = _forgotten(connection)
+        forgotten, definitions = _forgotten(connection), _definitions(connection)
         distinct: dict[tuple[str, ToolName, str], PastQuestion] = {}
         for question in sorted(chain(*(each for _, each in self._read.values())), key=_age):
+            if question.agent:
+                digest = definitions.get((question.conversation, question.tool), "")
+                question = replace(question, definition=digest)
             if not _is_forgotten(question, forgotten):
                 distinct.setdefault((question.text, question.tool, question.definition), question)
         questions = tuple(islice(distinct.values(), MAX_QUESTIONS))
         if questions != self._last:
             self._last = questions
         return self._last
+
+
+def first_used(
+    questions: Iterable[PastQuestion], digest_of: Callable[[ToolName], str]
+) -> set[tuple[str, str, str, str]]:
+    """Find the tools that other agents called and that are now connected for the first time, as
+    rows for `keep_definitions`.
+    """
+    rows: set[tuple[str, str, str, str]] = set()
+    for question in questions:
+        if question.agent and not question.definition:
+            tool, digest = question.tool, digest_of(question.tool)
+            if digest:
+                rows.add((question.conversation, tool.server, tool.tool, digest))
+    return rows
+
+
+def keep_definitions(
+    connection: sqlite3.Connection, rows: Iterable[tuple[str, str, str, str]]
+) -> None:
+    """Remember the hashes of definitions that `first_used` found."""
+    connection.execute(_DEFINITIONS)
+    connection.executemany("INSERT OR IGNORE INTO definitions VALUES (?, ?, ?, ?)", rows)
+
+
+def _definitions(connection: sqlite3.Connection) -> Mapping[tuple[str, ToolName], str]:
+    try:
+        rows = connection.execute(_DEFINED).fetchall()
+    except sqlite3.OperationalError:
+        # No other agent's conversation was ever used.
+        return {}
+    return {(id, ToolName(server, tool)): digest for id, server, tool, digest in rows}
 
 
 def forget(connection: sqlite3.Connection, text: str | None = None) -> None:
@@ -187,6 +243,7 @@ class _PastTurn:
     """What a turn teaches."""
 
     began: float | None = None
+    agent: str = ""
     messages: Sequence[Sequence[int]] = ()
     searches: list[tuple[str, set[ToolName]]] = field(default_factory=list)
     taught: dict[tuple[str, ToolName, str], None] = field(default_factory=dict)
@@ -195,15 +252,23 @@ class _PastTurn:
     def add(self, event: str, values: Sequence[Any]) -> None:
         """Read an event. Raises one of `_DAMAGE` if it is damaged."""
         match event, values:
-            case "TurnStarted", [began, messages]:
+            case "TurnStarted", [began, messages, agent]:
                 self.messages = messages
+                self.agent = str(agent or "")[:_SHOWN]
                 self.began = None if began is None else float(began)
             case "ToolsSearched", [query, rows]:
-                # The others were requested by name.
-                ranked = {_tool(row["tool"]) for row in rows if row["score"] is not None}
+                # The others were requested by name. Of another agent's search, no score is known.
+                ranked = {
+                    _tool(row["tool"])
+                    for row in rows
+                    if row["score"] is not None or (self.agent and not query.startswith(_BY_NAME))
+                }
                 self.searches.append((str(query), ranked))
             case "TurnFinished", _:
                 self.ended = True
+            case "ToolFinished", ["ok", tool, _, _] if self.agent:
+                if tool["server"] not in _NO_SERVERS:
+                    self._succeeded(_tool(tool), "")
             case "ToolFinished", ["ok", tool, authority, str(definition)] if definition:
                 # A stub's answer says nothing about the tool.
                 if authority != "mock":
@@ -224,10 +289,12 @@ class _PastTurn:
         if self.taught:
             with suppress(*_DAMAGE):
                 prompt = _prompt(connection, id, self.messages)
+        if self.agent and prompt.startswith(_ADDED):
+            prompt = ""
         for text, tool, definition in self.taught:
             text = " ".join((text or prompt)[: 2 * MAX_QUESTION].split())[:MAX_QUESTION]
             if text:
-                yield PastQuestion(text, tool, definition, self.began, id)
+                yield PastQuestion(text, tool, definition, self.began, id, self.agent)
 
 
 _PROMPT = ""

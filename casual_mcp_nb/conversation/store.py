@@ -468,13 +468,30 @@ class ConversationStore:
         with self._reading() as connection:
             return read_usage(connection, whole, names or {})
 
-    def past_questions(self, reader: PastQuestionReader) -> tuple[PastQuestion, ...]:
-        """Read the questions after which a call succeeded, the latest first."""
+    def past_questions(
+        self, reader: PastQuestionReader, digest_of: Callable[[ToolName], str] | None = None
+    ) -> tuple[PastQuestion, ...]:
+        """Read the questions after which a call succeeded, the latest first.
+
+        Args:
+            reader: It has what was read before.
+            digest_of: Returns the hash of a connected tool's definition, or an empty text. If given,
+                other agents' questions count from now on for the tools that it knows, as they are
+                now.
+        """
+        from casual_mcp_nb.conversation.past_questions import first_used, keep_definitions
+
         self.flush()
         if not self.path.exists():
             return ()
         with self._reading() as connection:
-            return reader.read(connection)
+            questions = reader.read(connection)
+        rows = first_used(questions, digest_of) if digest_of is not None else set()
+        if rows:
+            with self._writing() as connection:
+                keep_definitions(connection, rows)
+                questions = reader.read(connection)
+        return questions
 
     def forget_question(self, text: str | None = None) -> None:
         """Have searches learn nothing from a question, or from all of them, as far as they were

@@ -92,7 +92,10 @@ def past_questions_view(questions: PastQuestions, limits: DisplayLimits) -> View
 
 def _past_question_row(number: int, question: PastQuestion) -> tuple[Cell, ...]:
     text = words.first(question.text, words.SUMMARY)
-    return (str(number), text, Name(str(question.tool)), question.day, Name(question.conversation))
+    conversation: Cell = Name(question.conversation)
+    if question.agent:
+        conversation = f"{question.conversation} ({question.agent})"
+    return (str(number), text, Name(str(question.tool)), question.day, conversation)
 
 
 def _day(when: float | None) -> str:

@@ -916,7 +916,8 @@ def _export(session: Session, line: str) -> Any:
 @command(
     "import",
     _SAVED,
-    "add a conversation from a .json file to the saved ones",
+    "add a conversation from a file to the saved ones: one that was exported as .json, or another"
+    " agent's session",
     usage="FILE",
     example="lesson.json",
 )

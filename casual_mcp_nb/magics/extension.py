@@ -230,7 +230,7 @@ class McpMagics(Magics):
         from casual_mcp_nb.conversation.conversation import Conversation
 
         file = one_word("open", line, "file", "lesson.json")
-        return Conversation.load(Path(file).expanduser())
+        return Conversation.load(file)
 
     def _check(self, line: str) -> Any:
         """Check the answer to a lesson's exercise."""

@@ -70,7 +70,7 @@ SECRET = planted("key")
 TEXTS = {**HOSTILE, "long": "<long>" * 40_000, "events": "\n\nevent: Answer\ndata: {}\r\n\r\n"}
 EVENTS = {kind.__name__: kind for kind in get_args(Event)}
 LEFT_OUT = {
-    "TurnStarted": {"messages", "price", "began", "recorded"},
+    "TurnStarted": {"messages", "price", "began", "recorded", "agent"},
     "ToolFinished": {"result", "large"},
     "TaskStarted": {"task_id"},
     "TaskEnded": {"result"},

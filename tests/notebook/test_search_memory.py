@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from fastmcp import FastMCP
 from fastmcp.exceptions import ToolError
+from kit.json_lines import write
 
-from casual_mcp_nb import Session, Turn
+from casual_mcp_nb import Conversation, Session, Turn
 from casual_mcp_nb.base.search import PAST_QUESTION
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.conversation.past_questions import PastQuestionReader, PastQuestions
@@ -300,6 +301,14 @@ def test_the_magic_shows_forgets_and_switches(session: Session) -> None:
             run(session, wrong)
 
 
+def test_a_question_of_another_agent_keeps_the_index(session: Session, tmp_path: Path) -> None:
+    session.conversations.save(Conversation.load(claude_code(tmp_path / "session.jsonl")))
+    questions = session.parts.chat.state.past_questions
+    before = asyncio.run(questions())
+    assert len(before) == 2
+    assert asyncio.run(questions()) is before
+
+
 def test_only_changed_conversations_are_read_again(session: Session) -> None:
     lent(session)
     before = asyncio.run(session.parts.chat.state.past_questions())
@@ -317,3 +326,73 @@ def test_two_stores_of_a_file_learn_from_each_other(session: Session, tmp_path: 
     with ConversationStore(tmp_path / "chats.db") as other:
         other.forget_question()
     assert not session.tools.memory
+
+
+ELSEWHERE = "Does Paul get Ulysses for a week?"
+
+
+def claude_code(path: Path) -> Path:
+    """A session of Claude Code: a search, a call that fails, one that does not, and its own tool."""
+    calls = [
+        ("ToolSearch", {"query": "library desk"}, "books__lend", False),
+        ("ToolSearch", {"query": "select:mcp__books__lend"}, "books__lend", False),
+        ("mcp__books__search", {"words": "secret"}, "", True),
+        ("mcp__books__lend", {"title": "secret"}, "secret", False),
+        ("Bash", {"command": "ls"}, "secret", False),
+    ]
+    when = {"sessionId": "s1", "timestamp": "2026-01-05T09:00:00Z"}
+    lines: list[dict[str, Any]] = []
+    for prompt in (ELSEWHERE, "<command-name>/lend</command-name>"):
+        lines.append({"type": "user", "message": {"role": "user", "content": prompt}, **when})
+        for number, (name, arguments, text, failed) in enumerate(calls):
+            id = f"{prompt} {number}"
+            block = {"type": "tool_use", "id": id, "name": name, "input": arguments}
+            content: Any = text
+            if name == "ToolSearch":
+                content = [{"type": "tool_reference", "tool_name": f"mcp__{text}"}]
+            result = {"type": "tool_result", "tool_use_id": id, "content": content}
+            answer = {"id": id, "role": "assistant", "model": "m", "content": [block]}
+            message = {"role": "user", "content": [{**result, "is_error": failed}]}
+            lines.append({"type": "assistant", "message": answer, **when})
+            lines.append({"type": "user", "message": message, **when})
+    return write(path, lines)
+
+
+def test_a_saved_session_of_another_agent_teaches_its_questions(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    claude_code(tmp_path / "session.jsonl")
+    run = COMMANDS["import"].run
+    assert run is not None
+    id = run(session, "~/session.jsonl").id
+    # The agent's own tools, what its program wrote, and searches by name teach nothing.
+    assert remembered(session) == {(ELSEWHERE, LEND), ("library desk", LEND)}
+    assert {each.conversation for each in session.tools.memory} == {id}
+    assert "secret" not in str(session.tools.memory)
+    (hit,) = session.search("Does Emma get Ulysses for a week?")
+    (share,) = hit.explain().shares
+    assert (hit.tool.tool_name, share.term) == (LEND, PAST_QUESTION)
+    assert share.field == session.tools.memory[0].occasion
+    assert ELSEWHERE in share.field
+    assert "another agent" in share.field
+    assert "5 January 2026" in share.field
+    assert "Claude Code" in str(session.tools.memory)
+    session.conversations.delete(id)
+    assert not session.search("Does Emma get Ulysses for a week?")
+
+
+def test_a_tool_that_changed_since_a_search_first_used_it_forgets_other_agents_too(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "chats.db"
+    changed = books("Give any title to any reader.")
+    with opened(path, changed, learn=False) as session:
+        session.conversations.save(Conversation.load(claude_code(tmp_path / "session.jsonl")))
+        # Nothing has used it yet.
+        assert not session.search(ELSEWHERE)
+    for server, hits in ((books(), 1), (changed, 0), (books(), 1)):
+        with opened(path, server) as session:
+            assert len(session.search(ELSEWHERE)) == hits
+            assert len(session.tools.memory) == 2

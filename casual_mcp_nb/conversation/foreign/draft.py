@@ -19,6 +19,8 @@ from casual_mcp_nb.conversation.codec import PlainLimits, plain
 from casual_mcp_nb.conversation.event import SEARCH_TOOLS, HostedCall
 from casual_mcp_nb.conversation.foreign.lines import Unread, parsed
 
+OWN_TOOLS = {"Claude Code": "claude-code", "Codex": "codex", "OpenTelemetry": "agent"}
+"""The server under which each agent's own tools are listed. No server here has them."""
 MAX_TEXT = 20_000
 """How many characters of a text are kept."""
 MAX_SHORT_TEXT = 200

@@ -109,7 +109,11 @@ class _Writer:
         messages = [UserMessage(content=text) for text in filter(None, turn.texts)]
         messages = messages or [UserMessage(content=_NO_PROMPT)]
         yield TurnStarted(
-            tuple(messages), self._model, provider=self._draft.provider or None, began=turn.began
+            tuple(messages),
+            self._model,
+            provider=self._draft.provider or None,
+            began=turn.began,
+            agent=self._draft.agent,
         )
         for message in messages:
             self._add(message)
