@@ -317,7 +317,7 @@ class ConversationStore:
                 with suppress(sqlite3.Error):
                     connection.execute(f"PRAGMA busy_timeout = {CHECKPOINT_SECONDS * 1_000:.0f}")
                     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-                connection.close()
+                self._closing()
 
     def __enter__(self) -> Self:
         return self
@@ -329,11 +329,6 @@ class ConversationStore:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    def __del__(self) -> None:
-        connection = getattr(self, "_connection", None)
-        if connection is not None and self._pid == os.getpid():
-            connection.close()
 
     def request(self, saved: SavedTurns) -> None:
         """Have a conversation written soon."""
@@ -610,6 +605,10 @@ class ConversationStore:
             try:
                 if self._connection is None:
                     self._connection = connect(self.path)
+                    # Not `__del__`: among garbage, the connection's own could run first, and warn.
+                    self._closing = weakref.finalize(self, _close, self._connection, self._pid)
+                    # What is left at exit is written first: see `_close_all`.
+                    self._closing.atexit = False
                 yield self._connection
             except (sqlite3.Error, OSError) as error:
                 reason = f"{shown(self.path)} cannot be used: {_reason(error)}."
@@ -666,9 +665,7 @@ class ConversationStore:
 
     def _check_process(self) -> None:
         if self._pid != os.getpid():
-            # A forked child: thread, lock and connection are the parent's, and closing the latter
-            # would harm it.
-            _inherited.append(self._connection)
+            # A forked child: thread, lock and connection are the parent's.
             self._begin()
 
 
@@ -676,10 +673,20 @@ def _end() -> None:
     """End the thread that writes."""
 
 
+def _close(connection: sqlite3.Connection, pid: int) -> None:
+    """Close a store's connection, unless it is that of a forked child's parent, which that would
+    harm.
+    """
+    if pid == os.getpid():
+        connection.close()
+    else:
+        _inherited.append(connection)
+
+
 _opening = threading.Lock()
 _open: dict[Path, ConversationStore] = {}
 _stores: weakref.WeakSet[ConversationStore] = weakref.WeakSet()
-_inherited: list[sqlite3.Connection | None] = []
+_inherited: list[sqlite3.Connection] = []
 
 
 @atexit.register
