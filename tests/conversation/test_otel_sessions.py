@@ -604,9 +604,7 @@ def test_a_subagent_is_nested_in_the_call_that_started_it(tmp_path: Path) -> Non
 def test_an_answer_that_two_libraries_recorded_counts_once(tmp_path: Path) -> None:
     spans = as_json_text()
     inner = {**spans[3], "spanId": "e", "parentSpanId": "d"}
-    # The other one can be beside it as well, meanwhile.
-    beside = {**spans[3], "spanId": "f"}
-    (turn,) = conversation = load(tmp_path, [*spans, inner, beside])
+    (turn,) = conversation = load(tmp_path, [*spans, inner])
     assert conversation.stats.tokens.total_tokens == 235
     assert (len(turn.steps), turn.answer) == (2, "It rains.")
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from casual_mcp_nb.base.tokens import TokenUsage
-from casual_mcp_nb.base.tool import ToolName
-from casual_mcp_nb.conversation.foreign.draft import Draft, DraftCall, DraftStep, tool_of
+from casual_mcp_nb.conversation.foreign.draft import Draft, DraftCall, DraftStep
 from casual_mcp_nb.conversation.foreign.lines import (
     object_in,
     objects_in,
@@ -20,8 +19,6 @@ from casual_mcp_nb.conversation.foreign.lines import (
     tokens_in,
 )
 
-AGENT = "Claude Code"
-_SERVER = "claude-code"
 _TITLES = {"summary": "summary", "custom-title": "customTitle", "ai-title": "aiTitle"}
 _SPOKEN = frozenset({"user", "assistant", "system", *_TITLES})
 _SILENT = frozenset(
@@ -79,41 +76,36 @@ class ClaudeCodeReader:
         """Read a line."""
         self._lines += 1
         draft, message = self._draft, object_in(record, "message")
+        draft.time(seconds_of(record.get("timestamp")))
         kind = text_in(record, "type") or text_in(message, "role")
         aside = record.get("isSidechain") is True
-        if not aside and kind in ("user", "assistant"):
-            self._has_main = True
-        match kind:
-            case "assistant":
-                self._answer(record, message, aside and self._has_main)
-            case "user":
-                self._user(record, message, aside and self._has_main)
-            case "system":
-                self._system(record)
-            case _ if kind in _TITLES:
-                # A title that the person gave wins.
-                title = text_in(record, _TITLES[kind], "title")
-                if title and (kind == "custom-title" or not self._is_titled):
-                    self._is_titled = True
-                    draft.name(title, again=True)
-            case _ if kind in _SILENT:
-                pass
-            case _:
-                draft.unread.add(kind or "without a type")
+        self._has_main = self._has_main or (not aside and kind in ("user", "assistant"))
+        aside = aside and self._has_main
+        if kind == "assistant":
+            self._answer(record, message, aside)
+        elif kind == "user":
+            self._user(record, message, aside)
+        elif kind == "system":
+            self._system(record)
+        elif kind in _TITLES:
+            # A title that the person gave wins.
+            title = text_in(record, _TITLES[kind], "title")
+            if title and (kind == "custom-title" or not self._is_titled):
+                self._is_titled = True
+                draft.name(title, again=True)
+        elif kind not in _SILENT:
+            draft.unread.add(kind or "without a type")
 
     def _answer(self, record: dict[str, Any], message: dict[str, Any], aside: bool) -> None:
-        draft, at = self._draft, seconds_of(record.get("timestamp"))
+        draft, model = self._draft, text_in(message, "model")
         blocks = objects_in(message.get("content"))
-        model = text_in(message, "model")
         if model == _SYNTHETIC:
             # The program wrote this itself, for example that a request failed.
-            draft.time(at)
             draft.notice(text_of(blocks) or _SYNTHETIC)
             return
         key = text_in(message, "id") or text_in(record, "uuid") or f"line {self._lines}"
-        step = draft.step(
-            key, at, aside=aside, parent=self._parent(record, message) if aside else None
-        )
+        parent = self._parent(record, message) if aside else None
+        step = draft.step(key, aside=aside, parent=parent)
         step.model = step.model or model[:100]
         step.finish = text_in(message, "stop_reason")[:40] or step.finish
         draft.report(step, usage_of(message.get("usage")) or usage_of(record))
@@ -128,53 +120,46 @@ class ClaudeCodeReader:
         elif kind == "tool_use":
             name, arguments = text_in(block, "name"), object_in(block, "input")
             query = text_in(arguments, "query") if name == "ToolSearch" else ""
-            call = draft.call(step, text_in(block, "id"), name, arguments, _SERVER, query)
+            call = draft.call(step, text_in(block, "id"), name, arguments, query)
             if call is not None and name in _AGENT_TOOLS and len(self._prompts) < _MAX_LINKS:
                 self._prompts[text_in(arguments, "prompt")] = call
         elif kind not in _THOUGHTS:
             draft.unread.add(f"assistant: {kind}")
 
     def _user(self, record: dict[str, Any], message: dict[str, Any], aside: bool) -> None:
-        draft, at = self._draft, seconds_of(record.get("timestamp"))
-        draft.time(at)
-        texts: list[dict[str, Any]] = []
+        draft, texts = self._draft, []
         for block in objects_in(message.get("content")):
             if block.get("type") == "tool_result":
                 self._result(record, block)
             else:
                 texts.append(block)
+        text = text_of(texts)
         if aside:
             self._parent(record, message)
-            return
-        text = text_of(texts)
-        if record.get("isCompactSummary") is True:
+        elif record.get("isCompactSummary") is True:
             draft.compact(text)
         elif text.startswith(_INTERRUPTED):
             draft.stop()
         elif text and record.get("isMeta") is not True:
-            draft.ask(text, at)
+            draft.ask(text)
 
     def _result(self, record: dict[str, Any], block: dict[str, Any]) -> None:
         parts = objects_in(block.get("content"))
-        names = [text_in(each, "tool_name") for each in parts]
-        found: list[ToolName] = [tool_of(name[:200], _SERVER) for name in names if name]
         call = self._draft.result(
             text_in(block, "tool_use_id"),
             text_of(parts),
             failed=block.get("is_error") is True,
-            found=found,
+            found=[text_in(each, "tool_name") for each in parts],
         )
-        result = object_in(record, "toolUseResult")
-        self._link(call, text_in(result, "agentId") or text_in(record, "agentId"))
+        agent = text_in(object_in(record, "toolUseResult"), "agentId") or text_in(record, "agentId")
+        self._link(call, agent)
 
     def _system(self, record: dict[str, Any]) -> None:
-        draft = self._draft
-        draft.time(seconds_of(record.get("timestamp")))
         subtype, text = record.get("subtype"), text_in(record, "content")
         if subtype == "compact_boundary":
-            draft.compact("")
+            self._draft.compact("")
         elif text and (record.get("level") in ("error", "warning") or subtype == "api_error"):
-            draft.notice(text)
+            self._draft.notice(text)
 
     def _parent(self, record: dict[str, Any], message: dict[str, Any]) -> DraftCall | None:
         """Find the call that started the subagent of a line."""

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Any
 
 from casual_mcp_nb.base.tokens import TokenUsage
-from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.conversation.event import HostedCall
-from casual_mcp_nb.conversation.foreign.draft import Draft, DraftStep, tool_of
+from casual_mcp_nb.conversation.foreign.draft import Draft, DraftStep
 from casual_mcp_nb.conversation.foreign.lines import (
     object_in,
     objects_in,
@@ -25,8 +24,6 @@ from casual_mcp_nb.conversation.foreign.lines import (
     tokens_in,
 )
 
-AGENT = "Codex"
-_SERVER = "codex"
 _LINES = frozenset(
     {"session_meta", "turn_context", "response_item", "event_msg", "compacted", "world_state"}
 )
@@ -50,8 +47,8 @@ _INJECTED = re.compile(
 _EXIT = re.compile(r"^(?:Exit code:|Process exited with code) (-?\d{1,9})", re.MULTILINE)
 _HEAD = 500
 _OTHERS = frozenset({"sessionId", "providerData"})
-_FIELDS = ("input_tokens", "cached_input_tokens", "output_tokens", "total_tokens")
 _REASONING = "reasoning_output_tokens"
+_COUNTS = ("input_tokens", "cached_input_tokens", "output_tokens", "total_tokens", _REASONING)
 
 
 def is_codex(record: dict[str, Any]) -> bool:
@@ -121,8 +118,7 @@ class CodexReader:
                 self._call(item)
             case _ if kind in _OUTPUTS:
                 text, failed = _output(item)
-                tools = objects_in(item.get("tools"))
-                draft.result(text_in(item, "call_id"), text, failed=failed, found=_found(tools))
+                draft.result(text_in(item, "call_id"), text, failed=failed, found=_found(item))
                 # What the model says next is another answer.
                 self._has_tokens = True
                 self._said.clear()
@@ -166,7 +162,7 @@ class CodexReader:
         if space and not name.startswith(space):
             name = f"{space}__{name}"
         call_id = text_in(item, "call_id", "id")
-        self._draft.call(self._open_step(), call_id, name, arguments, _SERVER, query)
+        self._draft.call(self._open_step(), call_id, name, arguments, query)
 
     # Events.
 
@@ -199,7 +195,7 @@ class CodexReader:
         if not self._draft.waiting:
             self._said.clear()
         if self._is_new("user", text):
-            self._draft.ask(text, None)
+            self._draft.ask(text)
 
     def _say(self, text: str) -> None:
         """Add a text to the answer, unless an event or an item before it says the same."""
@@ -216,7 +212,7 @@ class CodexReader:
         if self._step is None or self._has_tokens:
             self._answers += 1
             self._has_tokens = False
-        self._step = self._draft.step(f"answer {self._answers}", None)
+        self._step = self._draft.step(f"answer {self._answers}")
         self._step.model = self._step.model or self._model
         return self._step
 
@@ -225,72 +221,58 @@ class CodexReader:
         if total and total == self._total:
             # The limits have changed, and not the tokens.
             return
-        grown = {name: n - self._total.get(name, 0) for name, n in total.items()}
-        fell = any(n < 0 for n in grown.values())
-        if total:
-            self._total = total
-        usage = _usage(last if fell and last else total if fell else grown or last)
-        if usage is None:
+        grown = {name: number - self._total.get(name, 0) for name, number in total.items()}
+        counted = grown or last
+        if any(number < 0 for number in grown.values()):
+            # It counts from zero again.
+            counted = last or total
+        self._total = total or self._total
+        if not counted:
             return
         self._model = text_in(info, "model")[:100] or self._model
         step = self._step
         if step is None or step.usage is not None:
             self._step = None
             step = self._open_step()
-        self._draft.report(step, usage)
+        prompt, answer = counted.get("input_tokens", 0), counted.get("output_tokens", 0)
+        # What the total has beyond the input is the answer's.
+        answer = max(answer, counted.get("total_tokens", 0) - prompt)
+        cached, reasoning = counted.get("cached_input_tokens"), counted.get(_REASONING)
+        self._draft.report(step, TokenUsage(prompt, answer, cached, reasoning))
         self._has_tokens = True
 
 
 def _numbers(info: dict[str, Any], name: str) -> dict[str, int]:
-    fields = object_in(info, name)
+    """Read the counts that are there."""
     numbers: dict[str, int] = {}
-    for each in (*_FIELDS, _REASONING):
-        number = tokens_in(fields, each)
+    for each in _COUNTS:
+        number = tokens_in(info.get(name), each)
         if number is not None:
             numbers[each] = number
     return numbers
 
 
-def _usage(numbers: dict[str, int]) -> TokenUsage | None:
-    """Read the tokens of an answer. What the total has beyond the input is the answer's."""
-    if not numbers:
-        return None
-    prompt, answer = numbers.get("input_tokens", 0), numbers.get("output_tokens", 0)
-    total = numbers.get("total_tokens", 0)
-    return TokenUsage(
-        prompt,
-        max(answer, total - prompt),
-        numbers.get("cached_input_tokens"),
-        numbers.get(_REASONING),
-    )
-
-
 def _output(item: dict[str, Any]) -> tuple[str, bool]:
     """Read a call's result, and whether it says that the call failed."""
-    output, failed = item.get("output"), False
+    output = item.get("output")
+    failed = object_in(item, "output").get("success") is False
     if isinstance(output, dict):
-        failed = output.get("success") is False
         output = output.get("content")
     if isinstance(output, str) and output.startswith('{"output":'):
         inner = parsed(output)
         code = object_in(inner, "metadata").get("exit_code")
         failed = failed or (isinstance(code, int) and code != 0)
         output = text_in(inner, "output") or output
-    text = text_of(objects_in(output))
-    if item.get("type") == "tool_search_output" and not text:
-        text = "\n".join(map(str, _found(objects_in(item.get("tools")))))
+    text = text_of(objects_in(output)) or "\n".join(_found(item))
     code_line = _EXIT.search(text[:_HEAD])
     return text, failed or (code_line is not None and int(code_line[1]) != 0)
 
 
-def _found(tools: Iterable[dict[str, Any]]) -> list[ToolName]:
-    """List the tools that a search found: each by itself, or within a namespace."""
-    found: list[ToolName] = []
-    for tool in tools:
-        name = text_in(tool, "name")[:200]
-        inner = objects_in(tool.get("tools"))
+def _found(item: dict[str, Any]) -> Iterator[str]:
+    """Yield the names of the tools that a search found: each by itself, or within a namespace."""
+    for tool in objects_in(item.get("tools")):
+        name, inner = text_in(tool, "name"), objects_in(tool.get("tools"))
+        if not inner:
+            yield name
         for each in inner:
-            found.append(tool_of(f"{name.rstrip('_')}__{text_in(each, 'name')[:200]}", _SERVER))
-        if name and not inner:
-            found.append(tool_of(name, _SERVER))
-    return found
+            yield f"{name.rstrip('_')}__{text_in(each, 'name')}"

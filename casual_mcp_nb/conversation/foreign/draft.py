@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from casual_mcp_nb.base.limits import encodable
@@ -29,6 +30,11 @@ MAX_BYTES = 40_000_000
 """How much text is kept in memory."""
 MAX_STEPS = 20_000
 """How many model calls and tool calls are kept. Of further ones only the tokens are."""
+_MCP = "mcp__"
+_COUNTS = (
+    *("prompt_tokens", "completion_tokens", "cached_tokens"),
+    *("reasoning_tokens", "cache_write_tokens"),
+)
 _MAX_ITEMS = 200
 _MAX_DEPTH = 20
 _MAX_NAME = 200
@@ -101,6 +107,7 @@ class Draft:
 
     Attributes:
         agent: The agent's name.
+        server: The server of its own tools.
         provider: The provider's name, as in a config.
         title: The session's title, or its first words.
         system: The system prompt, if the file has it.
@@ -115,6 +122,7 @@ class Draft:
 
     def __init__(self, agent: str, provider: str, *, steps: int | None = None) -> None:
         self.agent = agent
+        self.server = OWN_TOOLS[agent]
         self.provider = provider
         self.title = ""
         self.system = ""
@@ -130,19 +138,19 @@ class Draft:
         self._late_calls: set[int] = set()
         self._most = MAX_STEPS if steps is None else steps
         self._bytes = 0
-        self._last_at: float | None = None
+        self._at: float | None = None
+        self._before: float | None = None
         self._suspects = Suspects()
 
     # What is read.
 
     def time(self, at: float | None) -> None:
-        """Remember when the current line was written."""
+        """Say when the current line was written."""
         if at is not None:
-            self._last_at = at
+            self._before, self._at = self._at, at
 
-    def ask(self, text: str, at: float | None) -> None:
+    def ask(self, text: str) -> None:
         """Begin a turn with what the person wrote, or add to one that nobody has answered."""
-        self.time(at)
         self.name(text)
         turn = self.turns[-1] if self.turns else None
         if turn is None or turn.answered or turn.stopped:
@@ -151,7 +159,7 @@ class Draft:
                 self.more_turns += 1
                 turn.answered = turn.stopped = False
                 return
-            turn = DraftTurn(began=self._last_at)
+            turn = DraftTurn(began=self._at)
             self.turns.append(turn)
         if len(turn.texts) < _MAX_ITEMS and not (turn.texts and self.is_full):
             turn.texts.append(self.text(text))
@@ -177,7 +185,7 @@ class Draft:
             return
         before = self.turns[-1] if self.turns else None
         if before is None or before.compacted is None or before.answered:
-            before = DraftTurn(began=self._last_at, compacted="")
+            before = DraftTurn(began=self._at, compacted="")
             before.notices.append("The conversation was compacted before this turn.")
             self.turns.append(before)
         # The mark and its summary are two lines.
@@ -187,7 +195,9 @@ class Draft:
         """Find a model's answer by its id, or make one that belongs to no turn yet."""
         step = self._steps.get(key)
         if step is None:
-            step = DraftStep(began=self._last_at, key=hash(key), kept=not self.is_full)
+            # What a model says is written when it has said it.
+            began = self._before or self._at
+            step = DraftStep(began=began, key=hash(key), kept=not self.is_full)
             if step.kept:
                 self._steps[key] = step
             else:
@@ -196,19 +206,11 @@ class Draft:
                     self._settle()
         return step
 
-    def step(
-        self,
-        key: str,
-        at: float | None,
-        *,
-        aside: bool = False,
-        parent: DraftCall | None = None,
-    ) -> DraftStep:
+    def step(self, key: str, *, aside: bool = False, parent: DraftCall | None = None) -> DraftStep:
         """Find a model's answer by its id, or add it to the current turn.
 
         Args:
             key: The answer's id.
-            at: When this line of it was written.
             aside: Whether it is an answer of a subagent.
             parent: The call that started this subagent, if it is known.
         """
@@ -220,8 +222,7 @@ class Draft:
             turn.answered = turn.answered or not aside
             if step.kept:
                 (turn.steps if parent is None else parent.steps).append(step)
-        self.time(at)
-        step.ended = self._last_at
+        step.ended = self._at
         return step
 
     def keep_no_more(self) -> None:
@@ -251,13 +252,19 @@ class Draft:
             if text not in step.texts and len(step.texts) < _MAX_ITEMS:
                 step.texts.append(text)
 
+    def new_call(self, id: str, name: str, arguments: object, query: str = "") -> DraftCall:
+        """Make a call that belongs to no answer yet. `query` is that of a search for tools."""
+        name = encodable(name[:_MAX_NAME], "replace") or "unnamed"
+        tool = ToolName(SYNTHETIC, SEARCH_TOOLS) if query else self.tool(name)
+        id, arguments = self.text(id)[:_MAX_NAME], self.arguments(arguments)
+        return DraftCall(id, name, tool, arguments, self._at, query=self.text(query))
+
     def call(
         self,
         step: DraftStep,
         id: str,
         name: str,
         arguments: object,
-        server: str,
         query: str = "",
         *,
         key: str = "",
@@ -269,7 +276,6 @@ class Draft:
             id: The call's id.
             name: The tool's name as the model wrote it.
             arguments: The arguments: an object, or its text.
-            server: The server of a tool whose name does not say it.
             query: What it searches for, for a call that searches tools.
             key: Tells it apart from others. Without it, the id does.
 
@@ -277,32 +283,38 @@ class Draft:
             The call, or None if it is not kept.
         """
         key = key or id
-        if key in self._calls:
-            return self._calls[key]
-        if not step.kept or self.is_full:
+        if key not in self._calls and step.kept and not self.is_full:
+            call = self.new_call(id, name, arguments, query)
+            call.id = call.id or f"call_{len(self._calls) + 1}"
+            step.calls.append(call)
+            self._calls[key] = call
+        elif key not in self._calls:
             self._late_calls.add(hash(key))
-            return None
-        name = encodable(name[:_MAX_NAME], "replace") or "unnamed"
-        tool = ToolName(SYNTHETIC, SEARCH_TOOLS) if query else tool_of(name, server)
-        shown_id = self.text(id)[:_MAX_NAME] or f"call_{len(self._calls) + 1}"
-        call = DraftCall(shown_id, name, tool, self.arguments(arguments), self._last_at)
-        call.query = self.text(query)
-        step.calls.append(call)
-        self._calls[key] = call
-        return call
+        return self._calls.get(key)
 
     def result(
-        self, id: str, text: str, *, failed: bool = False, found: Iterable[ToolName] = ()
+        self, id: str, text: str, *, failed: bool = False, found: Iterable[str] = ()
     ) -> DraftCall | None:
-        """Add the result of a call, and return the call. None, if there is no such call."""
+        """Add the result of a call, and return the call. None, if there is no such call.
+
+        `found` are the names of the tools that a search found.
+        """
         call = self._calls.get(id)
         if call is not None:
-            call.done, call.failed, call.ended = True, failed, self._last_at
+            call.done, call.failed, call.ended = True, failed, self._at
             call.text = self.text(text)
-            call.found = tuple(found)[:_MAX_ITEMS]
+            names = islice(filter(None, found), _MAX_ITEMS)
+            call.found = tuple([self.tool(name[:_MAX_NAME]) for name in names])
         elif not self.is_full:
             self.unread.add("result without its call")
         return call
+
+    def tool(self, name: str) -> ToolName:
+        """Read a tool's name: `mcp__server__tool`, or a tool of the agent's own."""
+        server, _, tool = name.removeprefix(_MCP).partition("__")
+        if name.startswith(_MCP) and server and tool:
+            return ToolName(server, tool)
+        return ToolName(self.server, name)
 
     def text(self, text: str) -> str:
         """Mask probable secrets in a text, and cut it if it is long."""
@@ -347,7 +359,7 @@ class Draft:
     @property
     def _turn(self) -> DraftTurn:
         if not self.turns:
-            self.turns.append(DraftTurn(began=self._last_at))
+            self.turns.append(DraftTurn(began=self._at))
         return self.turns[-1]
 
     @property
@@ -363,43 +375,22 @@ class Draft:
     def close(self) -> None:
         """End reading, and sum up."""
         self._settle()
-        self.usage = _total(self.rest, [step.usage for step in self._steps.values()])
+        self.usage = _total([self.rest, *(step.usage for step in self._steps.values())])
         self._steps.clear()
 
     def _settle(self) -> None:
         """Add up the tokens of answers that are not kept."""
         self.left_out += len(self._late)
-        self.rest = _total(self.rest, self._late.values())
+        self.rest = _total([self.rest, *self._late.values()])
         self._late.clear()
 
 
-def _total(usage: TokenUsage, more: Iterable[TokenUsage | None]) -> TokenUsage:
+def _total(usages: Iterable[TokenUsage | None]) -> TokenUsage:
     """Add up counts. What none of them knows stays unknown."""
-    for each in more:
-        if each is not None:
-            usage = TokenUsage(
-                _sum(usage.prompt_tokens, each.prompt_tokens),
-                _sum(usage.completion_tokens, each.completion_tokens),
-                _sum(usage.cached_tokens, each.cached_tokens),
-                _sum(usage.reasoning_tokens, each.reasoning_tokens),
-                cache_write_tokens=_sum(usage.cache_write_tokens, each.cache_write_tokens),
-            )
-    return usage
-
-
-def _sum(one: int | None, two: int | None) -> int | None:
-    if one is None or two is None:
-        return two if one is None else one
-    return one + two
-
-
-_MCP = "mcp__"
-
-
-def tool_of(name: str, server: str) -> ToolName:
-    """Read a tool's name: `mcp__server__tool`, or a tool of the agent's own."""
-    if name.startswith(_MCP):
-        of, separator, tool = name.removeprefix(_MCP).partition("__")
-        if of and separator and tool:
-            return ToolName(of, tool)
-    return ToolName(server, name)
+    sums: dict[str, Any] = {}
+    for usage in filter(None, usages):
+        for name in _COUNTS:
+            number = getattr(usage, name)
+            if number is not None:
+                sums[name] = sums.get(name, 0) + number
+    return TokenUsage(**sums)

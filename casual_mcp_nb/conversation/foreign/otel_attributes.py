@@ -182,19 +182,21 @@ def messages_of(span: Span, names: Sequence[str], role: str) -> Iterator[Message
 
 def usage_of(attributes: Mapping[str, Any]) -> TokenUsage | None:
     """Read the tokens of an answer, or return None if there are no numbers."""
-    details = value_of(attributes, _USAGE_DETAILS)
-    fields: dict[str, Any] = dict(details) if isinstance(details, dict) else {}
+    fields: dict[str, Any] = {}
+    details = _object(attributes, *_USAGE_DETAILS)
+    for name, value in details.items():
+        fields[name] = value
+        for inner, number in object_in(details, name).items():
+            fields[f"{name}.{inner}"] = number
     for name, value in attributes.items():
         for prefix in _USAGE:
             if name.startswith(prefix):
                 fields.setdefault(name.removeprefix(prefix), value)
-    for name, value in list(fields.items()):
-        for inner in value if isinstance(value, dict) else ():
-            fields[f"{name}.{inner}"] = value[inner]
     read, written = tokens_in(fields, *_READ), tokens_in(fields, *_WRITTEN)
     if read is None and written is None:
         return None
     read, written = read or 0, written or 0
+    cached, stored = tokens_in(fields, *_CACHED), tokens_in(fields, *_CACHE_WRITTEN)
     reasoning = tokens_in(fields, *_REASONING)
     more = (tokens_in(fields, *_TOTAL) or 0) - read - written
     if more > 0 and more == reasoning:
@@ -202,7 +204,6 @@ def usage_of(attributes: Mapping[str, Any]) -> TokenUsage | None:
     elif more > 0:
         # What a cache read is counted apart.
         read += more
-    cached, stored = tokens_in(fields, *_CACHED), tokens_in(fields, *_CACHE_WRITTEN)
     return TokenUsage(read, written, cached, reasoning, cache_write_tokens=stored)
 
 
@@ -211,5 +212,10 @@ def definitions_in(attributes: Mapping[str, Any]) -> Any:
     value = value_of(attributes, DEFINITIONS)
     for name, field in _REQUESTS:
         if value is None:
-            value = object_in({name: value_of(attributes, (name,))}, name).get(field)
+            value = _object(attributes, name).get(field)
     return value
+
+
+def _object(attributes: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    value = value_of(attributes, names)
+    return value if isinstance(value, dict) else {}

@@ -21,19 +21,18 @@ _ROLES = {
     "system": "system",
     "tool": "tool",
 }
-_KEYED_CALLS = ("functionCall", "toolUse", "toolCallType")
-_KEYED_RESULTS = ("functionResponse", "toolResult")
 _WRAPPERS = (
     *("message", "kwargs", "data", "message_content"),
     *("tool", "json_schema", "tool_call", "function"),
-    *_KEYED_CALLS,
-    *_KEYED_RESULTS,
 )
 _CONTENT = ("parts", "content", "contents", "text", "message")
 _LISTS = ("messages", "choices", "generations")
 _CALLS = frozenset({"tool_call", "tool_use", "tool-call", "function_call"})
 _RESULTS = frozenset({"tool_call_response", "tool_result", "tool-result", "function_call_output"})
 _THOUGHTS = frozenset({"thinking", "reasoning", "redacted_thinking"})
+_IDS = ("call_id", "tool_call_id", "tool_use_id", "toolCallId", "id")
+_ARGUMENTS = ("arguments", "input", "args")
+_RESULT = ("response", "result", "content", "output")
 _MAX_DEPTH = 8
 
 
@@ -118,35 +117,35 @@ def messages_in(value: Any, role: str, depth: int = _MAX_DEPTH) -> Iterator[Mess
         depth: How deep lists are looked into.
     """
     value = _parsed(value)
+    if isinstance(value, dict):
+        inner = next((value[name] for name in _LISTS if isinstance(value.get(name), list)), None)
+        if inner is None:
+            yield _message(unwrapped(value), role)
+        value = inner
     if isinstance(value, str):
         yield Message(role, [value])
     elif isinstance(value, list) and depth:
         for each in value:
             yield from messages_in(each, role, depth - 1)
-    elif isinstance(value, dict):
-        inner = next((value[name] for name in _LISTS if isinstance(value.get(name), list)), None)
-        if inner is not None and depth:
-            yield from messages_in(inner, role, depth - 1)
-        else:
-            yield _message(value, role)
 
 
 def _message(fields: dict[str, Any], role: str) -> Message:
-    fields = unwrapped(fields)
     kind = text_in(fields, "type")
-    named = text_in(fields, "role", "gen_ai.message.role") or (kind if kind in _ROLES else "")
-    message = Message(_ROLES.get(named, named or role))
-    content = next((fields[name] for name in _CONTENT if fields.get(name)), None)
+    if kind in _ROLES:
+        role = kind
+    role = text_in(fields, "role") or role
+    message = Message(_ROLES.get(role, role))
+    content = _first(fields, _CONTENT)
     parts = objects_in(_parsed(content))
-    if _is_call(fields) or _is_result(fields):
+    if _kind(fields) in ("call", "result"):
         parts = [fields]
     for part in parts:
         _add_part(message, unwrapped(part))
     if message.role == "tool" and not message.results:
-        message.results.append((text_in(fields, "tool_call_id", "id"), "\n".join(_texts(content))))
+        message.results.append((text_in(fields, *_IDS), _text_of(content)))
     for name in ("tool_calls", "toolCalls"):
         for call in objects_in(_parsed(fields.get(name))):
-            message.calls.append(_call(call))
+            message.calls.append(_call(unwrapped(call)))
     return message
 
 
@@ -163,43 +162,36 @@ def unwrapped(value: Any) -> dict[str, Any]:
     return fields
 
 
-def _is_call(part: dict[str, Any]) -> bool:
-    return text_in(part, "type") in _CALLS or not part.keys().isdisjoint(_KEYED_CALLS)
-
-
-def _is_result(part: dict[str, Any]) -> bool:
-    return text_in(part, "type") in _RESULTS or not part.keys().isdisjoint(_KEYED_RESULTS)
+def _kind(part: dict[str, Any]) -> str:
+    kind = text_in(part, "type")
+    if kind in _CALLS or "toolCallType" in part:
+        return "call"
+    return "result" if kind in _RESULTS else kind
 
 
 def _add_part(message: Message, part: dict[str, Any]) -> None:
-    if _is_call(part):
+    kind, text = _kind(part), text_in(part, "content", "text")
+    if kind == "call":
         message.calls.append(_call(part))
-        return
-    if _is_result(part):
-        id = text_in(part, "id", "tool_use_id", "toolCallId", "toolUseId", "call_id")
-        names = ("response", "result", "content", "output")
-        value = next((part[name] for name in names if part.get(name) is not None), "")
-        message.results.append((id, "\n".join(_texts(value))))
-        return
-    kind = text_in(part, "type")
-    text = text_in(part, "content", "text")
-    if text and kind not in _THOUGHTS:
-        message.texts.append(text)
-    elif kind not in ("", "text", *_THOUGHTS):
-        message.texts.append(f"[{kind[:40]}]")
+    elif kind == "result":
+        result = _text_of(_first(part, _RESULT))
+        message.results.append((text_in(part, *_IDS), result))
+    elif kind not in _THOUGHTS and (text or kind not in ("", "text")):
+        message.texts.append(text or f"[{kind[:40]}]")
 
 
 def _call(part: dict[str, Any]) -> NamedCall:
-    part = unwrapped(part)
-    given = (part[name] for name in ("arguments", "input", "args") if part.get(name) is not None)
-    id = text_in(part, "id", "call_id", "toolCallId", "toolUseId", "tool_call_id")
-    return NamedCall(id, text_in(part, "name", "toolName"), next(given, {}))
+    name = text_in(part, "name", "toolName")
+    return NamedCall(text_in(part, *_IDS), name, _first(part, _ARGUMENTS))
 
 
-def _texts(value: Any) -> list[str]:
-    """List the texts of a result: a text, parts with texts, or a value as JSON."""
-    parts = objects_in(value)
-    texts = [text_in(part, "text", "content") for part in parts]
-    if value is None or any(texts):
-        return texts
-    return [json.dumps(value, ensure_ascii=False)] if not isinstance(value, str) else [value]
+def _first(fields: dict[str, Any], names: Iterable[str]) -> Any:
+    return next((fields[name] for name in names if fields.get(name) is not None), None)
+
+
+def _text_of(value: Any) -> str:
+    """Read a result: a text, parts with texts, or a value as JSON."""
+    texts = [text_in(part, "text", "content") for part in objects_in(value)]
+    if any(texts) or value in (None, ""):
+        return "\n".join(texts)
+    return json.dumps(value, ensure_ascii=False)
