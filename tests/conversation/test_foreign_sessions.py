@@ -318,7 +318,7 @@ def test_what_is_not_understood_is_counted_and_no_error(tmp_path: Path) -> None:
     notes = "\n".join(conversation.repairs)
     assert "'later' (2)" in notes
     assert "later_item" in notes
-    assert "not valid JSON: 2 lines" in notes
+    assert "'not valid JSON' (2)" in notes
     assert "later_item" in str(conversation)
 
 
@@ -388,7 +388,7 @@ def test_long_lines_and_texts_are_bounded(tmp_path: Path, monkeypatch: pytest.Mo
     (turn,) = conversation
     assert len(turn.tool_calls[0].result) < drafts.MAX_TEXT + 100
     assert turn.answer == "Done."
-    assert any("1 line" in note and "MB" in note for note in conversation.repairs)
+    assert any("MB' (1)" in note for note in conversation.repairs)
 
 
 def test_the_tokens_of_what_is_not_kept_are_counted(

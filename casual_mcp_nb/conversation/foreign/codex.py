@@ -30,15 +30,14 @@ _LINES = frozenset(
 _CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call", "tool_search_call"})
 _OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output", "tool_search_output"})
 _HOSTED = frozenset({"web_search_call", "image_generation_call"})
-_ITEMS = _CALLS | _OUTPUTS | {"message", "reasoning"}
-_SILENT_ITEMS = frozenset({"reasoning", "ghost_snapshot", "compaction", "other"})
-_SILENT_EVENTS = re.compile(
-    r"agent_reasoning\w*|background_event|deprecation_notice|\w+_begin|\w+_delta|\w+_end"
-    r"|(?:entered|exited)_review_mode|item_(?:started|completed)|mcp_startup_\w+|patch_apply_\w+"
-    r"|plan_update|session_configured|(?:task|turn)_(?:started|complete|diff)|thread_\w+"
-    r"|undo_\w+|warning|raw_response_item|skills_update_available|collab_\w+"
+_SILENT = re.compile(
+    r"agent_reasoning\w*|background_event|compaction|deprecation_notice|ghost_snapshot|other"
+    r"|\w+_(?:begin|delta|end)|(?:entered|exited)_review_mode|item_(?:started|completed)"
+    r"|mcp_startup_\w+|patch_apply_\w+|plan_update|raw_response_item|session_configured"
+    r"|skills_update_available|(?:task|turn)_(?:started|complete|diff)|thread_\w+|undo_\w+"
+    r"|collab_\w+|warning|world_state"
 )
-"""Events that repeat what an item has, or are about the program."""
+"""What repeats an item, or is about the program."""
 _INJECTED = re.compile(
     r"\s*(?:<(?:environment_context|user_instructions|permissions|skill|turn_aborted"
     r"|subagent_notification|collaboration_mode|app-context|INSTRUCTIONS)\b|# AGENTS\.md)"
@@ -75,79 +74,66 @@ class CodexReader:
     def read(self, record: dict[str, Any]) -> None:
         """Read a line."""
         self._draft.time(seconds_of(record.get("timestamp")))
-        payload, kind = object_in(record, "payload"), text_in(record, "type")
+        kind, fields = text_in(record, "type"), object_in(record, "payload")
+        if kind in ("response_item", "event_msg"):
+            kind = text_in(fields, "type") or ("message" if "role" in fields else "")
+        elif kind not in _LINES:
+            fields = record
         match kind:
             case "session_meta":
-                self._session(payload)
+                self._session(fields)
             case "turn_context":
-                self._model = text_in(payload, "model")[:100] or self._model
-            case "response_item":
-                self._item(payload)
-            case "event_msg":
-                self._event(payload)
-            case "compacted":
+                self._model = text_in(fields, "model")[:100] or self._model
+            case "message":
+                self._message(fields)
+            case "user_message":
+                self._ask(text_in(fields, "message"))
+            case "agent_message":
+                self._say(text_in(fields, "message"))
+            case "reasoning":
+                self._open_step()
+            case _ if kind in _CALLS:
+                self._call(fields, kind)
+            case _ if kind in _OUTPUTS:
+                self._result(fields)
+            case _ if kind in _HOSTED:
+                self._hosted(fields, kind)
+            case "token_count":
+                self._tokens(object_in(fields, "info"))
+            case "turn_aborted":
                 self._step = None
-                self._draft.compact(text_in(payload, "message"))
-            case "world_state":
-                pass
-            case _ if kind in _ITEMS:
-                self._item(record)
-            case "" if "id" in record:
-                self._session(record)
-            case _:
+                self._draft.stop()
+            case "compacted" | "context_compacted":
+                self._step = None
+                self._draft.compact(text_in(fields, "message"))
+            case "error" | "stream_error":
+                self._draft.notice(text_in(fields, "message") or kind)
+            case "" if "id" in fields:
+                # The first versions wrote the session's and the items' fields themselves.
+                self._session(fields)
+            case _ if not _SILENT.fullmatch(kind):
                 self._draft.unread.add(kind or "without a type")
 
-    def _session(self, payload: dict[str, Any]) -> None:
+    def _session(self, fields: dict[str, Any]) -> None:
         draft = self._draft
-        draft.provider = text_in(payload, "model_provider")[:40] or draft.provider
-        prompt = text_in(object_in(payload, "base_instructions"), "text")
-        prompt = prompt or text_in(payload, "base_instructions", "instructions")
-        if prompt and not draft.system:
-            draft.system = draft.text(prompt)
-
-    # Items.
-
-    def _item(self, item: dict[str, Any]) -> None:
-        draft, kind = self._draft, text_in(item, "type")
-        if not kind and "role" in item:
-            kind = "message"
-        match kind:
-            case "message":
-                self._message(item)
-            case _ if kind in _CALLS:
-                self._call(item)
-            case _ if kind in _OUTPUTS:
-                text, failed = _output(item)
-                draft.result(text_in(item, "call_id"), text, failed=failed, found=_found(item))
-                # What the model says next is another answer.
-                self._has_tokens = True
-                self._said.clear()
-            case _ if kind in _HOSTED:
-                step = self._open_step()
-                if step.kept:
-                    arguments = item.get("action", item.get("revised_prompt"))
-                    written = json.dumps(draft.arguments(arguments), ensure_ascii=False)
-                    step.hosted.append(HostedCall(kind.removesuffix("_call"), written))
-            case _ if kind in _SILENT_ITEMS:
-                if kind == "reasoning":
-                    self._open_step()
-            case _:
-                draft.unread.add(f"response_item: {kind}")
+        draft.provider = text_in(fields, "model_provider")[:40] or draft.provider
+        prompt = text_in(object_in(fields, "base_instructions"), "text")
+        prompt = prompt or text_in(fields, "base_instructions", "instructions")
+        draft.system = draft.system or draft.text(prompt)
 
     def _message(self, item: dict[str, Any]) -> None:
-        texts = [text_in(part, "text") for part in objects_in(item.get("content"))]
         # Without a word for images: an event repeats the text alone.
+        texts = [text_in(part, "text") for part in objects_in(item.get("content"))]
         text = "\n".join(filter(None, texts))
         role = text_in(item, "role")
         if role == "assistant":
             self._say(text)
-        elif role == "user" and text and not _INJECTED.match(text):
+        elif role == "user" and not _INJECTED.match(text):
             self._ask(text)
         elif role not in ("user", "developer", "system"):
-            self._draft.unread.add(f"response_item: message of {role}")
+            self._draft.unread.add(f"message of {role}")
 
-    def _call(self, item: dict[str, Any]) -> None:
-        kind = text_in(item, "type")
+    def _call(self, item: dict[str, Any], kind: str) -> None:
         name, arguments, query = text_in(item, "name"), item.get("arguments"), ""
         if kind == "custom_tool_call":
             arguments = {"input": item.get("input")}
@@ -164,33 +150,24 @@ class CodexReader:
         call_id = text_in(item, "call_id", "id")
         self._draft.call(self._open_step(), call_id, name, arguments, query)
 
-    # Events.
+    def _result(self, item: dict[str, Any]) -> None:
+        text, failed = _output(item)
+        self._draft.result(text_in(item, "call_id"), text, failed=failed, found=_found(item))
+        # What the model says next is another answer.
+        self._has_tokens = True
+        self._said.clear()
 
-    def _event(self, payload: dict[str, Any]) -> None:
-        draft, kind = self._draft, text_in(payload, "type")
-        match kind:
-            case "token_count":
-                self._tokens(object_in(payload, "info"))
-            case "user_message":
-                text = text_in(payload, "message")
-                if text:
-                    self._ask(text)
-            case "agent_message":
-                self._say(text_in(payload, "message"))
-            case "turn_aborted":
-                self._step = None
-                draft.stop()
-            case "context_compacted":
-                draft.compact("")
-            case "error" | "stream_error":
-                draft.notice(text_in(payload, "message") or kind)
-            case _ if _SILENT_EVENTS.fullmatch(kind):
-                pass
-            case _:
-                draft.unread.add(f"event_msg: {kind}")
+    def _hosted(self, item: dict[str, Any], kind: str) -> None:
+        step = self._open_step()
+        if step.kept:
+            arguments = self._draft.arguments(item.get("action", item.get("revised_prompt")))
+            written = json.dumps(arguments, ensure_ascii=False)
+            step.hosted.append(HostedCall(kind.removesuffix("_call"), written))
 
     def _ask(self, text: str) -> None:
         """Begin a turn, unless an event or an item before it says the same."""
+        if not text:
+            return
         self._step = None
         if not self._draft.waiting:
             self._said.clear()

@@ -40,8 +40,6 @@ _MAX_DEPTH = 20
 _MAX_NAME = 200
 _MAX_TITLE = 100
 _MAX_NOTICES = 200
-_MAX_LATE = 100_000
-"""How many answers that are not kept are told apart: further lines can repeat those."""
 
 
 @dataclass(slots=True)
@@ -202,8 +200,6 @@ class Draft:
                 self._steps[key] = step
             else:
                 self._late.setdefault(step.key)
-                if len(self._late) > _MAX_LATE:
-                    self._settle()
         return step
 
     def step(self, key: str, *, aside: bool = False, parent: DraftCall | None = None) -> DraftStep:
@@ -374,15 +370,11 @@ class Draft:
 
     def close(self) -> None:
         """End reading, and sum up."""
-        self._settle()
+        self.left_out = len(self._late)
+        self.rest = _total(self._late.values())
         self.usage = _total([self.rest, *(step.usage for step in self._steps.values())])
-        self._steps.clear()
-
-    def _settle(self) -> None:
-        """Add up the tokens of answers that are not kept."""
-        self.left_out += len(self._late)
-        self.rest = _total([self.rest, *self._late.values()])
         self._late.clear()
+        self._steps.clear()
 
 
 def _total(usages: Iterable[TokenUsage | None]) -> TokenUsage:

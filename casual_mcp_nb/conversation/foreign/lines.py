@@ -6,7 +6,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import IO, Any
 
@@ -22,45 +21,31 @@ _MAX_KINDS = 20
 _MAX_COUNT = 10**15
 
 
-@dataclass
-class Unread:
-    """Lines that were not understood.
+NOT_JSON = "not valid JSON"
+TOO_LONG = f"over {MAX_LINE // 1024**2} MB"
 
-    Args:
-        kinds: How many lines, or other records, there are of each unknown kind.
-        malformed: How many lines are not JSON objects.
-        too_long: How many lines are longer than `MAX_LINE`.
+
+class Unread:
+    """Lines and other records that were not understood.
+
+    Attributes:
+        kinds: How many there are of each kind.
     """
 
-    kinds: Counter[str] = field(default_factory=Counter)
-    malformed: int = 0
-    too_long: int = 0
-
-    @property
-    def total(self) -> int:
-        """How many lines were not understood."""
-        return self.kinds.total() + self.malformed + self.too_long
+    def __init__(self) -> None:
+        self.kinds: Counter[str] = Counter()
 
     def add(self, kind: object) -> None:
-        """Count a line of an unknown kind."""
+        """Count one of some kind."""
         name = shown(str(kind), 40)
         if name not in self.kinds and len(self.kinds) >= _MAX_KINDS:
             name = "others"
         self.kinds[name] += 1
 
-    def sentences(self) -> list[str]:
-        """Say what was not understood, one sentence for each reason."""
-        sentences: list[str] = []
-        if self.kinds:
-            named = ", ".join(f"{kind} ({n:,})" for kind, n in self.kinds.most_common())
-            records = count(self.kinds.total(), "record")
-            sentences.append(f"Not shown, because of an unknown kind: {records}: {named}.")
-        if self.malformed:
-            sentences.append(f"Not shown, because not valid JSON: {count(self.malformed, 'line')}.")
-        if self.too_long:
-            limit = f"over {MAX_LINE // 1024**2} MB"
-            sentences.append(f"Not shown, because {limit}: {count(self.too_long, 'line')}.")
-        return sentences
+    def __str__(self) -> str:
+        named = ", ".join(f"{kind} ({number:,})" for kind, number in self.kinds.most_common())
+        records = count(self.kinds.total(), "record")
+        return f"Not shown, because not understood: {records}: {named}."
 
 
 def read_objects(
@@ -82,7 +67,7 @@ def read_objects(
     while line := file.readline(MAX_LINE + 1):
         size += len(line)
         if len(line) > MAX_LINE:
-            unread.too_long += 1
+            unread.add(TOO_LONG)
             while not line.endswith(b"\n") and (line := file.readline(MAX_LINE)):
                 size += len(line)
         elif not line.isspace():
@@ -90,7 +75,7 @@ def read_objects(
             if isinstance(value, dict):
                 yield value
             else:
-                unread.malformed += 1
+                unread.add(NOT_JSON)
         if most is not None and size >= most:
             return
 
@@ -99,20 +84,20 @@ def _objects_of_document(file: IO[bytes], unread: Unread) -> Iterator[dict[str, 
     """Yield the objects of a document: one, those of a list, or several in a row."""
     text = file.read(MAX_LINE + 1).decode("utf-8", "replace")
     if len(text) > MAX_LINE:
-        unread.too_long += 1
+        unread.add(TOO_LONG)
         return
     decoder, end = json.JSONDecoder(), 0
     while (begin := _BEGIN.search(text, end)) is not None:
         try:
             value, end = decoder.raw_decode(text, begin.start())
         except (ValueError, RecursionError):
-            unread.malformed += 1
+            unread.add(NOT_JSON)
             return
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, dict):
                 yield each
             else:
-                unread.malformed += 1
+                unread.add(NOT_JSON)
 
 
 def parsed(text: bytes | str) -> Any:

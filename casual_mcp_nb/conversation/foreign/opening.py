@@ -17,7 +17,6 @@ from casual_mcp_nb.conversation.foreign.draft import Draft
 from casual_mcp_nb.conversation.foreign.lines import MAX_LINE, Unread, parsed, read_objects
 from casual_mcp_nb.conversation.foreign.otel import SpanReader
 from casual_mcp_nb.conversation.foreign.otel_spans import is_spans
-from casual_mcp_nb.conversation.foreign.turns import notes_on, turns_of
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.errors import UsageError, shown
 
@@ -72,6 +71,8 @@ def open_foreign(path: Path) -> tuple[list[Turn], tuple[str, ...]] | None:
     Raises:
         UsageError: The file cannot be read.
     """
+    from casual_mcp_nb.conversation.foreign.turns import notes_on, turns_of
+
     draft = read_foreign(path)
     if draft is None:
         _check_saved(path)

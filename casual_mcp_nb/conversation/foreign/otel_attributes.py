@@ -35,12 +35,12 @@ _OTHER = frozenset(
     | {"invoke_workflow", "reranker", "retrieval", "retriever", "span", "task", "workflow"}
 )
 """Kinds of spans that are no part of a conversation."""
-_VALUES: tuple[tuple[frozenset[str], Kind], ...] = (
-    (_MODELS, "model"),
-    (_TOOLS, "tool"),
-    (_AGENTS, "agent"),
-    (_OTHER, "other"),
-)
+_VALUES: dict[str, Kind] = {
+    **dict.fromkeys(_MODELS, "model"),
+    **dict.fromkeys(_TOOLS, "tool"),
+    **dict.fromkeys(_AGENTS, "agent"),
+    **dict.fromkeys(_OTHER, "other"),
+}
 _NAMES: tuple[tuple[str, Kind], ...] = (
     ("agent run", "agent"),
     ("invoke_agent", "agent"),
@@ -150,10 +150,9 @@ def kind_of(span: Span) -> Kind | None:
     """Tell what a span is about. None if that is not known."""
     attributes, name = span.attributes, span.name.lower()
     for each in _KINDS:
-        value = text_in(attributes, each).lower()
-        for values, kind in _VALUES:
-            if value in values:
-                return kind
+        kind = _VALUES.get(text_in(attributes, each).lower())
+        if kind is not None:
+            return kind
     if text_in(attributes, *TOOL_NAME):
         return "tool"
     for beginning, kind in _NAMES:

@@ -82,30 +82,28 @@ def _parsed(value: Any) -> Any:
 
 
 def _spread(attributes: Mapping[str, Any], prefix: str) -> Any:
-    """Put attributes together whose names are paths, with numbers in them."""
-    tree: dict[str, Any] = {}
+    """Put attributes together whose names are paths that begin with a number."""
+    fields: dict[str, Any] = {}
     for name, value in attributes.items():
-        if name.startswith(prefix) and name[len(prefix) : len(prefix) + 1].isdecimal():
-            *path, last = name[len(prefix) :].split(".")
-            inner = tree
-            for key in path[:_MAX_DEPTH]:
-                below = inner.setdefault(key, {})
-                inner = below if isinstance(below, dict) else {}
-            inner[last] = value
-    return _listed(tree)
+        path = name.removeprefix(prefix)
+        if path != name and path[:1].isdecimal():
+            fields[path] = value
+    return _nested(fields, _MAX_DEPTH)
 
 
-def _listed(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    if value and all(map(str.isdecimal, value)):
-        return [_listed(value[key]) for key in sorted(value, key=_as_number)]
-    return {key: _listed(inner) for key, inner in value.items()}
-
-
-def _as_number(digits: str) -> tuple[int, str]:
-    """Order digits as numbers, which Python does not read beyond 4,300 of them."""
-    return len(digits), digits
+def _nested(fields: Mapping[str, Any], depth: int) -> Any:
+    """Put fields together whose names are paths. Numbers in these are those of a list's items."""
+    groups: dict[str, dict[str, Any]] = {}
+    for path, value in fields.items():
+        name, _, rest = path.partition(".")
+        groups.setdefault(name, {})[rest] = value
+    values: dict[str, Any] = {}
+    for name, inner in groups.items():
+        values[name] = _nested(inner, depth - 1) if depth and "" not in inner else inner.get("")
+    if values and all(map(str.isdecimal, values)):
+        # As numbers, which Python does not read beyond 4,300 digits.
+        return [values[name] for name in sorted(sorted(values), key=len)]
+    return values
 
 
 def messages_in(value: Any, role: str, depth: int = _MAX_DEPTH) -> Iterator[Message]:

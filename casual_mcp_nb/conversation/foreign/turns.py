@@ -6,7 +6,17 @@ import json
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from casual_llm.messages import (
+    AssistantMessage,
+    AssistantToolCall,
+    AssistantToolCallFunction,
+    ChatMessage,
+    SystemMessage,
+    ToolResultMessage,
+    UserMessage,
+)
 
 from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.displayable import count
@@ -29,10 +39,6 @@ from casual_mcp_nb.conversation.event import (
 from casual_mcp_nb.conversation.foreign.draft import Draft, DraftCall, DraftStep, DraftTurn
 from casual_mcp_nb.conversation.step import EMPTY_RESULT, UNANSWERED, ModelResponse
 from casual_mcp_nb.conversation.turn import Trace, Turn
-
-if TYPE_CHECKING:
-    from casual_llm.messages import AssistantMessage, ChatMessage
-
 
 MAX_MESSAGES = 100
 """How many messages of the conversation a request has: the last ones."""
@@ -60,8 +66,9 @@ def notes_on(draft: Draft) -> tuple[str, ...]:
     notes = [
         f"Read from a file of {draft.agent}. Each request is shown with the messages that the file has before"
         " it. Whatever else was reported counts as system prompt.",
-        *draft.unread.sentences(),
     ]
+    if draft.unread.kinds:
+        notes.append(str(draft.unread))
     if draft.cut:
         notes.append(f"Cut, because they are long: {count(draft.cut, 'text')}.")
     if draft.left_out:
@@ -74,8 +81,6 @@ class _Writer:
     """Writes events. It knows the messages so far, which each request repeats."""
 
     def __init__(self, draft: Draft) -> None:
-        from casual_llm.messages import SystemMessage
-
         self._draft = draft
         self._messages: deque[ChatMessage] = deque(maxlen=MAX_MESSAGES)
         self._system: tuple[ChatMessage, ...] = ()
@@ -90,8 +95,6 @@ class _Writer:
 
     def events(self, turn: DraftTurn, *, is_last: bool) -> Iterator[Event]:
         """Yield the events of a turn."""
-        from casual_llm.messages import UserMessage
-
         self._began, self._at, self._steps = turn.began or 0.0, 0.0, 0
         if turn.compacted is not None:
             self._messages.clear()
@@ -120,7 +123,7 @@ class _Writer:
         for text in turn.notices:
             yield Notice(text)
         for step in steps:
-            yield from self._step(step, None)
+            yield from self._step(step)
         if turn.stopped:
             yield TurnFinished("stopped", "The person stopped it.", self._at)
         else:
@@ -132,14 +135,14 @@ class _Writer:
             self._at = max(self._at, at - self._began)
         return self._at
 
-    def _step(self, step: DraftStep, parent: DraftCall | None) -> Iterator[Event]:
+    def _step(self, step: DraftStep, parent: DraftCall | None = None) -> Iterator[Event]:
         number = self._steps
         self._steps += 1
         yield StepStarted(number, self._request(step), self._time(step.began))
-        message = _message(step, parent)
+        message = _message(step)
         response = ModelResponse(message, step.usage, step.finish)
         # Providers refuse an empty message in a history.
-        is_empty = not message.content and not message.tool_calls
+        is_dropped = step.aside or not (message.content or message.tool_calls)
         yield StepFinished(
             number,
             message,
@@ -148,27 +151,29 @@ class _Writer:
             self._time(step.ended),
             truncated=response.truncated,
             hosted_calls=tuple(step.hosted),
-            dropped=step.aside or is_empty,
+            dropped=is_dropped,
         )
-        if not step.aside and not is_empty:
+        if not is_dropped:
             self._add(message)
         for call in step.calls:
             yield from self._call(call, number, parent)
             if not step.aside:
-                self._add_result(call)
+                self._add(_result(call))
 
     def _request(self, step: DraftStep) -> Request:
         options = {}
         if step.model and step.model != self._model:
             options["model"] = step.model
-        tools = self._tokens_of(step.tools)
-        if step.aside:
-            known = TokenParts(tools=tools)
-            return Request((), step.tools, self._parts(step, known), options=options)
-        known = TokenParts(
-            self._system_tokens, tools=tools, history=self._history, results=self._results
-        )
-        messages = (*self._system, *self._messages)
+        known = TokenParts(tools=self._tokens_of(step.tools))
+        messages: tuple[ChatMessage, ...] = ()
+        if not step.aside:
+            messages = (*self._system, *self._messages)
+            known = replace(
+                known,
+                system=self._system_tokens,
+                history=self._history,
+                results=self._results,
+            )
         return Request(messages, step.tools, self._parts(step, known), options=options)
 
     def _tokens_of(self, tools: tuple[dict[str, Any], ...]) -> int:
@@ -226,35 +231,29 @@ class _Writer:
 
     def _add(self, message: ChatMessage) -> None:
         self._messages.append(message)
-        self._history += message_tokens(message)
-
-    def _add_result(self, call: DraftCall) -> None:
-        from casual_llm.messages import ToolResultMessage
-
-        text = (call.text or EMPTY_RESULT) if call.done else UNANSWERED
-        message = ToolResultMessage(
-            name=accepted_name(call.name), tool_call_id=call.id, content=text
-        )
-        self._messages.append(message)
-        self._results += message_tokens(message)
+        if isinstance(message, ToolResultMessage):
+            self._results += message_tokens(message)
+        else:
+            self._history += message_tokens(message)
 
 
-def _message(step: DraftStep, parent: DraftCall | None) -> AssistantMessage:
+def _message(step: DraftStep) -> AssistantMessage:
     """Make the message of an answer. The calls of a subagent belong to the call that started it."""
-    from casual_llm.messages import (
-        AssistantMessage,
-        AssistantToolCall,
-        AssistantToolCallFunction,
-    )
-
+    text = "\n\n".join(step.texts)
+    if step.aside:
+        named = ", ".join(str(call.tool) for call in step.calls[:_NAMED_CALLS])
+        if text or named:
+            text = f"[subagent] {text or f'calls {named}'}"
+        return AssistantMessage(content=text)
     calls: list[AssistantToolCall] = []
-    for call in step.calls if parent is None and not step.aside else ():
+    for call in step.calls:
         arguments = call.arguments if isinstance(call.arguments, dict) else {}
         written = json.dumps(arguments, ensure_ascii=False)
         function = AssistantToolCallFunction(name=accepted_name(call.name), arguments=written)
         calls.append(AssistantToolCall(id=call.id, function=function))
-    text = "\n\n".join(step.texts)
-    if step.aside and (step.texts or step.calls):
-        named = ", ".join(str(call.tool) for call in step.calls[:_NAMED_CALLS])
-        text = f"[subagent] {text or f'calls {named}'}"
     return AssistantMessage(content=text, tool_calls=calls or None)
+
+
+def _result(call: DraftCall) -> ToolResultMessage:
+    text = (call.text or EMPTY_RESULT) if call.done else UNANSWERED
+    return ToolResultMessage(name=accepted_name(call.name), tool_call_id=call.id, content=text)
