@@ -12,12 +12,11 @@ from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.conversation.foreign.draft import Draft, DraftCall, DraftStep
 from casual_mcp_nb.conversation.foreign.lines import (
     object_in,
-    objects_in,
     seconds_of,
     text_in,
-    text_of,
     tokens_in,
 )
+from casual_mcp_nb.conversation.foreign.messages import Call, Message, Result, message_in
 
 _TITLES = {"summary": "summary", "custom-title": "customTitle", "ai-title": "aiTitle"}
 _SPOKEN = frozenset({"user", "assistant", "system", *_TITLES})
@@ -41,7 +40,6 @@ _SILENT = frozenset(
     }
 )
 """Kinds of lines that are about the program rather than the conversation."""
-_THOUGHTS = frozenset({"thinking", "redacted_thinking"})
 _AGENT_TOOLS = frozenset({"Agent", "Task"})
 _INTERRUPTED = "[Request interrupted by user"
 _SYNTHETIC = "<synthetic>"
@@ -75,16 +73,22 @@ class ClaudeCodeReader:
     def read(self, record: dict[str, Any]) -> None:
         """Read a line."""
         self._lines += 1
-        draft, message = self._draft, object_in(record, "message")
-        draft.time(seconds_of(record.get("timestamp")))
-        kind = text_in(record, "type") or text_in(message, "role")
+        self._draft.time(seconds_of(record.get("timestamp")))
+        fields = object_in(record, "message")
+        kind = text_in(record, "type") or text_in(fields, "role")
         aside = record.get("isSidechain") is True
         self._has_main = self._has_main or (not aside and kind in ("user", "assistant"))
+        parent, message = None, message_in(fields, kind)
         aside = aside and self._has_main
+        if aside:
+            parent = self._parent(record, message)
         if kind == "assistant":
-            self._answer(record, message, aside)
+            self._answer(record, fields, message, aside=aside, parent=parent)
         elif kind == "user":
-            self._user(record, message, aside)
+            for result in message.results:
+                self._result(record, result)
+            if not aside:
+                self._ask(record, message.text)
         elif kind == "system":
             self._system(record)
         elif kind in _TITLES:
@@ -92,67 +96,51 @@ class ClaudeCodeReader:
             title = text_in(record, _TITLES[kind], "title")
             if title and (kind == "custom-title" or not self._is_titled):
                 self._is_titled = True
-                draft.name(title, again=True)
+                self._draft.name(title, again=True)
         elif kind not in _SILENT:
-            draft.unread.add(kind or "without a type")
+            self._draft.unread.add(kind or "without a type")
 
-    def _answer(self, record: dict[str, Any], message: dict[str, Any], aside: bool) -> None:
-        draft, model = self._draft, text_in(message, "model")
-        blocks = objects_in(message.get("content"))
+    def _answer(
+        self,
+        record: dict[str, Any],
+        fields: dict[str, Any],
+        message: Message,
+        *,
+        aside: bool,
+        parent: DraftCall | None,
+    ) -> None:
+        draft, model = self._draft, text_in(fields, "model")
         if model == _SYNTHETIC:
             # The program wrote this itself, for example that a request failed.
-            draft.notice(text_of(blocks) or _SYNTHETIC)
+            draft.notice(message.text or _SYNTHETIC)
             return
-        key = text_in(message, "id") or text_in(record, "uuid") or f"line {self._lines}"
-        parent = self._parent(record, message) if aside else None
+        key = text_in(fields, "id") or text_in(record, "uuid") or f"line {self._lines}"
         step = draft.step(key, aside=aside, parent=parent)
         step.model = step.model or model[:100]
-        step.finish = text_in(message, "stop_reason")[:40] or step.finish
-        draft.report(step, usage_of(message.get("usage")) or usage_of(record))
-        for block in blocks:
-            self._block(step, block)
+        step.finish = text_in(fields, "stop_reason")[:40] or step.finish
+        draft.report(step, usage_of(fields.get("usage")) or usage_of(record))
+        draft.say(step, message.text)
+        for call in message.calls:
+            self._call(step, call)
 
-    def _block(self, step: DraftStep, block: dict[str, Any]) -> None:
-        draft = self._draft
-        kind = text_in(block, "type")
-        if kind == "text":
-            draft.say(step, text_in(block, "text"))
-        elif kind == "tool_use":
-            name, arguments = text_in(block, "name"), object_in(block, "input")
-            query = text_in(arguments, "query") if name == "ToolSearch" else ""
-            call = draft.call(step, text_in(block, "id"), name, arguments, query)
-            if call is not None and name in _AGENT_TOOLS and len(self._prompts) < _MAX_LINKS:
-                self._prompts[text_in(arguments, "prompt")] = call
-        elif kind not in _THOUGHTS:
-            draft.unread.add(f"assistant: {kind}")
+    def _call(self, step: DraftStep, call: Call) -> None:
+        query = text_in(call.arguments, "query") if call.name == "ToolSearch" else ""
+        made = self._draft.call(step, *call, query)
+        if made is not None and call.name in _AGENT_TOOLS and len(self._prompts) < _MAX_LINKS:
+            self._prompts[text_in(call.arguments, "prompt")] = made
 
-    def _user(self, record: dict[str, Any], message: dict[str, Any], aside: bool) -> None:
-        draft, texts = self._draft, []
-        for block in objects_in(message.get("content")):
-            if block.get("type") == "tool_result":
-                self._result(record, block)
-            else:
-                texts.append(block)
-        text = text_of(texts)
-        if aside:
-            self._parent(record, message)
-        elif record.get("isCompactSummary") is True:
-            draft.compact(text)
-        elif text.startswith(_INTERRUPTED):
-            draft.stop()
-        elif text and record.get("isMeta") is not True:
-            draft.ask(text)
-
-    def _result(self, record: dict[str, Any], block: dict[str, Any]) -> None:
-        parts = objects_in(block.get("content"))
-        call = self._draft.result(
-            text_in(block, "tool_use_id"),
-            text_of(parts),
-            failed=block.get("is_error") is True,
-            found=[text_in(each, "tool_name") for each in parts],
-        )
+    def _result(self, record: dict[str, Any], result: Result) -> None:
+        call = self._draft.result(*result)
         agent = text_in(object_in(record, "toolUseResult"), "agentId") or text_in(record, "agentId")
         self._link(call, agent)
+
+    def _ask(self, record: dict[str, Any], text: str) -> None:
+        if record.get("isCompactSummary") is True:
+            self._draft.compact(text)
+        elif text.startswith(_INTERRUPTED):
+            self._draft.stop()
+        elif text and record.get("isMeta") is not True:
+            self._draft.ask(text)
 
     def _system(self, record: dict[str, Any]) -> None:
         subtype, text = record.get("subtype"), text_in(record, "content")
@@ -161,12 +149,12 @@ class ClaudeCodeReader:
         elif text and (record.get("level") in ("error", "warning") or subtype == "api_error"):
             self._draft.notice(text)
 
-    def _parent(self, record: dict[str, Any], message: dict[str, Any]) -> DraftCall | None:
+    def _parent(self, record: dict[str, Any], message: Message) -> DraftCall | None:
         """Find the call that started the subagent of a line."""
         agent, before = text_in(record, "agentId"), text_in(record, "parentUuid")
         parent = self.parents.get(agent) or self.parents.get(before)
-        if parent is None and message.get("role") == "user":
-            parent = self._prompts.get(text_of(objects_in(message.get("content"))))
+        if parent is None and message.role == "user":
+            parent = self._prompts.get(message.text)
         if parent is None and self._prompts:
             parent = next(reversed(self._prompts.values()))
         self._link(parent, agent, text_in(record, "uuid"))

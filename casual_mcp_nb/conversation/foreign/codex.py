@@ -20,9 +20,9 @@ from casual_mcp_nb.conversation.foreign.lines import (
     parsed,
     seconds_of,
     text_in,
-    text_of,
     tokens_in,
 )
+from casual_mcp_nb.conversation.foreign.messages import text_of
 
 _LINES = frozenset(
     {"session_meta", "turn_context", "response_item", "event_msg", "compacted", "world_state"}
@@ -152,7 +152,7 @@ class CodexReader:
 
     def _result(self, item: dict[str, Any]) -> None:
         text, failed = _output(item)
-        self._draft.result(text_in(item, "call_id"), text, failed=failed, found=_found(item))
+        self._draft.result(text_in(item, "call_id"), text, failed, _found(item))
         # What the model says next is another answer.
         self._has_tokens = True
         self._said.clear()
@@ -240,7 +240,7 @@ def _output(item: dict[str, Any]) -> tuple[str, bool]:
         code = object_in(inner, "metadata").get("exit_code")
         failed = failed or (isinstance(code, int) and code != 0)
         output = text_in(inner, "output") or output
-    text = text_of(objects_in(output)) or "\n".join(_found(item))
+    text = text_of(output) or "\n".join(_found(item))
     code_line = _EXIT.search(text[:_HEAD])
     return text, failed or (code_line is not None and int(code_line[1]) != 0)
 

@@ -288,9 +288,7 @@ class Draft:
             self._late_calls.add(hash(key))
         return self._calls.get(key)
 
-    def result(
-        self, id: str, text: str, *, failed: bool = False, found: Iterable[str] = ()
-    ) -> DraftCall | None:
+    def result(self, id: str, text: str, failed: bool, found: Iterable[str]) -> DraftCall | None:
         """Add the result of a call, and return the call. None, if there is no such call.
 
         `found` are the names of the tools that a search found.

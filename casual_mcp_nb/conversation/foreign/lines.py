@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from typing import IO, Any
 
@@ -155,12 +155,3 @@ def objects_in(value: object) -> list[dict[str, Any]]:
     if not isinstance(value, list):
         return []
     return [each for each in value if isinstance(each, dict)]
-
-
-def text_of(blocks: Iterable[dict[str, Any]]) -> str:
-    """Join the texts of blocks. Of others, say what they are."""
-    texts: list[str] = []
-    for block in blocks:
-        kind, text = text_in(block, "type"), text_in(block, "text", "tool_name")
-        texts.append(text or ("" if kind == "text" else f"[{kind[:40]}]"))
-    return "\n".join(filter(None, texts))

@@ -18,12 +18,8 @@ from casual_mcp_nb.conversation.event import SEARCH_TOOLS
 from casual_mcp_nb.conversation.foreign import otel_attributes as names
 from casual_mcp_nb.conversation.foreign.draft import Draft, DraftCall, DraftStep, DraftTurn
 from casual_mcp_nb.conversation.foreign.lines import text_in
-from casual_mcp_nb.conversation.foreign.otel_messages import (
-    NamedCall,
-    messages_in,
-    unwrapped,
-    value_of,
-)
+from casual_mcp_nb.conversation.foreign.messages import Call, Result, messages_in, unwrapped
+from casual_mcp_nb.conversation.foreign.otel_attributes import value_of
 from casual_mcp_nb.conversation.foreign.otel_spans import Span, spans_in
 
 _MAX_SPANS = 60_000
@@ -122,7 +118,7 @@ class SpanReader:
         """Find what the person wrote last, and the results after it."""
         draft = self._draft
         prompt, is_asked, node.is_new = "", False, True
-        results: list[tuple[str, str]] = []
+        results: list[Result] = []
         system = messages_in(value_of(span.attributes, names.SYSTEM), "system")
         for message in chain(system, names.messages_of(span, names.INPUT, "user")):
             results += message.results
@@ -134,11 +130,11 @@ class SpanReader:
                 prompt, is_asked = message.text, True
         node.prompt, node.continues = draft.text(prompt), not is_asked
         node.is_new = node.is_new and is_asked
-        node.results = tuple([(id, draft.text(text)) for id, text in results])
+        node.results = tuple([(each.id, draft.text(each.text)) for each in results])
 
-    def _read_output(self, span: Span, step: DraftStep) -> list[NamedCall]:
+    def _read_output(self, span: Span, step: DraftStep) -> list[Call]:
         """Add what the model said to its answer, and list the calls that it asked for."""
-        calls: list[NamedCall] = []
+        calls: list[Call] = []
         said = names.messages_of(span, names.OUTPUT, "assistant")
         called = messages_in(value_of(span.attributes, names.MORE_OUTPUT), "assistant")
         for message in chain(said, called):

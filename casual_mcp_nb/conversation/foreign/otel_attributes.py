@@ -1,18 +1,21 @@
 """What the attributes of a span mean: the conventions for generative AI of today and of before, and
 the names of libraries that have their own.
+
+A value is JSON text, a list of objects, or spread over attributes with a number in their name.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.conversation.foreign.lines import object_in, objects_in, text_in, tokens_in
-from casual_mcp_nb.conversation.foreign.otel_messages import Message, messages_in, value_of
+from casual_mcp_nb.conversation.foreign.messages import Message, from_text, messages_in
 from casual_mcp_nb.conversation.foreign.otel_spans import Span
 
+_MAX_DEPTH = 8
 _MESSAGE_EVENT = re.compile(r"gen_ai\.(?:(system|user|assistant|tool)\.message|choice)")
 Kind = Literal["agent", "model", "tool", "other"]
 _KINDS = (
@@ -144,6 +147,46 @@ _REASONING = (
     "completion_tokens_details.reasoning_tokens",
     "output_tokens_details.reasoning_tokens",
 )
+
+
+def value_of(attributes: Mapping[str, Any], names: Iterable[str]) -> Any:
+    """Read the first of these attributes that is there, even if it is spread over `name.0.field`.
+
+    JSON text is parsed.
+    """
+    for name in names:
+        value = attributes.get(name)
+        if value is None:
+            value = _spread(attributes, f"{name}.")
+        value = from_text(value)
+        if value not in (None, "", [], {}):
+            return value
+    return None
+
+
+def _spread(attributes: Mapping[str, Any], prefix: str) -> Any:
+    """Put attributes together whose names are paths that begin with a number."""
+    fields: dict[str, Any] = {}
+    for name, value in attributes.items():
+        path = name.removeprefix(prefix)
+        if path != name and path[:1].isdecimal():
+            fields[path] = value
+    return _nested(fields, _MAX_DEPTH)
+
+
+def _nested(fields: Mapping[str, Any], depth: int) -> Any:
+    """Put fields together whose names are paths. Numbers in these are those of a list's items."""
+    groups: dict[str, dict[str, Any]] = {}
+    for path, value in fields.items():
+        name, _, rest = path.partition(".")
+        groups.setdefault(name, {})[rest] = value
+    values: dict[str, Any] = {}
+    for name, inner in groups.items():
+        values[name] = _nested(inner, depth - 1) if depth and "" not in inner else inner.get("")
+    if values and all(map(str.isdecimal, values)):
+        # As numbers, which Python does not read beyond 4,300 digits.
+        return [values[name] for name in sorted(sorted(values), key=len)]
+    return values
 
 
 def kind_of(span: Span) -> Kind | None:
