@@ -6,10 +6,11 @@ the last line is right. A message can be in the session's file and in that of a 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from casual_mcp_nb.base.tokens import TokenUsage
-from casual_mcp_nb.conversation.foreign.draft import Draft, DraftCall, DraftStep
+from casual_mcp_nb.conversation.foreign.draft import Draft, DraftCall, DraftStep, Reader
 from casual_mcp_nb.conversation.foreign.lines import (
     object_in,
     seconds_of,
@@ -44,6 +45,7 @@ _AGENT_TOOLS = frozenset({"Agent", "Task"})
 _INTERRUPTED = "[Request interrupted by user"
 _SYNTHETIC = "<synthetic>"
 _MAX_LINKS = 100_000
+_MAX_SUBAGENTS = 1_000
 
 
 def is_claude_code(record: dict[str, Any]) -> bool:
@@ -56,16 +58,13 @@ def is_claude_code(record: dict[str, Any]) -> bool:
     )
 
 
-class ClaudeCodeReader:
-    """Reads lines of Claude Code into a draft.
-
-    Attributes:
-        parents: The calls that started subagents, by the subagent's id and by the ids of its lines.
-    """
+class ClaudeCodeReader(Reader):
+    """Reads lines of Claude Code into a draft."""
 
     def __init__(self, draft: Draft) -> None:
-        self.parents: dict[str, DraftCall] = {}
-        self._draft = draft
+        super().__init__(draft)
+        # The calls that started subagents, by the subagent's id and by the ids of its lines.
+        self._parents: dict[str, DraftCall] = {}
         self._prompts: dict[str, DraftCall] = {}
         self._has_main = self._is_titled = False
         self._lines = 0
@@ -73,7 +72,7 @@ class ClaudeCodeReader:
     def read(self, record: dict[str, Any]) -> None:
         """Read a line."""
         self._lines += 1
-        self._draft.time(seconds_of(record.get("timestamp")))
+        self.draft.time(seconds_of(record.get("timestamp")))
         fields = object_in(record, "message")
         kind = text_in(record, "type") or text_in(fields, "role")
         aside = record.get("isSidechain") is True
@@ -96,9 +95,20 @@ class ClaudeCodeReader:
             title = text_in(record, _TITLES[kind], "title")
             if title and (kind == "custom-title" or not self._is_titled):
                 self._is_titled = True
-                self._draft.name(title, again=True)
+                self.draft.name(title, again=True)
         elif kind not in _SILENT:
-            self._draft.unread.add(kind or "without a type")
+            self.draft.unread.add(kind or "without a type")
+
+    def more_files(self, path: Path) -> list[Path]:
+        """Find the files of subagents: in the session's folder or, of earlier versions, beside the
+        session.
+        """
+        files = list((path.with_suffix("") / "subagents").rglob("agent-*.jsonl"))
+        if not path.name.startswith("agent-"):
+            for each in path.parent.glob("agent-*.jsonl"):
+                if each.stem.removeprefix("agent-") in self._parents:
+                    files.append(each)
+        return sorted(each for each in files if not each.is_symlink())[:_MAX_SUBAGENTS]
 
     def _answer(
         self,
@@ -109,7 +119,7 @@ class ClaudeCodeReader:
         aside: bool,
         parent: DraftCall | None,
     ) -> None:
-        draft, model = self._draft, text_in(fields, "model")
+        draft, model = self.draft, text_in(fields, "model")
         if model == _SYNTHETIC:
             # The program wrote this itself, for example that a request failed.
             draft.notice(message.text or _SYNTHETIC)
@@ -125,34 +135,34 @@ class ClaudeCodeReader:
 
     def _call(self, step: DraftStep, call: Call) -> None:
         query = text_in(call.arguments, "query") if call.name == "ToolSearch" else ""
-        made = self._draft.call(step, *call, query)
+        made = self.draft.call(step, *call, query)
         if made is not None and call.name in _AGENT_TOOLS and len(self._prompts) < _MAX_LINKS:
             self._prompts[text_in(call.arguments, "prompt")] = made
 
     def _result(self, record: dict[str, Any], result: Result) -> None:
-        call = self._draft.result(*result)
+        call = self.draft.result(*result)
         agent = text_in(object_in(record, "toolUseResult"), "agentId") or text_in(record, "agentId")
         self._link(call, agent)
 
     def _ask(self, record: dict[str, Any], text: str) -> None:
         if record.get("isCompactSummary") is True:
-            self._draft.compact(text)
+            self.draft.compact(text)
         elif text.startswith(_INTERRUPTED):
-            self._draft.stop()
+            self.draft.stop()
         elif text and record.get("isMeta") is not True:
-            self._draft.ask(text)
+            self.draft.ask(text)
 
     def _system(self, record: dict[str, Any]) -> None:
         subtype, text = record.get("subtype"), text_in(record, "content")
         if subtype == "compact_boundary":
-            self._draft.compact("")
+            self.draft.compact("")
         elif text and (record.get("level") in ("error", "warning") or subtype == "api_error"):
-            self._draft.notice(text)
+            self.draft.notice(text)
 
     def _parent(self, record: dict[str, Any], message: Message) -> DraftCall | None:
         """Find the call that started the subagent of a line."""
         agent, before = text_in(record, "agentId"), text_in(record, "parentUuid")
-        parent = self.parents.get(agent) or self.parents.get(before)
+        parent = self._parents.get(agent) or self._parents.get(before)
         if parent is None and message.role == "user":
             parent = self._prompts.get(message.text)
         if parent is None and self._prompts:
@@ -162,9 +172,9 @@ class ClaudeCodeReader:
 
     def _link(self, call: DraftCall | None, *ids: str) -> None:
         """Note which call started the subagent with one of these ids, unless it is known."""
-        if call is not None and len(self.parents) < _MAX_LINKS:
+        if call is not None and len(self._parents) < _MAX_LINKS:
             for id in filter(None, ids):
-                self.parents.setdefault(id, call)
+                self._parents.setdefault(id, call)
 
 
 def usage_of(fields: object) -> TokenUsage | None:

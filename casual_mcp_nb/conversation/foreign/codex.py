@@ -13,7 +13,7 @@ from typing import Any
 
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.conversation.event import HostedCall
-from casual_mcp_nb.conversation.foreign.draft import Draft, DraftStep
+from casual_mcp_nb.conversation.foreign.draft import Draft, DraftStep, Reader
 from casual_mcp_nb.conversation.foreign.lines import (
     object_in,
     objects_in,
@@ -59,11 +59,11 @@ def is_codex(record: dict[str, Any]) -> bool:
     return isinstance(record.get("payload"), dict) and text_in(record, "type") in _LINES
 
 
-class CodexReader:
+class CodexReader(Reader):
     """Reads lines of Codex into a draft."""
 
     def __init__(self, draft: Draft) -> None:
-        self._draft = draft
+        super().__init__(draft)
         self._model = ""
         self._step: DraftStep | None = None
         self._has_tokens = False
@@ -73,7 +73,7 @@ class CodexReader:
 
     def read(self, record: dict[str, Any]) -> None:
         """Read a line."""
-        self._draft.time(seconds_of(record.get("timestamp")))
+        self.draft.time(seconds_of(record.get("timestamp")))
         kind, fields = text_in(record, "type"), object_in(record, "payload")
         if kind in ("response_item", "event_msg"):
             kind = text_in(fields, "type") or ("message" if "role" in fields else "")
@@ -102,20 +102,20 @@ class CodexReader:
                 self._tokens(object_in(fields, "info"))
             case "turn_aborted":
                 self._step = None
-                self._draft.stop()
+                self.draft.stop()
             case "compacted" | "context_compacted":
                 self._step = None
-                self._draft.compact(text_in(fields, "message"))
+                self.draft.compact(text_in(fields, "message"))
             case "error" | "stream_error":
-                self._draft.notice(text_in(fields, "message") or kind)
+                self.draft.notice(text_in(fields, "message") or kind)
             case "" if "id" in fields:
                 # The first versions wrote the session's and the items' fields themselves.
                 self._session(fields)
             case _ if not _SILENT.fullmatch(kind):
-                self._draft.unread.add(kind or "without a type")
+                self.draft.unread.add(kind or "without a type")
 
     def _session(self, fields: dict[str, Any]) -> None:
-        draft = self._draft
+        draft = self.draft
         draft.provider = text_in(fields, "model_provider")[:40] or draft.provider
         prompt = text_in(object_in(fields, "base_instructions"), "text")
         prompt = prompt or text_in(fields, "base_instructions", "instructions")
@@ -131,7 +131,7 @@ class CodexReader:
         elif role == "user" and not _INJECTED.match(text):
             self._ask(text)
         elif role not in ("user", "developer", "system"):
-            self._draft.unread.add(f"message of {role}")
+            self.draft.unread.add(f"message of {role}")
 
     def _call(self, item: dict[str, Any], kind: str) -> None:
         name, arguments, query = text_in(item, "name"), item.get("arguments"), ""
@@ -148,11 +148,11 @@ class CodexReader:
         if space and not name.startswith(space):
             name = f"{space}__{name}"
         call_id = text_in(item, "call_id", "id")
-        self._draft.call(self._open_step(), call_id, name, arguments, query)
+        self.draft.call(self._open_step(), call_id, name, arguments, query)
 
     def _result(self, item: dict[str, Any]) -> None:
         text, failed = _output(item)
-        self._draft.result(text_in(item, "call_id"), text, failed, _found(item))
+        self.draft.result(text_in(item, "call_id"), text, failed, _found(item))
         # What the model says next is another answer.
         self._has_tokens = True
         self._said.clear()
@@ -160,7 +160,7 @@ class CodexReader:
     def _hosted(self, item: dict[str, Any], kind: str) -> None:
         step = self._open_step()
         if step.kept:
-            arguments = self._draft.arguments(item.get("action", item.get("revised_prompt")))
+            arguments = self.draft.arguments(item.get("action", item.get("revised_prompt")))
             written = json.dumps(arguments, ensure_ascii=False)
             step.hosted.append(HostedCall(kind.removesuffix("_call"), written))
 
@@ -169,15 +169,15 @@ class CodexReader:
         if not text:
             return
         self._step = None
-        if not self._draft.waiting:
+        if not self.draft.waiting:
             self._said.clear()
         if self._is_new("user", text):
-            self._draft.ask(text)
+            self.draft.ask(text)
 
     def _say(self, text: str) -> None:
         """Add a text to the answer, unless an event or an item before it says the same."""
         if text and self._is_new("assistant", text):
-            self._draft.say(self._open_step(), text)
+            self.draft.say(self._open_step(), text)
 
     def _is_new(self, role: str, text: str) -> bool:
         before = len(self._said)
@@ -189,7 +189,7 @@ class CodexReader:
         if self._step is None or self._has_tokens:
             self._answers += 1
             self._has_tokens = False
-        self._step = self._draft.step(f"answer {self._answers}")
+        self._step = self.draft.step(f"answer {self._answers}")
         self._step.model = self._step.model or self._model
         return self._step
 
@@ -215,7 +215,7 @@ class CodexReader:
         # What the total has beyond the input is the answer's.
         answer = max(answer, counted.get("total_tokens", 0) - prompt)
         cached, reasoning = counted.get("cached_input_tokens"), counted.get(_REASONING)
-        self._draft.report(step, TokenUsage(prompt, answer, cached, reasoning))
+        self.draft.report(step, TokenUsage(prompt, answer, cached, reasoning))
         self._has_tokens = True
 
 

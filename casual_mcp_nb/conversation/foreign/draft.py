@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from casual_mcp_nb.base.limits import encodable
@@ -373,6 +374,25 @@ class Draft:
         self.usage = _total([self.rest, *(step.usage for step in self._steps.values())])
         self._late.clear()
         self._steps.clear()
+
+
+class Reader:
+    """Reads the JSON objects of a format's files into a draft."""
+
+    def __init__(self, draft: Draft) -> None:
+        self.draft = draft
+
+    def read(self, record: dict[str, Any]) -> None:
+        """Read one."""
+        raise NotImplementedError
+
+    def more_files(self, path: Path) -> list[Path]:
+        """Find the other files of a session, once its own is read."""
+        return []
+
+    def close(self) -> None:
+        """End reading."""
+        self.draft.close()
 
 
 def _total(usages: Iterable[TokenUsage | None]) -> TokenUsage:

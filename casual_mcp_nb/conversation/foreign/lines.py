@@ -63,20 +63,18 @@ def read_objects(
     if first == b"{" or first.startswith(b"["):
         yield from _objects_of_document(file, unread)
         return
-    size = 0
     while line := file.readline(MAX_LINE + 1):
-        size += len(line)
         if len(line) > MAX_LINE:
             unread.add(TOO_LONG)
-            while not line.endswith(b"\n") and (line := file.readline(MAX_LINE)):
-                size += len(line)
+            while line and not line.endswith(b"\n"):
+                line = file.readline(MAX_LINE)
         elif not line.isspace():
             value = parsed(line)
             if isinstance(value, dict):
                 yield value
             else:
                 unread.add(NOT_JSON)
-        if most is not None and size >= most:
+        if most is not None and file.tell() >= most:
             return
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple
 
 from casual_mcp_nb.base.displayable import count
 from casual_mcp_nb.conversation.foreign.claude_code import ClaudeCodeReader, is_claude_code
 from casual_mcp_nb.conversation.foreign.codex import CodexReader, is_codex
-from casual_mcp_nb.conversation.foreign.draft import Draft
+from casual_mcp_nb.conversation.foreign.draft import Draft, Reader
 from casual_mcp_nb.conversation.foreign.lines import MAX_LINE, Unread, parsed, read_objects
 from casual_mcp_nb.conversation.foreign.otel import SpanReader
 from casual_mcp_nb.conversation.foreign.otel_spans import is_spans
@@ -23,16 +23,8 @@ from casual_mcp_nb.errors import UsageError, shown
 _SAVED = re.compile(rb'\s*\{\s*"format"')
 """How a conversation begins that was saved here. It may be large."""
 _FIRST_OBJECTS = 30
-_MAX_SUBAGENTS = 1_000
 _HEAD = 1024 * 1024
 _NAMED_FIELDS = 8
-
-
-class Reader(Protocol):
-    """Reads the JSON objects of a file into a draft."""
-
-    def read(self, record: dict[str, Any]) -> None:
-        """Read one."""
 
 
 class Format(NamedTuple):
@@ -42,13 +34,13 @@ class Format(NamedTuple):
         agent: Whose it is.
         provider: The provider of the models, unless a file says another.
         is_one: Checks whether an object is in this format.
-        reader: Makes a reader that writes into a draft.
+        reader: What reads it.
     """
 
     agent: str
     provider: str
     is_one: Callable[[dict[str, Any]], bool]
-    reader: Callable[[Draft], Reader]
+    reader: type[Reader]
 
 
 FORMATS = (
@@ -122,13 +114,10 @@ def read_foreign(path: Path, *, steps: int | None = None, most: int | None = Non
         return None
     draft = Draft(form.agent, form.provider, steps=steps)
     reader = form.reader(draft)
-    _read_into(draft, reader, path, most)
-    if isinstance(reader, ClaudeCodeReader):
-        for each in _subagents(path, reader.parents):
-            _read_into(draft, reader, each, most)
-    if isinstance(reader, SpanReader):
-        reader.close()
-    draft.close()
+    _read_into(reader, path, most)
+    for each in reader.more_files(path):
+        _read_into(reader, each, most)
+    reader.close()
     return draft
 
 
@@ -164,21 +153,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         raise UsageError(f"{shown(path)} cannot be read: {error.strerror}.") from None
 
 
-def _read_into(draft: Draft, reader: Reader, path: Path, most: int | None) -> None:
+def _read_into(reader: Reader, path: Path, most: int | None) -> None:
     with opened(path) as file:
-        for record in read_objects(file, draft.unread, most):
+        for record in read_objects(file, reader.draft.unread, most):
             reader.read(record)
-
-
-def _subagents(path: Path, agents: Container[str]) -> list[Path]:
-    """Find the files of a session's subagents, by their place and name.
-
-    They are in the session's folder or, of earlier versions, beside the session.
-    """
-    folder = path.with_suffix("") / "subagents"
-    found = [each for each in folder.rglob("agent-*.jsonl") if not each.is_symlink()]
-    if not path.name.startswith("agent-"):
-        for each in path.parent.glob("agent-*.jsonl"):
-            if each.stem.removeprefix("agent-") in agents and not each.is_symlink():
-                found.append(each)
-    return sorted(found)[:_MAX_SUBAGENTS]

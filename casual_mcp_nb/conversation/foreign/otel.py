@@ -16,9 +16,21 @@ from typing import Any
 from casual_mcp_nb.base.tool import SYNTHETIC, ToolName
 from casual_mcp_nb.conversation.event import SEARCH_TOOLS
 from casual_mcp_nb.conversation.foreign import otel_attributes as names
-from casual_mcp_nb.conversation.foreign.draft import Draft, DraftCall, DraftStep, DraftTurn
+from casual_mcp_nb.conversation.foreign.draft import (
+    Draft,
+    DraftCall,
+    DraftStep,
+    DraftTurn,
+    Reader,
+)
 from casual_mcp_nb.conversation.foreign.lines import text_in
-from casual_mcp_nb.conversation.foreign.messages import Call, Result, messages_in, unwrapped
+from casual_mcp_nb.conversation.foreign.messages import (
+    Call,
+    Result,
+    messages_in,
+    text_of,
+    unwrapped,
+)
 from casual_mcp_nb.conversation.foreign.otel_attributes import value_of
 from casual_mcp_nb.conversation.foreign.otel_spans import Span, spans_in
 
@@ -55,11 +67,11 @@ class _Node:
     stopped: bool = False
 
 
-class SpanReader:
+class SpanReader(Reader):
     """Reads spans into a draft."""
 
     def __init__(self, draft: Draft) -> None:
-        self._draft = draft
+        super().__init__(draft)
         self._nodes: dict[int, _Node] = {}
         self._definitions: dict[str, tuple[dict[str, Any], ...]] = {}
         self._turns: dict[_Node, DraftTurn] = {}
@@ -72,7 +84,7 @@ class SpanReader:
                 self._read(span)
 
     def _read(self, span: Span) -> None:
-        draft, attributes = self._draft, span.attributes
+        draft, attributes = self.draft, span.attributes
         kind = names.kind_of(span)
         if kind is None:
             draft.unread.add(draft.text(span.name) or "span without a name")
@@ -98,7 +110,7 @@ class SpanReader:
             self._read_output(span, node.answer)
 
     def _read_model(self, span: Span, node: _Node) -> None:
-        draft, attributes = self._draft, span.attributes
+        draft, attributes = self.draft, span.attributes
         draft.provider = draft.provider or text_in(attributes, *names.PROVIDER)[:40]
         step = node.answer = draft.answer(f"{span.trace} {span.id}")
         draft.report(step, names.usage_of(attributes))
@@ -106,8 +118,10 @@ class SpanReader:
             return
         step.began, step.ended = span.began, span.ended
         step.model = text_in(attributes, *names.MODEL)[:100]
-        reasons = value_of(attributes, names.FINISH)
-        step.finish = str(reasons[0] if isinstance(reasons, list) else reasons or "")[:40] or None
+        reasons = value_of(attributes, names.FINISH) or ""
+        if isinstance(reasons, list):
+            reasons = reasons[0]
+        step.finish = str(reasons)[:40] or None
         step.tools = self._tools(attributes)
         self._read_input(span, node)
         for call in self._read_output(span, step):
@@ -116,7 +130,7 @@ class SpanReader:
 
     def _read_input(self, span: Span, node: _Node) -> None:
         """Find what the person wrote last, and the results after it."""
-        draft = self._draft
+        draft = self.draft
         prompt, is_asked, node.is_new = "", False, True
         results: list[Result] = []
         system = messages_in(value_of(span.attributes, names.SYSTEM), "system")
@@ -139,12 +153,12 @@ class SpanReader:
         called = messages_in(value_of(span.attributes, names.MORE_OUTPUT), "assistant")
         for message in chain(said, called):
             if message.role == "assistant":
-                self._draft.say(step, message.text)
+                self.draft.say(step, message.text)
                 calls += message.calls
         return calls
 
     def _read_call(self, span: Span) -> DraftCall:
-        draft, attributes = self._draft, span.attributes
+        draft, attributes = self.draft, span.attributes
         name = text_in(attributes, *names.TOOL_NAME) or span.name.removeprefix("execute_tool ")
         call = draft.new_call(
             text_in(attributes, *names.CALL_ID), name, value_of(attributes, names.ARGUMENTS)
@@ -157,9 +171,8 @@ class SpanReader:
         result = value_of(attributes, names.RESULT)
         if isinstance(result, dict) and len(result) == 1:
             result = result.get("output", result)
-        if not isinstance(result, str):
-            result = json.dumps(result) if result is not None else span.error or ""
-        call.began, call.ended, call.text = span.began, span.ended, draft.text(result)
+        call.text = draft.text(text_of(result) or span.error or "")
+        call.began, call.ended = span.began, span.ended
         call.done, call.failed = True, span.error is not None
         return call
 
@@ -170,7 +183,7 @@ class SpanReader:
         if key not in self._definitions:
             if len(key) > _MAX_DEFINITIONS or len(self._definitions) >= _MAX_TOOLSETS:
                 return ()
-            definitions = _definitions(names.definitions_in(attributes), self._draft)
+            definitions = _definitions(names.definitions_in(attributes), self.draft)
             self._definitions[key] = tuple(definitions)
         return self._definitions[key]
 
@@ -178,29 +191,26 @@ class SpanReader:
 
     def close(self) -> None:
         """Make turns: by conversation, and in each by time."""
-        paths = [self._path(node) for node in self._nodes.values()]
-        begun: dict[str, float] = {}
-        answered: set[_Node] = set()
-        for node, *around in paths:
-            at = node.began or 0.0
-            begun[node.conversation] = min(at, begun.get(node.conversation, at))
-            if node.kind == "model":
-                answered.update(around[-1:])
-        paths.sort(key=lambda path: (begun[path[0].conversation], path[0].began or 0.0, len(path)))
-        for node, *around in paths:
+        paths = sorted(map(self._path, self._nodes.values()), key=_order)
+        answered = {path[-1] for path in paths if path[0].kind == "model"}
+        conversations: dict[str, list[list[_Node]]] = {}
+        for path in paths:
+            conversations.setdefault(path[0].conversation, []).append(path)
+        for node, *around in chain.from_iterable(conversations.values()):
             if node.call is not None:
                 self._place_call(node.call, node, around)
             elif node.answer is not None and node.kind == "model":
                 self._place_answer(node.answer, node, around)
             elif node.answer is not None and not around and node not in answered:
                 # Nothing else says what the agent answered.
-                self._draft.adopt(node.answer)
+                self.draft.adopt(node.answer)
                 self._turn_of(node, node).steps.append(node.answer)
         known: set[str] = set()
-        for turn in self._draft.turns:
+        for turn in self.draft.turns:
             _name_calls(turn.steps, known)
         self._nodes.clear()
         self._turns.clear()
+        super().close()
 
     def _path(self, node: _Node) -> list[_Node]:
         """List a span and those around it, the last one being its turn: the outermost span of an
@@ -224,7 +234,7 @@ class SpanReader:
         return turn
 
     def _begin(self, node: _Node, root: _Node) -> DraftTurn:
-        turns, is_other = self._draft.turns, node.conversation != self._conversation
+        turns, is_other = self.draft.turns, node.conversation != self._conversation
         self._conversation = node.conversation
         continues = node is root and node.kind == "model" and node.continues
         if turns and continues and not is_other:
@@ -239,18 +249,18 @@ class SpanReader:
     def _tell(self, node: _Node, turn: DraftTurn) -> None:
         if node.prompt and not turn.texts:
             turn.texts.append(node.prompt)
-            self._draft.name(node.prompt)
+            self.draft.name(node.prompt)
         if node.error and node.kind != "tool":
-            turn.notices.append(self._draft.text(node.error))
+            turn.notices.append(self.draft.text(node.error))
 
     def _place_answer(self, step: DraftStep, node: _Node, around: list[_Node]) -> None:
         outer = next((each.answer for each in around if each.kind == "model"), None)
         if outer is not None:
             # Two libraries recorded the same answer.
             if outer.usage is None:
-                self._draft.report(outer, step.usage)
+                self.draft.report(outer, step.usage)
             outer.texts, outer.calls = outer.texts or step.texts, outer.calls or step.calls
-            self._draft.drop(step)
+            self.draft.drop(step)
         elif step.kept:
             parent, steps = self._steps_around(node, around)
             step.aside = parent is not None
@@ -266,7 +276,7 @@ class SpanReader:
         if asked is not None:
             call.id, call.name = asked.id, asked.name
             call.arguments = call.arguments or asked.arguments
-            if call.tool.server == self._draft.server:
+            if call.tool.server == self.draft.server:
                 call.tool = asked.tool
             for step in steps[-_LOOK_BACK:]:
                 step.calls = [call if each is asked else each for each in step.calls]
@@ -288,6 +298,10 @@ class SpanReader:
         if 0 < len(calls) <= _MAX_NESTED:
             return calls[0], calls[0].steps
         return None, turn.steps
+
+
+def _order(path: list[_Node]) -> tuple[float, int]:
+    return path[0].began or 0.0, len(path)
 
 
 def _name_calls(steps: Iterable[DraftStep], known: set[str]) -> None:
