@@ -6,18 +6,15 @@ the last line is right. A message can be in the session's file and in that of a 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.conversation.foreign.draft import Draft, DraftCall, DraftStep, Reader
-from casual_mcp_nb.conversation.foreign.lines import (
-    object_in,
-    seconds_of,
-    text_in,
-    tokens_in,
-)
+from casual_mcp_nb.conversation.foreign.lines import object_in, seconds_of, text_in
 from casual_mcp_nb.conversation.foreign.messages import Call, Message, Result, message_in
+from casual_mcp_nb.conversation.foreign.usage import usage_in
 
 _TITLES = {"summary": "summary", "custom-title": "customTitle", "ai-title": "aiTitle"}
 _SPOKEN = frozenset({"user", "assistant", "system", *_TITLES})
@@ -128,7 +125,7 @@ class ClaudeCodeReader(Reader):
         step = draft.step(key, aside=aside, parent=parent)
         step.model = step.model or model[:100]
         step.finish = text_in(fields, "stop_reason")[:40] or step.finish
-        draft.report(step, usage_of(fields.get("usage")) or usage_of(record))
+        draft.report(step, _usage(object_in(fields, "usage")) or _usage(record))
         draft.say(step, message.text)
         for call in message.calls:
             self._call(step, call)
@@ -177,16 +174,10 @@ class ClaudeCodeReader(Reader):
                 self._parents.setdefault(id, call)
 
 
-def usage_of(fields: object) -> TokenUsage | None:
-    """Read the tokens of an answer. The input is what was new, and what the cache read and wrote.
-
-    None if there are no numbers.
-    """
-    new = tokens_in(fields, "input_tokens", "inputTokens")
-    answer = tokens_in(fields, "output_tokens", "outputTokens")
-    if new is None and answer is None:
+def _usage(fields: dict[str, Any]) -> TokenUsage | None:
+    """Read the tokens of an answer. The input is what was new, and what the cache read and wrote."""
+    usage = usage_in(fields)
+    if usage is None:
         return None
-    cached = tokens_in(fields, "cache_read_input_tokens", "cacheReadInputTokens")
-    written = tokens_in(fields, "cache_creation_input_tokens", "cacheCreationInputTokens")
-    prompt = (new or 0) + (cached or 0) + (written or 0)
-    return TokenUsage(prompt, answer or 0, cached, cache_write_tokens=written)
+    counts = (usage.prompt_tokens, usage.cached_tokens, usage.cache_write_tokens)
+    return replace(usage, prompt_tokens=sum(filter(None, counts)))

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.conversation.event import HostedCall
 from casual_mcp_nb.conversation.foreign.draft import Draft, DraftStep, Reader
 from casual_mcp_nb.conversation.foreign.lines import (
@@ -23,6 +22,7 @@ from casual_mcp_nb.conversation.foreign.lines import (
     tokens_in,
 )
 from casual_mcp_nb.conversation.foreign.messages import text_of
+from casual_mcp_nb.conversation.foreign.usage import usage_in
 
 _LINES = frozenset(
     {"session_meta", "turn_context", "response_item", "event_msg", "compacted", "world_state"}
@@ -46,8 +46,6 @@ _INJECTED = re.compile(
 _EXIT = re.compile(r"^(?:Exit code:|Process exited with code) (-?\d{1,9})", re.MULTILINE)
 _HEAD = 500
 _OTHERS = frozenset({"sessionId", "providerData"})
-_REASONING = "reasoning_output_tokens"
-_COUNTS = ("input_tokens", "cached_input_tokens", "output_tokens", "total_tokens", _REASONING)
 
 
 def is_codex(record: dict[str, Any]) -> bool:
@@ -204,29 +202,23 @@ class CodexReader(Reader):
             # It counts from zero again.
             counted = last or total
         self._total = total or self._total
-        if not counted:
+        usage = usage_in(counted)
+        if usage is None:
             return
         self._model = text_in(info, "model")[:100] or self._model
         step = self._step
         if step is None or step.usage is not None:
             self._step = None
             step = self._open_step()
-        prompt, answer = counted.get("input_tokens", 0), counted.get("output_tokens", 0)
-        # What the total has beyond the input is the answer's.
-        answer = max(answer, counted.get("total_tokens", 0) - prompt)
-        cached, reasoning = counted.get("cached_input_tokens"), counted.get(_REASONING)
-        self.draft.report(step, TokenUsage(prompt, answer, cached, reasoning))
+        self.draft.report(step, usage)
         self._has_tokens = True
 
 
 def _numbers(info: dict[str, Any], name: str) -> dict[str, int]:
     """Read the counts that are there."""
-    numbers: dict[str, int] = {}
-    for each in _COUNTS:
-        number = tokens_in(info.get(name), each)
-        if number is not None:
-            numbers[each] = number
-    return numbers
+    fields = object_in(info, name)
+    counts = {each: tokens_in(fields, each) for each in fields}
+    return {each: number for each, number in counts.items() if number is not None}
 
 
 def _output(item: dict[str, Any]) -> tuple[str, bool]:

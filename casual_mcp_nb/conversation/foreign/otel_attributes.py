@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from casual_mcp_nb.base.tokens import TokenUsage
-from casual_mcp_nb.conversation.foreign.lines import object_in, objects_in, text_in, tokens_in
+from casual_mcp_nb.conversation.foreign.lines import objects_in, text_in
 from casual_mcp_nb.conversation.foreign.messages import Message, from_text, messages_in
 from casual_mcp_nb.conversation.foreign.otel_spans import Span
+from casual_mcp_nb.conversation.foreign.usage import usage_in
 
 _MAX_DEPTH = 8
 _MESSAGE_EVENT = re.compile(r"gen_ai\.(?:(system|user|assistant|tool)\.message|choice)")
@@ -115,38 +116,7 @@ RESULT = (
     *_ANY_OUTPUT,
 )
 _USAGE_DETAILS = ("langfuse.observation.usage_details", "langsmith.metadata.usage_metadata")
-_USAGE = ("gen_ai.usage.", "llm.token_count.", "llm.usage.", "ai.usage.")
-_READ = ("input_tokens", "prompt_tokens", "prompt", "promptTokens", "input")
-_WRITTEN = ("output_tokens", "completion_tokens", "completion", "completionTokens", "output")
-_TOTAL = ("total_tokens", "total")
-_CACHED = (
-    "cache_read.input_tokens",
-    "cache_read_input_tokens",
-    "details.cache_read_tokens",
-    "details.cached_tokens",
-    "prompt_details.cache_read",
-    "cached_input_tokens",
-    "input_cached_tokens",
-    "input_token_details.cache_read",
-    "prompt_tokens_details.cached_tokens",
-    "input_tokens_details.cached_tokens",
-)
-_CACHE_WRITTEN = (
-    "cache_creation.input_tokens",
-    "cache_creation_input_tokens",
-    "details.cache_write_tokens",
-    "prompt_details.cache_write",
-)
-_REASONING = (
-    "reasoning.output_tokens",
-    "reasoning_tokens",
-    "details.reasoning_tokens",
-    "completion_details.reasoning",
-    "output_reasoning_tokens",
-    "output_token_details.reasoning",
-    "completion_tokens_details.reasoning_tokens",
-    "output_tokens_details.reasoning_tokens",
-)
+_USAGE = re.compile(r"(?:gen_ai\.usage|llm\.token_count|llm\.usage|ai\.usage)\.(.+)")
 
 
 def value_of(attributes: Mapping[str, Any], names: Iterable[str]) -> Any:
@@ -225,28 +195,11 @@ def messages_of(span: Span, names: Sequence[str], role: str) -> Iterator[Message
 def usage_of(attributes: Mapping[str, Any]) -> TokenUsage | None:
     """Read the tokens of an answer, or return None if there are no numbers."""
     fields: dict[str, Any] = {}
-    details = _object(attributes, *_USAGE_DETAILS)
-    for name, value in details.items():
-        fields[name] = value
-        for inner, number in object_in(details, name).items():
-            fields[f"{name}.{inner}"] = number
     for name, value in attributes.items():
-        for prefix in _USAGE:
-            if name.startswith(prefix):
-                fields.setdefault(name.removeprefix(prefix), value)
-    read, written = tokens_in(fields, *_READ), tokens_in(fields, *_WRITTEN)
-    if read is None and written is None:
-        return None
-    read, written = read or 0, written or 0
-    cached, stored = tokens_in(fields, *_CACHED), tokens_in(fields, *_CACHE_WRITTEN)
-    reasoning = tokens_in(fields, *_REASONING)
-    more = (tokens_in(fields, *_TOTAL) or 0) - read - written
-    if more > 0 and more == reasoning:
-        written += more
-    elif more > 0:
-        # What a cache read is counted apart.
-        read += more
-    return TokenUsage(read, written, cached, reasoning, cache_write_tokens=stored)
+        found = _USAGE.fullmatch(name)
+        if found is not None:
+            fields.setdefault(found[1], value)
+    return usage_in(fields | _object(attributes, *_USAGE_DETAILS))
 
 
 def definitions_in(attributes: Mapping[str, Any]) -> Any:
