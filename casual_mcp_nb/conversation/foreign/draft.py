@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from casual_mcp_nb.base.displayable import count
 from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.secret import Suspects
 from casual_mcp_nb.base.tokens import TokenUsage
@@ -113,7 +114,6 @@ class Draft:
         turns: The turns that are kept.
         more_turns: How many are not kept.
         left_out: How many answers are not kept.
-        rest: The tokens of these answers.
         usage: The tokens of all answers, once the file was read.
         cut: How many texts were cut.
         unread: What was not understood.
@@ -128,7 +128,7 @@ class Draft:
         self.turns: list[DraftTurn] = []
         self.more_turns = 0
         self.left_out = 0
-        self.rest = self.usage = TokenUsage()
+        self.usage = TokenUsage()
         self.cut = 0
         self.unread = Unread()
         self._steps: dict[str, DraftStep] = {}
@@ -369,9 +369,13 @@ class Draft:
 
     def close(self) -> None:
         """End reading, and sum up."""
+        rest = _total(self._late.values())
+        self.usage = _total([rest, *(step.usage for step in self._steps.values())])
         self.left_out = len(self._late)
-        self.rest = _total(self._late.values())
-        self.usage = _total([self.rest, *(step.usage for step in self._steps.values())])
+        if self.left_out:
+            more = count(self.left_out, "more answer")
+            self._turn.notices.append(f"{more}, of which only the tokens are kept.")
+            self._turn.steps.append(DraftStep(usage=rest, aside=True))
         self._late.clear()
         self._steps.clear()
 

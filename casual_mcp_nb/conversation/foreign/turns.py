@@ -49,23 +49,21 @@ _UNKNOWN_MODEL = "unknown"
 
 def turns_of(draft: Draft) -> list[Turn]:
     """Make turns of a draft, which is used up."""
-    if draft.left_out and not draft.turns:
-        draft.turns.append(DraftTurn())
     writer = _Writer(draft)
     turns: list[Turn] = []
     drafts = deque(draft.turns)
     draft.turns.clear()
     while drafts:
         turn = drafts.popleft()
-        turns.append(Turn(Trace(writer.events(turn, is_last=not drafts))))
+        turns.append(Turn(Trace(writer.events(turn))))
     return turns
 
 
 def notes_on(draft: Draft) -> tuple[str, ...]:
     """Say what a draft is, what was not understood, and what is not kept."""
     notes = [
-        f"Read from a file of {draft.agent}. Each request is shown with the messages that the file has before"
-        " it. Whatever else was reported counts as system prompt.",
+        f"Read from a file of {draft.agent}. Each request is shown with the messages that the file"
+        " has before it. Whatever else was reported counts as system prompt."
     ]
     if draft.unread.kinds:
         notes.append(str(draft.unread))
@@ -93,7 +91,7 @@ class _Writer:
         self._steps = 0
         self._model = ""
 
-    def events(self, turn: DraftTurn, *, is_last: bool) -> Iterator[Event]:
+    def events(self, turn: DraftTurn) -> Iterator[Event]:
         """Yield the events of a turn."""
         self._began, self._at, self._steps = turn.began or 0.0, 0.0, 0
         if turn.compacted is not None:
@@ -101,13 +99,8 @@ class _Writer:
             self._history = self._results = 0
             if turn.compacted:
                 turn.texts.insert(0, turn.compacted)
-        steps = list(turn.steps)
-        if is_last and self._draft.left_out:
-            more = count(self._draft.left_out, "more answer")
-            turn.notices.append(f"{more}, of which only the tokens are kept.")
-            steps.append(DraftStep(usage=self._draft.rest, aside=True))
-        self._model = next((step.model for step in steps if step.model), "")
-        if steps:
+        self._model = next((step.model for step in turn.steps if step.model), "")
+        if turn.steps:
             self._model = self._model or _UNKNOWN_MODEL
         messages = [UserMessage(content=text) for text in filter(None, turn.texts)]
         messages = messages or [UserMessage(content=_NO_PROMPT)]
@@ -122,7 +115,7 @@ class _Writer:
             self._add(message)
         for text in turn.notices:
             yield Notice(text)
-        for step in steps:
+        for step in turn.steps:
             yield from self._step(step)
         if turn.stopped:
             yield TurnFinished("stopped", "The person stopped it.", self._at)
