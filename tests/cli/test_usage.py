@@ -10,6 +10,7 @@ import pytest
 
 from casual_mcp_nb import Conversation, Session
 from casual_mcp_nb.cli.app import main
+from casual_mcp_nb.display.words import UNKNOWN
 
 LINES = (
     {"type": "user", "sessionId": "s", "message": {"role": "user", "content": "Look."}},
@@ -51,7 +52,7 @@ def test_a_session_and_a_folder_of_them_are_counted(
     assert usage(capsys, "--sessions", session_file.parent) == one
     # Which tools its requests offered is not known.
     assert main(["usage", "--sessions", str(session_file)]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].split()[4:6] == ["–", "–"]
+    assert capsys.readouterr().out.splitlines()[-1].split()[4:6] == [UNKNOWN, UNKNOWN]
     attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "weather"}
     span = {"trace_id": "t", "span_id": "s", "attributes": attributes}
     session_file.with_name("spans.json").write_text(json.dumps([span]), encoding="utf-8")
