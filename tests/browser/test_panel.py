@@ -278,6 +278,11 @@ def test_tokens_stand_as_bars_with_their_numbers_and_their_origin(page: Any) -> 
     reads(at(page, "tokens-all"), f"≈ {sent:,} tokens in")
     at(page, "tokens-toggle").click()
     gone(page, "tokens-part")
+    execute(page, "session.limits.set('day', max_total_tokens=5_000_000)")
+    reads(at(page, "limits").locator("li"), " of 5,000,000 tokens today")
+    pictured(page, "panel-limits")
+    execute(page, "session.limits.clear()")
+    sync_api.expect(at(page, "limits")).to_have_count(0)
 
 
 def test_what_each_step_sent_unfolds_under_its_turn(page: Any, axe: Path) -> None:
