@@ -56,7 +56,7 @@ _NO_CALLS = "The program made no calls."
 _NO_OBJECT = "Not run: its arguments are not a JSON object."
 _MOCKED = "Not run: a stub answered in place of the tool."
 _OWN = "Not run: only a model needs this tool."
-_PASSES = "Not run: it passes the result of an earlier call that is not run here."
+_PASSES = "Not run: it passes a large result that this notebook does not have."
 _HAS_SECRET = "Not run: an argument has a secret, which is not saved."
 _DESTRUCTIVE = "It may change or delete something."
 

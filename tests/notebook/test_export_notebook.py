@@ -295,7 +295,7 @@ def test_a_result_that_is_not_in_the_notebook_is_not_passed(tmp_path: Path) -> N
         path = session.export(tmp_path / "chat.ipynb")
     _, _, described, queried = cells_of(path)
     assert not ast.parse(described.source).body
-    assert "earlier call" in described.source
+    assert "passes a large result" in described.source
     assert variables_in([queried]) == ["query_json_result"]
     assert "r_0123456789" in queried.source
 
