@@ -55,7 +55,7 @@ class AuditRecord(Displayable):
 
     The tool's server is `_synthetic` for a built-in tool, and `_unknown` for an unknown name, which
     has no permission. `seconds` excludes the wait for approval. Sizes count characters, and bytes
-    of binary parts. Arguments are measured as JSON.
+    of binary parts and large results. Arguments are measured as JSON.
     """
 
     at: float
@@ -177,6 +177,9 @@ class _Follower:
                     # It was stopped while it waited.
                     waited += event.at
                 content = event.result.content if event.result else ()
+                size = size_of_result(content, event.text)
+                if event.large is not None:
+                    size = event.large.size
                 self._add(
                     AuditRecord(
                         at,
@@ -186,7 +189,7 @@ class _Follower:
                         event.status,
                         event.at - start.at - waited,
                         size_of_arguments(start.arguments),
-                        size_of_result(content, event.text),
+                        size,
                     )
                 )
             case TurnFinished():

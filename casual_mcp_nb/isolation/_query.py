@@ -311,6 +311,8 @@ def _child(value: Any, step: str | int | slice) -> Any:
             raise BadQuery(f"a number in brackets needs a list, but there is {_kind_words(value)}")
         if isinstance(step, int) and not -len(value) <= step < len(value):
             raise BadQuery(f"[{step}] is outside the list of {len(value):,} items")
+        if isinstance(step, slice) and value and step.start >= len(value):
+            raise BadQuery(f"[{step.start}:] is beyond the list of {len(value):,} items")
         return value[step]
     if not isinstance(value, dict):
         raise BadQuery(f"the key {step[:40]!r} needs an object, but there is {_kind_words(value)}")

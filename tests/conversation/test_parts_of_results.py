@@ -71,3 +71,11 @@ def test_a_part_of_a_large_result_is_one_of_all_of_it() -> None:
 def test_what_is_not_there_is_an_error(call: ToolCall) -> None:
     with pytest.raises(UsageError):
         call.part("rows")
+
+
+@pytest.mark.parametrize("path", ["rows[2]", "rows[2:]", "rows[9000:9100]"])
+def test_nothing_beyond_a_list_is_a_part(path: str) -> None:
+    call = made('{"rows": [1, 2]}')
+    assert call.part("rows[1:9]") == [2]
+    with pytest.raises(UsageError):
+        call.part(path)

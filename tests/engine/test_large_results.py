@@ -420,10 +420,12 @@ def test_a_saved_conversation_has_what_the_model_read_and_not_the_whole(tmp_path
         html, text = turn._repr_html_(), turn._repr_markdown_()
         saved = Conversation.load(tmp_path / "chat.json")
         handle = handle_in(turn.messages)
+        sizes = [record.result_size for record in session.consent.audit]
         later = session.chat(
             "On", model=scripted_model(call("read_result", handle=handle, offset=600), "ok")
         )
     assert later.tool_calls[0].status == "ok"
+    assert sizes == [each.large.size for each in turn.tool_calls]
     assert "call.value" in html
     assert "call.value" in text
     assert all("call.value" in form for form in turn.tool_calls[0]._repr_mimebundle_().values())
