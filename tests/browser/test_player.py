@@ -78,6 +78,8 @@ def opened(browser: Any, lesson: Path, axe: Path) -> Iterator[Any]:
 def page(opened: Any) -> Iterator[Any]:
     """The player at its first slide."""
     opened.get_by_test_id("go-1").click()
+    # The page writes it into its address a moment later, over one that a test has set.
+    opened.wait_for_function("() => location.hash === '#1'")
     yield opened
     assert [url for url in opened.asked if not url.startswith(("file:", "data:"))] == []
     assert len([url for url in opened.asked if url.startswith("file:")]) == 1
