@@ -38,6 +38,7 @@ _SILENT = frozenset(
     }
 )
 """Kinds of lines that are about the program rather than the conversation."""
+_IDS = frozenset({"leafUuid", "messageId", "sessionId", "uuid"})
 _AGENT_TOOLS = frozenset({"Agent", "Task"})
 _INTERRUPTED = "[Request interrupted by user"
 _SYNTHETIC = "<synthetic>"
@@ -47,12 +48,11 @@ _MAX_SUBAGENTS = 1_000
 
 def is_claude_code(record: dict[str, Any]) -> bool:
     """Check whether a line looks like one of Claude Code."""
-    kind, message = text_in(record, "type"), record.get("message")
-    if isinstance(message, dict):
-        return kind in _SPOKEN or (not kind and message.get("role") in ("user", "assistant"))
-    return (kind in _SPOKEN or kind in _SILENT) and not record.keys().isdisjoint(
-        {"sessionId", "uuid", "leafUuid", "messageId"}
-    )
+    kind = text_in(record, "type")
+    if not kind:
+        return text_in(object_in(record, "message"), "role") in ("user", "assistant")
+    has_message = isinstance(record.get("message"), dict)
+    return kind in _SPOKEN | _SILENT and (has_message or not record.keys().isdisjoint(_IDS))
 
 
 class ClaudeCodeReader(Reader):
