@@ -342,7 +342,9 @@ def claude_code(path: Path) -> Path:
     ]
     when = {"sessionId": "s1", "timestamp": "2026-01-05T09:00:00Z"}
     lines: list[dict[str, Any]] = []
-    for prompt in (ELSEWHERE, "<command-name>/lend</command-name>"):
+    reminder = "<system-reminder>Be <b>brief</b>.</system-reminder>"
+    prompts = (f"{reminder}\n{ELSEWHERE}", "<command-name>/lend</command-name>", "[An image]")
+    for prompt in prompts:
         lines.append({"type": "user", "message": {"role": "user", "content": prompt}, **when})
         for number, (name, arguments, text, failed) in enumerate(calls):
             id = f"{prompt} {number}"
