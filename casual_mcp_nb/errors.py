@@ -424,7 +424,7 @@ def closest(name: str, valid: Iterable[str], n: int = 3, cutoff: float = 0.5) ->
 def did_you_mean(matches: list[str], valid: Iterable[str]) -> str:
     """Suggest the closest names in a sentence, or list the valid ones if none is close."""
     if matches:
-        return f"Did you mean {' or '.join(shown(match) for match in matches)}?"
+        return f"Did you mean {' or '.join(map(shown, matches))}?"
     names = sorted(set(valid))
     if not names:
         return "There are none."

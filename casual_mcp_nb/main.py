@@ -201,7 +201,7 @@ def _counted_here(config: Config) -> IO[bytes] | None:
 def _listed(variables: Mapping[str, str], name: str) -> list[str]:
     """Split a variable with a list, such as `a, b`."""
     parts = [part.strip() for part in variables.get(name, "").split(",")]
-    return [part for part in parts if part]
+    return list(filter(None, parts))
 
 
 def _allowed_by_variable(tool: ToolSpec) -> str:

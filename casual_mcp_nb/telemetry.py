@@ -21,6 +21,7 @@ from importlib.metadata import PackageNotFoundError, version
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
+from casual_mcp_nb.base.iterables import drop_none
 from casual_mcp_nb.base.secret import redacted
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.conversation.event import (
@@ -567,7 +568,7 @@ def _counts(usage: TokenUsage | None) -> dict[str, int]:
         "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
         "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
     }
-    return {name: count for name, count in counts.items() if count is not None}
+    return drop_none(counts)
 
 
 SCOPE = "casual_mcp_nb"

@@ -62,7 +62,7 @@ def frame_of(value: ChatStats | HostAudit) -> Any:
     if isinstance(value, HostAudit):
         rows = _tool_records(value)
     else:
-        rows = [_model_call(step) for step in value.steps]
+        rows = list(map(_model_call, value.steps))
     return _library("pandas").DataFrame(rows)
 
 

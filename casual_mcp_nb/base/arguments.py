@@ -66,7 +66,7 @@ def one_object(text: str) -> dict[str, Any] | None:
     objects = objects_in(text)
     if objects is None:
         return None
-    filled = [each for each in objects if each]
+    filled = list(filter(None, objects))
     # As text, because 1 and true are equal in Python.
     if len({json.dumps(each, sort_keys=True) for each in filled}) > 1:
         return None

@@ -37,6 +37,7 @@ from casual_mcp_nb.base.config_base import (
     Variables,
     Written,
 )
+from casual_mcp_nb.base.iterables import drop_none
 from casual_mcp_nb.base.model_options import DeliverySetting
 from casual_mcp_nb.base.prices import PriceTable
 from casual_mcp_nb.base.secret import (
@@ -751,7 +752,7 @@ class SpendLimits(BaseConfig):
             "max_cost": getattr(self.max_cost, period),
             "max_total_tokens": getattr(self.max_total_tokens, period),
         }
-        return {kind: limit for kind, limit in limits.items() if limit is not None}
+        return drop_none(limits)
 
     @cached_property
     def given(self) -> bool:

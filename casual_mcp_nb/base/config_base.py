@@ -29,6 +29,7 @@ from pydantic import (
     model_validator,
 )
 
+from casual_mcp_nb.base.iterables import all_are, drop_none
 from casual_mcp_nb.base.model_options import ReasoningEffort
 from casual_mcp_nb.base.secret import (
     COMMON,
@@ -309,7 +310,7 @@ class RemoteConfig(BaseConfig):
 
     def _hidden(self, value: Any) -> Any:
         if isinstance(value, tuple | list):
-            return type(value)(self._hidden(item) for item in value)
+            return type(value)(map(self._hidden, value))
         if isinstance(value, dict):
             return {name: self._hidden(item) for name, item in value.items()}
         return redacted(value, self._secrets()) if isinstance(value, str) else value
@@ -406,7 +407,7 @@ def _without_nulls(value: Any) -> Any:
     """
     if not isinstance(value, Mapping):
         return value
-    return {name: item for name, item in value.items() if item is not None}
+    return drop_none(value)
 
 
 def _stripped(value: Any) -> Any:
@@ -440,7 +441,7 @@ def _as_tuple(value: Any) -> Any:
 def _checked_json(value: Any, depth: int = 0) -> Any:
     if depth > _MAX_DEPTH:
         raise ValueError(f"must not be nested more than {_MAX_DEPTH} deep")
-    if isinstance(value, dict) and all(isinstance(name, str) for name in value):
+    if isinstance(value, dict) and all_are(value, str):
         return {name: _checked_json(item, depth + 1) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_checked_json(item, depth + 1) for item in value]
@@ -497,7 +498,7 @@ class RequestOptions(RemoteConfig):
 
         A UsageError lists the valid names or values.
         """
-        given = {name: value for name, value in options.items() if value is not None}
+        given = drop_none(options)
         if not given:
             return NO_OPTIONS
         try:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from casual_mcp_nb.base.iterables import of_type
 from casual_mcp_nb.base.schema import LIST_KEYWORDS, MAP_KEYWORDS
 
 MAX_CHANGES = 20
@@ -256,7 +257,7 @@ class Mender:
                 same = False
                 self._note(f"{path}.{name}", "is a keyword and not a property: left out")
                 if name == "required" and isinstance(part, list):
-                    lifted += [each for each in part if isinstance(each, str)]
+                    lifted += of_type(part, str)
                 continue
             parts[name], required = self._schema(part, f"{path}.{name}", depth + 1)
             same = same and parts[name] is part
@@ -298,7 +299,7 @@ class Mender:
             return kind
         if not isinstance(value, list | tuple):
             return self._drop(path, f"{_start(value)} is no type")
-        texts = [each for each in value if isinstance(each, str)]
+        texts = of_type(value, str)
         known = filter(None, (_TYPE_WORDS.get(each.lower()) for each in texts))
         kinds = list(dict.fromkeys(known))
         if kinds == value and kinds:
@@ -315,7 +316,7 @@ class Mender:
             return [value]
         if not isinstance(value, list | tuple):
             return self._drop(path, f"{_start(value)} is no list of names")
-        names = list(dict.fromkeys(name for name in value if isinstance(name, str)))
+        names = list(dict.fromkeys(of_type(value, str)))
         if names == value:
             return value
         self._note(path, "names each property once")

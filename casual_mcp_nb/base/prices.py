@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from casual_mcp_nb.base.iterables import present
 from casual_mcp_nb.base.tokens import TokenUsage
 
 PER = 1_000_000
@@ -112,7 +113,7 @@ def price_of(prices: Mapping[str, Price], *names: str) -> Price | None:
 
 def total_cost(costs: list[Cost | None]) -> Cost | None:
     """Add up the costs, or return None if there are none, or if currencies differ."""
-    priced = [cost for cost in costs if cost is not None]
+    priced = present(costs)
     if len({cost.currency for cost in priced}) != 1:
         return None
     return Cost(

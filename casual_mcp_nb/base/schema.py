@@ -12,6 +12,8 @@ from urllib.parse import unquote
 
 from pydantic_core import to_json
 
+from casual_mcp_nb.base.iterables import of_type
+
 MAX_CHOICES = 1_000
 MAX_NESTED_CHOICES = 10
 _OBJECTS = (dict, Mapping)
@@ -75,9 +77,7 @@ class SchemaReader:
     @cached_property
     def required(self) -> tuple[str, ...]:
         """Required property names, in order."""
-        return tuple(
-            dict.fromkeys(name for name in self._list("required") if isinstance(name, str))
-        )
+        return tuple(dict.fromkeys(of_type(self._list("required"), str)))
 
     @property
     def description(self) -> str:
@@ -90,7 +90,7 @@ class SchemaReader:
         kind = self.schema.get("type")
         if isinstance(kind, str):
             return (kind,)
-        return tuple(word for word in self._list("type") if isinstance(word, str))
+        return tuple(of_type(self._list("type"), str))
 
     @property
     def choices(self) -> tuple[Any, ...]:

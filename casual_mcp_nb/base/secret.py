@@ -281,7 +281,7 @@ def url_secrets(url: str | None) -> set[str]:
     if password:
         # httpx decodes both before encoding them; this is what a server may echo.
         secrets.add(base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode())
-    return secrets | {unquote(value) for value in secrets}
+    return secrets | set(map(unquote, secrets))
 
 
 def header_secrets(value: str) -> set[str]:

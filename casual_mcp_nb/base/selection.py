@@ -31,6 +31,7 @@ from pydantic import (
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import Discovery, DiscoveryOptions, Strategy, ToolSetConfig
 from casual_mcp_nb.base.displayable import Displayable
+from casual_mcp_nb.base.iterables import all_are
 from casual_mcp_nb.base.model_options import DELIVERY_SETTINGS
 from casual_mcp_nb.errors import (
     MissingDependencyError,
@@ -177,7 +178,7 @@ def _tools_off(value: object) -> ToolsOff:
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise ValueError("use a set of tool names")
     names = list(value)
-    if not all(isinstance(name, str) for name in names):
+    if not all_are(names, str):
         raise ValueError("use a set of tool names, as strings")
     return ToolsOff(names)
 

@@ -20,7 +20,7 @@ from casual_mcp_nb.base.displayable import (
 from casual_mcp_nb.base.elsewhere import Affected, Elsewhere, affected
 from casual_mcp_nb.base.mcp import Tasks
 from casual_mcp_nb.base.selection import Mode, Selection
-from casual_mcp_nb.base.tokens import Budget, estimate_tokens
+from casual_mcp_nb.base.tokens import Budget, estimate_tokens, total_tokens
 from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
 from casual_mcp_nb.doors import in_words_of
 from casual_mcp_nb.errors import ConnectError, UnknownNameError, UsageError, shown
@@ -538,10 +538,10 @@ class ToolDiagnosis(Displayable):
             "tokens": self.tokens,
             "ends_at": self.ends_at,
             "stopped": self.stopped is not None,
-            "elsewhere": [vars(each) for each in self.elsewhere],
+            "elsewhere": list(map(vars, self.elsewhere)),
             "rank": self.rank,
             "calls": dict(self.calls),
-            "stages": [vars(check) for check in self.stages],
+            "stages": list(map(vars, self.stages)),
         }
 
 
@@ -595,7 +595,7 @@ class ServerTokens:
     @property
     def tokens(self) -> int:
         """Its definitions' estimated tokens."""
-        return sum(tool.tokens for tool in self.tools)
+        return total_tokens(self.tools)
 
     def as_dict(self) -> dict[str, Any]:
         """Convert it to plain values, for JSON."""
@@ -630,7 +630,7 @@ class HostAudit(DisplayableList[ServerTokens], items="servers"):
     @property
     def tokens(self) -> int:
         """Estimated definition tokens, sent with every request."""
-        return sum(server.tokens for server in self.servers)
+        return total_tokens(self.servers)
 
     @property
     def saved(self) -> float | None:

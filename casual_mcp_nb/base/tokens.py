@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from casual_mcp_nb.base.displayable import Displayable
 from casual_mcp_nb.base.limits import strict_json
@@ -51,6 +51,16 @@ def estimate_tokens(text: str) -> int:
     return math.ceil(
         _SCALE * (_pieces(text) if len(text) <= _COUNTED_WHOLE else sampled(text, _pieces))
     )
+
+
+class _Priced(Protocol):
+    @property
+    def tokens(self) -> int: ...
+
+
+def total_tokens(items: Iterable[_Priced]) -> int:
+    """Add up the tokens of tools, servers, or whatever else has a price."""
+    return sum(item.tokens for item in items)
 
 
 def _pieces(text: str) -> int:

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, Literal, Protocol, overload, runtime_checkable
 
 from casual_mcp_nb.base.displayable import Displayable, count
+from casual_mcp_nb.base.iterables import drop_none
 from casual_mcp_nb.base.limits import strict_json
 from casual_mcp_nb.base.schema import MAX_PARAMETERS, limited_parameters, too_long
 from casual_mcp_nb.base.tokens import text_tokens
@@ -278,7 +279,7 @@ class ToolSpec(Displayable):
             "description": self.description,
             "parameters": self.input_schema,
             "result": self.output_schema,
-            "annotations": {name: claim for name, claim in claims.items() if claim is not None},
+            "annotations": drop_none(claims),
         }
         for name in ("restriction", "tags", "always_load", "app"):
             if value := getattr(self, name):
@@ -358,6 +359,31 @@ def by_server(tools: Iterable[ToolSpec]) -> dict[str, tuple[ToolSpec, ...]]:
     return {server: tuple(owned) for server, owned in groups.items()}
 
 
+def by_tool_name(tools: Iterable[ToolSpec]) -> dict[ToolName, ToolSpec]:
+    """Index the tools by server and name. The last one counts if several have them."""
+    return {tool.tool_name: tool for tool in tools}
+
+
+def by_wire_name(tools: Iterable[ToolSpec]) -> dict[str, ToolSpec]:
+    """Index the tools by wire name. The last one counts if several have it."""
+    return {tool.wire_name: tool for tool in tools}
+
+
+def tool_names(tools: Iterable[ToolSpec]) -> set[ToolName]:
+    """Collect the tools' names, each with its server."""
+    return {tool.tool_name for tool in tools}
+
+
+def for_models(tools: Iterable[ToolSpec]) -> list[ToolSpec]:
+    """List the tools that a model can be offered: those without a `restriction`."""
+    return [tool for tool in tools if tool.restriction is None]
+
+
+def servers_of(tools: Iterable[ToolSpec]) -> set[str]:
+    """Collect the names of the servers that have these tools."""
+    return {tool.server for tool in tools}
+
+
 @runtime_checkable
 class ToolCatalog(Protocol):
     """A source of tools: a `Catalog` in memory, or your database or registry.
@@ -395,7 +421,7 @@ class Catalog(Sequence[ToolSpec]):
         if absent is None:
             absent = tools.absent if isinstance(tools, Catalog) else dict
         self.absent: Callable[[], Mapping[str, str]] = absent
-        unique = {tool.tool_name: tool for tool in reversed(list(tools))}
+        unique = by_tool_name(reversed(list(tools)))
         groups: dict[str, list[ToolSpec]] = defaultdict(list)
         for tool in reversed(unique.values()):
             groups[wire_name(tool.tool_name)].append(tool)
@@ -436,7 +462,7 @@ class Catalog(Sequence[ToolSpec]):
     @cached_property
     def by_wire_name(self) -> Mapping[str, ToolSpec]:
         """The tools by wire name: the only place where wire names are resolved."""
-        return {tool.wire_name: tool for tool in self._tools}
+        return by_wire_name(self._tools)
 
     @cached_property
     def _by_alias(self) -> Mapping[str, tuple[ToolSpec, ...]]:

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from casual_mcp_nb.base.dialects import Dialect, Patterns
+from casual_mcp_nb.base.iterables import all_are, of_type
 from casual_mcp_nb.base.mend import (
     MAX_CHANGES,
     Mender,
@@ -151,7 +152,7 @@ def _is_simple(parameters: Mapping[str, Any], dialect: Dialect) -> bool:
         or type(required) is not list
     ):
         return False
-    texts = [name for name in required if isinstance(name, str)]
+    texts = of_type(required, str)
     if len(set(texts)) != len(required) or not properties.keys() >= set(texts):
         return False
     if dialect.keys is not None and not all(map(dialect.keys.fullmatch, properties)):
@@ -370,7 +371,7 @@ class _Reducer:
                 words.append(f"Always {_json(value)}.")
             self._note(path, "const is written as the only choice")
         choices = new.get("enum")
-        if isinstance(choices, list) and not all(isinstance(choice, str) for choice in choices):
+        if isinstance(choices, list) and not all_are(choices, str):
             del new["enum"]
             words.append(f"One of: {_joined(map(_json, choices))}.")
             self._note(path, "choices that are not texts are described in words")
@@ -402,7 +403,7 @@ def _one_of(parts: Sequence[Any]) -> Any:
 
 
 def _order_words(places: Sequence[Any]) -> str:
-    names = [_short(part) for part in places]
+    names = list(map(_short, places))
     return f"In this order: {_joined(names)}."
 
 
@@ -427,7 +428,7 @@ def _types(schema: Mapping[str, Any]) -> tuple[str, ...]:
         return (kind,)
     if not isinstance(kind, list):
         return ()
-    return tuple(each for each in kind if isinstance(each, str))
+    return tuple(of_type(kind, str))
 
 
 def _property_names(schema: Mapping[str, Any]) -> list[str]:
@@ -513,7 +514,7 @@ def _merge(
             known[name] = _all_of([known[name], *parts])
     own["properties"] = known
     own_required = _required(own)
-    required_by_each = [_required(flat) for flat in merged]
+    required_by_each = list(map(_required, merged))
     common: list[str] = []
     if choice == "allOf":
         for names in required_by_each:
@@ -544,7 +545,7 @@ def _required(schema: Mapping[str, Any]) -> list[str]:
     required = schema.get("required")
     if not isinstance(required, list):
         return []
-    return [name for name in required if isinstance(name, str)]
+    return of_type(required, str)
 
 
 def _options_in_words(

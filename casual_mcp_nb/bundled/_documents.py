@@ -417,10 +417,10 @@ def _row_text(cells: list[Any]) -> str:
     lines_of_cells = [cell.get_text().strip().splitlines() for cell in cells]
     is_data = all(len(lines) <= _MAX_CELL_LINES for lines in lines_of_cells)
     if len(cells) > 1 and is_data:
-        return "\t".join(_one_line(lines) for lines in lines_of_cells)
+        return "\t".join(map(_one_line, lines_of_cells))
     return "\n".join(chain.from_iterable(lines_of_cells))
 
 
 def _one_line(lines: list[str]) -> str:
     stripped = [line.strip() for line in lines]
-    return " ".join(line for line in stripped if line)
+    return " ".join(filter(None, stripped))

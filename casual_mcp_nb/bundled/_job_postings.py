@@ -64,7 +64,7 @@ def _fields(posting: dict[str, Any]) -> dict[str, Any]:
     fields = {
         "title": _text(posting.get("title")),
         "company": _text(posting.get("hiringOrganization")),
-        "locations": [location for location in locations if location],
+        "locations": list(filter(None, locations)),
         "remote": _text(posting.get("jobLocationType")) == "TELECOMMUTE" or None,
         "employment_type": [_text(each) for each in _listed(posting.get("employmentType"))],
         "date_posted": _text(posting.get("datePosted")),
@@ -85,7 +85,7 @@ def _salary(pay: Any) -> str:
         parts[0] = _range(amount)
         if unit := amount.get("unitText"):
             parts.append(f"per {_text(unit).lower()}")
-    return " ".join(part for part in parts if part)
+    return " ".join(filter(None, parts))
 
 
 def _description(text: Any) -> str:
@@ -125,9 +125,9 @@ def _location(location: Any) -> str:
     keys = ("addressLocality", "addressRegion", "addressCountry")
     parts = [_text(address.get(key)) for key in keys]
     # A city is often a region of the same name.
-    return ", ".join(dict.fromkeys(part for part in parts if part))
+    return ", ".join(dict.fromkeys(filter(None, parts)))
 
 
 def _range(amount: dict[str, Any]) -> str:
     bounds = [_text(amount.get(key)) for key in ("minValue", "maxValue")]
-    return " to ".join(bound for bound in bounds if bound) or _text(amount.get("value"))
+    return " to ".join(filter(None, bounds)) or _text(amount.get("value"))

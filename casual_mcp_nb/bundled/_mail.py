@@ -13,6 +13,7 @@ from email.message import Message
 from email.parser import BytesHeaderParser
 from email.utils import getaddresses, parsedate_to_datetime
 
+from casual_mcp_nb.base.iterables import of_type
 from casual_mcp_nb.bundled._documents import decoded_as, html_to_text
 
 MAX_TEXT = 50_000
@@ -73,8 +74,8 @@ def parse_mail(data: bytes, max_characters: int = MAX_TEXT, *, plain: bool = Fal
     else:
         headers = message
         texts = [part.strip() for part in _texts(message, plain)]
-        text = "\n\n".join(part for part in texts if part)
-        attachments = [_attachment(part) for part in _attached(message)]
+        text = "\n\n".join(filter(None, texts))
+        attachments = list(map(_attachment, _attached(message)))
     ids = _MESSAGE_ID.findall(_header(headers, "Message-ID"))
     return Mail(
         subject=_header(headers, "Subject"),
@@ -151,7 +152,7 @@ def _attached(part: Message) -> Iterator[Message]:
 
 
 def _parts(part: Message) -> list[Message]:
-    return [child for child in part.get_payload() if isinstance(child, Message)]
+    return of_type(part.get_payload(), Message)
 
 
 def _is_text(part: Message) -> bool:

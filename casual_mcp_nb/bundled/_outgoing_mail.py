@@ -20,6 +20,7 @@ from email.policy import compat32
 from email.utils import formataddr, getaddresses
 from typing import Any
 
+from casual_mcp_nb.base.iterables import all_are
 from casual_mcp_nb.bundled._mail import person_and_address
 
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
@@ -75,7 +76,7 @@ def compose(
         ) from None
     for field, name in _FIELDS.items():
         if addresses[field]:
-            mail[name] = ", ".join(_written(address) for address in addresses[field])
+            mail[name] = ", ".join(map(_written, addresses[field]))
     charset = None if subject.isascii() else "utf-8"
     mail["Subject"] = Header(subject, charset, header_name="Subject").encode()
     if _is_message_id(in_reply_to):
@@ -104,7 +105,7 @@ def finished_call(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Replace the arguments to `gmail_send` with the finished mail's actual values."""
     recipients = {field: arguments.get(field) or () for field in _FIELDS}
     subject, text = arguments.get("subject"), arguments.get("text")
-    are_lists = all(_is_list_of_text(addresses) for addresses in recipients.values())
+    are_lists = all(map(_is_list_of_text, recipients.values()))
     if not (are_lists and isinstance(subject, str) and isinstance(text, str)):
         raise ValueError("to, cc and bcc are lists of addresses, and subject and text are text.")
     mail = compose(recipients, subject, text)
@@ -118,7 +119,7 @@ def finished_call(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_list_of_text(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
+    return isinstance(value, list | tuple) and all_are(value, str)
 
 
 def unprintable(text: str) -> str | None:
@@ -181,7 +182,7 @@ def _addresses(mail: Message, name: str) -> tuple[str, ...]:
 
 
 def _has_only(addresses: Sequence[str], wanted: Sequence[Address]) -> bool:
-    return [_letters(each) for each in addresses] == [_letters(str(each)) for each in wanted]
+    return list(map(_letters, addresses)) == [_letters(str(each)) for each in wanted]
 
 
 def _decoded_header(header: str) -> str:

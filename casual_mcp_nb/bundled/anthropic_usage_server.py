@@ -23,6 +23,7 @@ from casual_mcp_nb.base.files import (
     read_account_file,
     write_account_file,
 )
+from casual_mcp_nb.base.iterables import all_are, drop_none
 from casual_mcp_nb.base.proxies import named_variables
 from casual_mcp_nb.bundled._mail import decoded_header
 from casual_mcp_nb.bundled._server import FunctionServer, reads
@@ -170,7 +171,7 @@ class Usage:
             "group_by[]": list(group_by or ()),
         }
         rows, complete = await self._rows("/v1/organizations/cost_report", params)
-        table = [_cost(row) for row in rows]
+        table = list(map(_cost, rows))
         total = sum((Decimal(row["usd"]) for row in table), Decimal())
         return {"rows": table, "total_usd": str(total), "complete": complete}
 
@@ -227,7 +228,7 @@ async def _page(client: Any, path: str, params: dict[str, Any]) -> dict[str, Any
             _advice(response.status_code, page, response.headers.get("retry-after", ""))
         )
     buckets = page.get("data")
-    if not isinstance(buckets, list) or not all(isinstance(each, dict) for each in buckets):
+    if not isinstance(buckets, list) or not all_are(buckets, dict):
         raise ToolError("Anthropic's answer is not a report.")
     return page
 
@@ -277,7 +278,7 @@ def _usage(row: dict[str, Any], group_by: Sequence[str]) -> dict[str, Any]:
         **_fields(row, ("starting_at", "ending_at", *group_by)),
         "input_tokens": _number(row.get("uncached_input_tokens")),
         "cache_read_input_tokens": _number(row.get("cache_read_input_tokens")),
-        "cache_creation_input_tokens": sum(_number(count) for count in written.values()),
+        "cache_creation_input_tokens": sum(map(_number, written.values())),
         "output_tokens": _number(row.get("output_tokens")),
         "web_searches": _number(tools.get("web_search_requests")),
     }
@@ -304,7 +305,7 @@ def _cost(row: dict[str, Any]) -> dict[str, Any]:
     if row.get("currency") not in (None, "USD") or not dollars.is_finite():
         raise ToolError("Anthropic's report has an amount that is not in US dollars.")
     fields = _fields(row, _COST_FIELDS)
-    present = {name: value for name, value in fields.items() if value is not None}
+    present = drop_none(fields)
     return {**present, "usd": str(dollars)}
 
 

@@ -330,7 +330,7 @@ class Files:
         directory = self._root.resolve(path)
         with short_errors("list", path), self._root.folder_at(directory) as folder:
             entries = folder.scan()
-            listed = [_entry(entry) for entry in entries[:_MAX_ENTRIES]]
+            listed = list(map(_entry, entries[:_MAX_ENTRIES]))
         return {
             "path": path,
             "total": len(entries),
@@ -354,7 +354,7 @@ class Files:
         """Find files by name in a folder and all folders below it. Returns their paths."""
         folder = self._folder(path)
         found = islice(self._matching(folder, pattern), limit + 1)
-        paths = [self._root.relative(file) for file in found]
+        paths = list(map(self._root.relative, found))
         return {"pattern": pattern, "files": paths[:limit], "truncated": len(paths) > limit}
 
     def search_text(

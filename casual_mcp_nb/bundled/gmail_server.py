@@ -95,7 +95,7 @@ class Gmail:
         )
         ids = [str(each.get("id")) for each in rows(page, "messages", max_results)]
         return {
-            "mails": [self._summary(each) for each in ids],
+            "mails": list(map(self._summary, ids)),
             "next_page_token": page.get("nextPageToken"),
             "estimated_total": page.get("resultSizeEstimate"),
         }

@@ -28,6 +28,7 @@ from casual_mcp_nb.base.files import (
     read_account_file,
     write_account_file,
 )
+from casual_mcp_nb.base.iterables import of_type
 from casual_mcp_nb.bundled._mail import decoded_header
 from casual_mcp_nb.errors import CasualMcpError, shown
 
@@ -416,7 +417,7 @@ def rows(answer: dict[str, Any], name: str, limit: int) -> list[dict[str, Any]]:
     values = answer.get(name)
     if not isinstance(values, list):
         return []
-    return [each for each in values[:limit] if isinstance(each, dict)]
+    return of_type(values[:limit], dict)
 
 
 def _advice(status: int, reason: str) -> str:

@@ -141,13 +141,13 @@ def _value(node: ast.expr) -> Number:
         case ast.UnaryOp(op=op, operand=operand) if type(op) in _OPERATORS:
             return checked(_OPERATORS[type(op)](_value(operand)))
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in FUNCTIONS:
-            return checked(FUNCTIONS[name](*(_argument(arg) for arg in args)))
+            return checked(FUNCTIONS[name](*map(_argument, args)))
     raise ToolError(_refusal(node))
 
 
 def _argument(node: ast.expr) -> Any:
     if isinstance(node, ast.List | ast.Tuple):
-        return [_value(item) for item in node.elts]
+        return list(map(_value, node.elts))
     return _value(node)
 
 

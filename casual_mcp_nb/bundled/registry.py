@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
+from casual_mcp_nb.base.iterables import by_name
 from casual_mcp_nb.doors import in_words_of, pip_install
 
 if TYPE_CHECKING:
@@ -192,9 +193,7 @@ _SERVERS = (
     ),
 )
 
-BUNDLED: Mapping[str, BundledServer] = MappingProxyType(
-    {server.name: server for server in _SERVERS}
-)
+BUNDLED: Mapping[str, BundledServer] = MappingProxyType(by_name(_SERVERS))
 
 
 def _installed(module: str) -> bool:
@@ -264,7 +263,7 @@ def available(*names: str) -> Available:
     """
     servers: dict[str, dict[str, str]] = {}
     missing: dict[str, Missing] = {}
-    for server in [bundled_server(name) for name in names] or BUNDLED.values():
+    for server in list(map(bundled_server, names)) or BUNDLED.values():
         why = server.missing()
         if why is None and not server.default and not names:
             why = Missing("off by default", in_words_of(f"%mcp add {server.name}"))

@@ -168,7 +168,7 @@ def extract_emails(text: Text) -> dict[str, Any]:
 
 def extract_urls(text: Text) -> dict[str, Any]:
     """Find all web addresses (http and https links) in a text, each one once."""
-    return _unique([_without_trailing_marks(url) for url in _URL.findall(text)])
+    return _unique(list(map(_without_trailing_marks, _URL.findall(text))))
 
 
 def _without_trailing_marks(url: str) -> str:
@@ -309,12 +309,12 @@ def csv_to_markdown(
 ) -> str:
     """Turn CSV into a Markdown table."""
     try:
-        rows = [row for row in csv.reader(io.StringIO(text), delimiter=delimiter) if row]
+        rows = list(filter(None, csv.reader(io.StringIO(text), delimiter=delimiter)))
     except csv.Error as error:
         raise ToolError(f"Not valid CSV: {error}.") from error
     if not rows:
         raise ToolError("The CSV is empty. It needs a heading line.")
-    width = max(len(row) for row in rows)
+    width = max(map(len, rows))
     if width * len(rows) > _MAX_RESULT // 4:
         raise ToolError("The table is too large.")
     lines = [_table_row(row, width) for row in rows]

@@ -83,7 +83,7 @@ def _read_app(plain: Any, request: Request) -> AppContents:
 
 
 def _plain_contents(contents: ResourceContents) -> list[Plain]:
-    return [dump_value(part) for part in contents.parts]
+    return list(map(dump_value, contents.parts))
 
 
 def _read_contents(plain: Any, request: Request) -> ResourceContents:

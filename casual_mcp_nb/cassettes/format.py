@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from casual_mcp_nb.base.content import HANDLE_NOTE
 from casual_mcp_nb.base.files import write_text
+from casual_mcp_nb.base.iterables import all_are
 from casual_mcp_nb.base.tool import ToolSpec, by_server
 from casual_mcp_nb.cassettes import Kind, Plain
 from casual_mcp_nb.cassettes.exchanges import call_request
@@ -88,7 +89,7 @@ def pretty(value: Plain, indent: str = "") -> str:
         return text
     deeper = f"{indent}  "
     if isinstance(value, list):
-        if all(isinstance(item, int | float) for item in value):
+        if all_are(value, int | float):
             return text
         items = [f"{deeper}{pretty(item, deeper)}" for item in value]
         return "[\n" + ",\n".join(items) + f"\n{indent}]"
@@ -251,7 +252,7 @@ class Cassette:
         written = list(_written(self.interactions, definitions))
         servers: dict[str, Plain] = {}
         for name, server in self.servers.items():
-            tools = [plain_tool(tool) for tool in server.tools]
+            tools = list(map(plain_tool, server.tools))
             servers[name] = {**dump_value(server, ("tools",)), "tools": tools}
         document = {
             **CASSETTE.head,
@@ -368,7 +369,7 @@ def _written(
         request = dict(each.request)
         if each.kind == "model":
             messages = request.pop("messages")
-            tools = [definitions.key(tool) for tool in request.pop("tools")]
+            tools = list(map(definitions.key, request.pop("tools")))
             found_keys = [definitions.key(tool) for tool in request.pop("found", ())]
             keep = 0
             while keep < min(len(before), len(messages)) and before[keep] == messages[keep]:
@@ -423,7 +424,7 @@ def _read_interactions(rows: Any, definitions: Mapping[str, Any]) -> Iterator[In
             if not isinstance(request["messages"], list):
                 raise ValueError("Messages that are no list.")
             messages = before[:keep]
-            messages += [checked_message(message) for message in request["messages"]]
+            messages += list(map(checked_message, request["messages"]))
             expanded += len(messages)
             if expanded > MAX_MESSAGES:
                 raise ValueError("Too many messages.")

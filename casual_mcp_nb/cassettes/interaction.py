@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb import errors
 from casual_mcp_nb.base.content import ToolResult
+from casual_mcp_nb.base.iterables import drop_none
 from casual_mcp_nb.base.mcp import OVER, TaskReport
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.base.tool import ToolSpec
@@ -66,13 +67,13 @@ def plain_message(message: ChatMessage) -> dict[str, Plain]:
     if message.content not in (None, ""):
         content: Any = message.content
         if not isinstance(content, str):
-            content = [_plain_part(part) for part in content]
+            content = list(map(_plain_part, content))
         plain["content"] = content
     images = getattr(message, "images", ())
     if images:
         plain["images"] = [_plain_part(image)["image"] for image in images]
     if message.role == "assistant" and message.tool_calls:
-        plain["calls"] = [_plain_call(call) for call in message.tool_calls]
+        plain["calls"] = list(map(_plain_call, message.tool_calls))
     return plain
 
 
@@ -125,7 +126,7 @@ def model_request(
     """Convert a model request to plain values. The provider adds the `found_tools` itself."""
     request: dict[str, Plain] = {
         "model": model,
-        "messages": [plain_message(message) for message in messages],
+        "messages": list(map(plain_message, messages)),
         "tools": list(tools),
     }
     if found := list(found_tools):
@@ -148,7 +149,7 @@ def model_response(response: ModelResponse) -> dict[str, Plain]:
     if response.finish_reason is not None:
         plain["finish_reason"] = response.finish_reason
     if response.hosted_calls:
-        plain["hosted_calls"] = [dump_value(call) for call in response.hosted_calls]
+        plain["hosted_calls"] = list(map(dump_value, response.hosted_calls))
     return plain
 
 
@@ -259,7 +260,7 @@ def _read_verdict(plain: Any, request: Mapping[str, Plain]) -> tuple[bool | str,
 
 
 def _read_turn(plain: Any, request: Mapping[str, Plain]) -> list[ChatMessage]:
-    return [read_message(message) for message in request["messages"]]
+    return list(map(read_message, request["messages"]))
 
 
 def _read_nearest(plain: Any, request: Mapping[str, Plain]) -> dict[str, float]:
@@ -354,7 +355,7 @@ def turn_request(started: TurnStarted, system: str | None = None) -> dict[str, P
 def progress_event(progress: float, total: float | None, text: str | None) -> dict[str, Plain]:
     """Convert a progress report to a cassette event."""
     fields = {"progress": progress, "total": total, "text": text}
-    return {name: value for name, value in fields.items() if value is not None}
+    return drop_none(fields)
 
 
 def plain_tool(tool: ToolSpec) -> dict[str, Plain]:
@@ -371,4 +372,4 @@ def read_tools(server: str, plain: Any) -> tuple[ToolSpec, ...]:
 
 def plain_tools(tools: Iterable[ToolSpec]) -> list[dict[str, Plain]]:
     """Convert a server's tools to plain values."""
-    return [plain_tool(tool) for tool in tools]
+    return list(map(plain_tool, tools))

@@ -96,7 +96,7 @@ def _closest(recorded: Sequence[Interaction], request: Mapping[str, Plain]) -> I
 
 
 def _names(recorded: Iterable[str]) -> str:
-    names = [shown(name) for name in dict.fromkeys(recorded)]
+    names = list(map(shown, dict.fromkeys(recorded)))
     if not names:
         return "nothing like it was recorded"
     text = f"recorded: {', '.join(names[:MAX_NAMES])}"
@@ -115,7 +115,7 @@ def _text(value: Plain) -> str:
     """Format a value as text to compare by lines."""
     if isinstance(value, str):
         return value
-    if isinstance(value, list) and all(_is_plain_message(item) for item in value):
+    if isinstance(value, list) and all(map(_is_plain_message, value)):
         return "\n".join(_text(item["content"]) for item in value)
     if isinstance(value, Mapping) and not value.get("calls"):
         content = value.get("content")

@@ -11,6 +11,7 @@ from pydantic_core import to_jsonable_python
 
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.content import ToolResult
+from casual_mcp_nb.base.iterables import of_type
 from casual_mcp_nb.base.mcp import TaskReport
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import ToolSpec
@@ -108,7 +109,7 @@ class Recording:
     def answered(self, response: ModelResponse) -> None:
         """Record a model's answer."""
         events = self.interaction.events
-        chunks = [event for event in events if isinstance(event, str)]
+        chunks = of_type(events, str)
         if "".join(chunks) == response.message.content:
             # The text itself is in the answer.
             for number, event in enumerate(events):

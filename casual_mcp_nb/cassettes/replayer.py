@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.content import ToolResult
+from casual_mcp_nb.base.iterables import all_are
 from casual_mcp_nb.base.mcp import TaskReport
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.cassettes import FOLLOWED, MATCH_ON, Kind, MatchOn, Plain
@@ -321,7 +322,7 @@ def _results_in(interactions: Iterable[Interaction]) -> dict[str, list[str]]:
             calls = message.get("calls", ())
             answers = messages[number : number + len(calls)]
             texts = [each.get("content", "") for each in answers if each.get("role") == "tool"]
-            are_texts = all(isinstance(text, str) for text in texts)
+            are_texts = all_are(texts, str)
             if calls and len(texts) == len(calls) and are_texts:
                 # A later request may have edited ones.
                 results.setdefault(key, texts)

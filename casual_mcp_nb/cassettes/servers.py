@@ -16,6 +16,7 @@ from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.content import OnProgress, ToolResult
 from casual_mcp_nb.base.mcp import Completions, Resource, ServerPrompt, Skill, Subscription
 from casual_mcp_nb.base.status import ServerStatus
+from casual_mcp_nb.base.tokens import total_tokens
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
 from casual_mcp_nb.base.wire import LogLine, Messages, ServerLog, Wire
 from casual_mcp_nb.cassettes import Plain
@@ -183,7 +184,7 @@ class ReplayedServer:
             "failed" if failed else "ready",
             entry.error,
             tools=len(self.tools),
-            tokens=sum(tool.tokens for tool in self.tools),
+            tokens=total_tokens(self.tools),
             seconds=0.0,
             transport="cassette",
             protocol_version=entry.protocol_version,

@@ -159,7 +159,7 @@ def _report(checks: list[Check], json: bool) -> int:
 
     diagnosis = Diagnosis(tuple(checks))
     if json:
-        write_json({"ok": diagnosis.ok, "error": None, "checks": [asdict(each) for each in checks]})
+        write_json({"ok": diagnosis.ok, "error": None, "checks": list(map(asdict, checks))})
     else:
         show(diagnosis)
     if not diagnosis.ok:

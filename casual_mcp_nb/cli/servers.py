@@ -44,7 +44,7 @@ def models(*, source: Source = _SOURCE, json: AsJson = False) -> None:
     config = source.load()
     rows = models_of(config, next(iter(config.models), None))
     if json:
-        write_json([asdict(row) for row in rows])
+        write_json(list(map(asdict, rows)))
     else:
         show(rows)
 
@@ -55,7 +55,7 @@ def clients(*, source: Source = _SOURCE, json: AsJson = False) -> None:
 
     rows = clients_of(source.load())
     if json:
-        write_json([asdict(row) for row in rows])
+        write_json(list(map(asdict, rows)))
     else:
         show(rows)
 
@@ -129,7 +129,7 @@ def accounts(
             )
         SessionAccounts().remove(name)
     if json:
-        write_json([asdict(account) for account in SessionAccounts()])
+        write_json(list(map(asdict, SessionAccounts())))
     else:
         show(SessionAccounts().now, whole=True)
 
@@ -378,6 +378,8 @@ def plain_tool(tool: ToolSpec, status: str) -> dict[str, Any]:
 
 
 def _tools_view(tools: Tools, rows: list[ToolSpec], discovery: bool) -> View:
+    from casual_mcp_nb.base.tokens import total_tokens
+    from casual_mcp_nb.base.tool import for_models
     from casual_mcp_nb.display import words
     from casual_mcp_nb.display.view import Cell, Name, Table, TextBlock, View, columns
     from casual_mcp_nb.display.words import SUMMARY, first
@@ -402,7 +404,7 @@ def _tools_view(tools: Tools, rows: list[ToolSpec], discovery: bool) -> View:
             cells.insert(1, statuses[tool.tool_name])
         return tuple(cells)
 
-    price = words.tokens(sum(tool.tokens for tool in rows if tool.restriction is None), "estimated")
+    price = words.tokens(total_tokens(for_models(rows)), "estimated")
     note = f"{words.count(len(rows), 'tool')}, {price}"
     return View(
         "tools",
@@ -429,7 +431,7 @@ def _plain_reason(explanation: Explanation) -> dict[str, Any]:
     return {
         "rank": explanation.rank,
         "score": explanation.score,
-        "shares": [asdict(share) for share in explanation.shares],
+        "shares": list(map(asdict, explanation.shares)),
         "missing": list(explanation.missing),
     }
 

@@ -168,7 +168,7 @@ def _drawn(part: View | Section) -> RenderableType:
     from casual_mcp_nb.display.view import View, heading
 
     blocks = () if getattr(part, "brief", False) else part.blocks
-    inside = Group(*(_block(block) for block in blocks))
+    inside = Group(*map(_block, blocks))
     title, *others = heading(part) or ("",)
     if not title:
         return inside
@@ -226,7 +226,7 @@ class _Fitted:
         from rich.text import Text as Line
 
         table = self.table
-        cells = [[_cell(cell) for cell in row] for row in table.rows]
+        cells = [list(map(_cell, row)) for row in table.rows]
         filled = [
             n for n in range(len(table.columns)) if not cells or any(row[n].plain for row in cells)
         ]

@@ -119,6 +119,7 @@ def show_one(name: str, /, *, source: Source = _SOURCE, json: AsJson = False) ->
     Args:
         name: The toolset.
     """
+    from casual_mcp_nb.base.tokens import total_tokens
     from casual_mcp_nb.display import words
     from casual_mcp_nb.display.view import KeyValues, Name, Table, View, columns
     from casual_mcp_nb.servers.views import rule_words
@@ -133,7 +134,7 @@ def show_one(name: str, /, *, source: Source = _SOURCE, json: AsJson = False) ->
             problem = str(error)
         everything = session.tools.now
         chosen = [] if problem else [tool for tool in everything if everything.mode(tool) != "off"]
-    tokens = sum(tool.tokens for tool in chosen)
+    tokens = total_tokens(chosen)
     if json:
         tools = [{"name": str(tool.tool_name), "tokens": tool.tokens} for tool in chosen]
         write_json(
@@ -271,14 +272,16 @@ def _prompt_for_rules(
 
 def _prompt_for_rule(session: Session, server: str, before: Any) -> Any:
     """Prompt for a server's rule. An empty rule leaves it out."""
+    from casual_mcp_nb.base.tokens import total_tokens
+    from casual_mcp_nb.base.tool import for_models
     from casual_mcp_nb.display import words
     from casual_mcp_nb.display.words import SUMMARY, first
 
-    tools = [tool for tool in session.tools if tool.server == server and tool.restriction is None]
+    tools = [tool for tool in for_models(session.tools) if tool.server == server]
     if not tools:
         tell(f"{server}: it has no tools now, so it stays unchanged.")
         return before
-    price = words.tokens(sum(tool.tokens for tool in tools), "estimated")
+    price = words.tokens(total_tokens(tools), "estimated")
     question = (
         f"{server} ({words.count(len(tools), 'tool')}, {price}, now {_words(before)}): [a]ll,"
         " [n]one, [s]ome, [e]xcept "

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from casual_mcp_nb.base.iterables import of_type
+
 
 def get_logger(name: str) -> logging.Logger:
     """Create a logger by its name within this package."""
@@ -20,7 +22,7 @@ def configure_logging(level: str | int = "INFO", logger: logging.Logger | None =
         logger: Which logger, or None for this package's.
     """
     logger = logger or logging.getLogger("casual_mcp_nb")
-    for handler in [handler for handler in logger.handlers if isinstance(handler, _Handler)]:
+    for handler in of_type(logger.handlers, _Handler):
         logger.removeHandler(handler)
     handler = _Handler()
     handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))

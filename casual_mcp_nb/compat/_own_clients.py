@@ -17,6 +17,7 @@ from mcp_types import CallToolRequestParams, CallToolResult, ListToolsRequest, T
 from pydantic import BaseModel
 
 from casual_mcp_nb.base.content import ToolResult as OurResult
+from casual_mcp_nb.base.iterables import of_type
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.compat._tools import extract_server_and_tool, sdk_tool
 from casual_mcp_nb.servers.convert import result_from_mcp, warn_left_out
@@ -154,10 +155,10 @@ def _sdk_result(answer: Any) -> CallToolResult:
     structured = [
         getattr(answer, name, None) for name in ("structured_content", "structuredContent")
     ]
-    objects = [value for value in structured if isinstance(value, dict)]
+    objects = of_type(structured, dict)
     flags = [getattr(answer, name, None) for name in ("is_error", "isError")]
     return CallToolResult(
-        content=[_block(block) for block in answer.content],
+        content=list(map(_block, answer.content)),
         structured_content=objects[0] if objects else None,
         is_error=True in flags,
     )

@@ -16,6 +16,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from casual_mcp_nb.base.config import Config, ExcludeSpec, server_problem, unknown_clients
+from casual_mcp_nb.base.iterables import all_are
 from casual_mcp_nb.base.yaml_text import YamlError, read_yaml
 from casual_mcp_nb.errors import ConfigError, MissingFileError, closest, did_you_mean
 from casual_mcp_nb.providers.registry import specs
@@ -165,7 +166,7 @@ def cross_problems(
     Servers with `field_problems` are skipped.
     """
     sections = {name: data.get(name, {}) for name in _SECTIONS}
-    if not all(isinstance(section, Mapping) for section in sections.values()):
+    if not all_are(sections.values(), Mapping):
         return []
     discovery = data.get("tool_discovery")
     embedding = discovery.get("embedding") if isinstance(discovery, Mapping) else None

@@ -28,6 +28,7 @@ from urllib.parse import quote, urljoin, urlsplit
 from casual_mcp_nb.base.config import REGISTRY, Config, ServerConfig
 from casual_mcp_nb.base.displayable import DisplayableList
 from casual_mcp_nb.base.ip_addresses import is_this_computer
+from casual_mcp_nb.base.iterables import of_type
 from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.config.registry_entry import (
     FULL_NAME,
@@ -217,7 +218,7 @@ async def _in_catalog(target: str) -> FoundServers:
 
 
 async def _of_catalog(target: str, source: str, entries: list[Any], local: bool) -> FoundServers:
-    objects = [entry for entry in entries if isinstance(entry, dict)]
+    objects = of_type(entries, dict)
     cards = [entry for entry in objects if _type_of(entry) in _CARD_TYPES]
     notes: list[str] = []
     if len(cards) > MAX_CARDS:

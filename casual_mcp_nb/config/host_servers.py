@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from casual_mcp_nb.base.config import ServerConfig
+from casual_mcp_nb.base.iterables import of_type
 from casual_mcp_nb.config.document import ConfigProblem, KeyPath, before_move, dotted, object_in
 from casual_mcp_nb.config.host_switches import exclude
 from casual_mcp_nb.config.inputs import Input
@@ -261,7 +262,7 @@ def _choose_tools(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -
         adapted.written[(*at, "include_tools")] = (*adapted.as_written(at), "tools")
     included = server.get("include_tools")
     if isinstance(included, list):
-        server["include_tools"] = [_without_argument(each) for each in included]
+        server["include_tools"] = list(map(_without_argument, included))
         if "*" in server["include_tools"]:
             del server["include_tools"]
     lists = [isinstance(server.get(key), list) for key in ("include_tools", "exclude_tools")]
@@ -269,7 +270,7 @@ def _choose_tools(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -
         exclude(server, server.pop("exclude_tools"))
     if isinstance(tools, dict):
         exclude(server, [name for name, switch in tools.items() if _is_off(switch)])
-        settings = [switch for switch in tools.values() if isinstance(switch, dict)]
+        settings = of_type(tools.values(), dict)
         if any(switch.keys() - {"enabled", "disabled"} for switch in settings):
             _remark(adapted, at, "tools (beyond switching them off)")
     elif tools is not None and not isinstance(tools, list):

@@ -59,7 +59,7 @@ class Switches:
 
 def exclude(server: dict[str, Any], tools: Iterable[str]) -> None:
     """Remove tools from a server's entry, whichever of its two lists it uses."""
-    tools = [str(tool) for tool in tools]
+    tools = list(map(str, tools))
     included = server.get("include_tools")
     if isinstance(included, list):
         for tool in tools:
@@ -83,7 +83,7 @@ def switches_of(data: Mapping[str, Any]) -> Switches:
     switches = Switches()
     for names in (mcp.get("allowed"), data.get("allowMCPServers")):
         if isinstance(names, list):
-            switches.only = {str(name) for name in names}
+            switches.only = set(map(str, names))
     switches.off.update(map(str, list_in(mcp, "excluded")))
     for key in _OFF:
         switches.off.update(map(str, list_in(data, key)))

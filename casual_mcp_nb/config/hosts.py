@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from casual_mcp_nb.base.config import Config
+from casual_mcp_nb.base.iterables import of_type
 from casual_mcp_nb.base.limits import is_too_deep
 from casual_mcp_nb.config.document import ConfigProblem, KeyPath, dotted, list_in, object_in
 from casual_mcp_nb.config.host_servers import AdaptedConfig, adapt_server, servers_in
@@ -203,7 +204,7 @@ def _copied(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _copied(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_copied(item) for item in value]
+        return list(map(_copied, value))
     return value
 
 
@@ -336,7 +337,7 @@ def _ignored_settings(mcp: Mapping[str, Any]) -> list[str]:
 
 
 def _is_of_goose(extensions: Mapping[str, Any]) -> bool:
-    entries = [entry for entry in extensions.values() if isinstance(entry, dict)]
+    entries = of_type(extensions.values(), dict)
     return any({"cmd", "uri", "type"} & entry.keys() for entry in entries)
 
 

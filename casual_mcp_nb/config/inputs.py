@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from casual_mcp_nb.base.iterables import by_id
 from casual_mcp_nb.errors import shown
 
 _REFERENCE = re.compile(r"\$\{input:([^}:]+)")
@@ -70,7 +71,7 @@ class Inputs:
     def __init__(
         self, defined: Iterable[Input], environ: Mapping[str, str], *, ask: bool = True
     ) -> None:
-        self._defined = {each.id: each for each in defined}
+        self._defined = by_id(defined)
         self._environ = environ
         self._ask = ask
         self._answers: dict[str, SecretStr | None] = {}

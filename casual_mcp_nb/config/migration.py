@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from casual_mcp_nb.base.iterables import all_are, by_id
 from casual_mcp_nb.base.secret import Secrets, can_be_masked, certain, option_secrets, url_secrets
 from casual_mcp_nb.config.document import (
     Document,
@@ -112,7 +113,7 @@ def migrated(path: Path, folder: Path) -> MigratedConfig:
     problems = [*document.problems, *adapted.problems]
     raise_problems(problems, document)
     variables = _Variables()
-    defined = {each.id: each for each in adapted.inputs}
+    defined = by_id(adapted.inputs)
 
     def reference(match: re.Match[str]) -> str:
         return variables.ask(defined.get(match[1], Input(match[1])))
@@ -227,7 +228,7 @@ def _hide_in_server(server: dict[str, Any], at: KeyPath, variables: _Variables) 
     if isinstance(auth, str) and auth not in ("", "oauth") and "${" not in auth:
         server["auth"] = variables.reference(auth, (*at, "auth"), f"{name}_TOKEN")
     args = server.get("args")
-    if isinstance(args, list) and all(isinstance(arg, str) for arg in args):
+    if isinstance(args, list) and all_are(args, str):
         server["args"] = _without(args, set(option_secrets(args)), (*at, "args"), variables)
     command = server.get("command")
     if isinstance(command, str):

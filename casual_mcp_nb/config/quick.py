@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from casual_mcp_nb.base.config import ClientConfig, Config, ServerConfig
 from casual_mcp_nb.base.config_base import RequestOptions
 from casual_mcp_nb.base.ip_addresses import is_this_computer
+from casual_mcp_nb.base.iterables import by_name
 from casual_mcp_nb.bundled import BUNDLED
 from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.config.loader import load_config
@@ -326,7 +327,7 @@ def model_sections(
     missing key's variable, or the command that installs a missing SDK.
     """
     variables = read_environment(environ=environ)
-    local = {server.name: server for server in registry.LOCAL_SERVERS}
+    local = by_name(registry.LOCAL_SERVERS)
     provider, name, is_chat = _read(model or OFFLINE, local)
     client_name, settings = provider, {"provider": provider}
     if not spec_of(provider).name:

@@ -18,6 +18,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from casual_mcp_nb.base.displayable import Displayable
+from casual_mcp_nb.base.iterables import of_type
 from casual_mcp_nb.base.named_address import AddressGuard, AddressRefusedError
 from casual_mcp_nb.config.document import object_in
 from casual_mcp_nb.config.inputs import Input
@@ -413,7 +414,7 @@ def objects_of(value: Any) -> list[dict[str, Any]]:
     """Take the objects of a list, and not more of them than anybody would read."""
     if not isinstance(value, list):
         return []
-    return [each for each in value[:_MAX_INPUTS] if isinstance(each, dict)]
+    return of_type(value[:_MAX_INPUTS], dict)
 
 
 def line_of(value: Any) -> str:

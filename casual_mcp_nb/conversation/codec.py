@@ -18,6 +18,7 @@ from functools import cache, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args
 
+from casual_mcp_nb.base.iterables import all_are
 from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.secret import MASK, Failure, Mask, mask_of
 from casual_mcp_nb.base.tool import ToolName
@@ -418,7 +419,7 @@ def load_traces(text: str | bytes, new_trace: Callable[[], R]) -> tuple[list[R],
             document = plain(document)
         messages = [read_message(row) for row in document.get("messages", ())]
         tools = list(document.get("tools", ()))
-        if not all(isinstance(row, Mapping) for row in tools):
+        if not all_are(tools, Mapping):
             raise TypeError("A definition that is not an object.")
         traces = [_trace(new_trace(), turn, messages, tools) for turn in document["turns"]]
     except (

@@ -337,7 +337,7 @@ def added_turns(messages: Prompt, before: Iterable[ChatMessage] = ()) -> list[Tu
     A call gets another id if the conversation `before` uses it already. A UsageError if a provider
     would not accept the messages in this order.
     """
-    whole = [_checked_message(message) for message in as_messages(messages)]
+    whole = list(map(_checked_message, as_messages(messages)))
     if not whole:
         raise UsageError("There are no messages to add.")
     _check_order(whole)

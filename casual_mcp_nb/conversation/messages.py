@@ -77,7 +77,7 @@ def result_message(
     origins: Mapping[str, str] = NO_ORIGINS,
 ) -> ToolResultMessage:
     """Build the message that gives a model a call's result."""
-    images = tuple([_image(data) for data in images_of(result)]) if result is not None else ()
+    images = tuple(map(_image, images_of(result))) if result is not None else ()
     if not failed and not images and not handles:
         return ToolResultMessage(name=name, tool_call_id=call_id, content=text)
     return ToolOutcomeMessage(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from casual_mcp_nb.base.displayable import Displayable, display
+from casual_mcp_nb.base.iterables import present
 from casual_mcp_nb.base.prices import Cost, Price, total_cost
 from casual_mcp_nb.base.tokens import CacheMiss, Origin, TokenParts, TokenUsage, estimate_tokens
 from casual_mcp_nb.base.tool import wire_name
@@ -249,7 +250,7 @@ class ChatStats(Displayable):
         return display().figure_of(self)
 
     def __add__(self, other: ChatStats) -> ChatStats:
-        both = [stats for stats in (self.discovery, other.discovery) if stats is not None]
+        both = present((self.discovery, other.discovery))
         return ChatStats(
             self.tokens + other.tokens,
             self.tool_calls + other.tool_calls,

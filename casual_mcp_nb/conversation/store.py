@@ -22,6 +22,7 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from casual_mcp_nb.base.iterables import of_type
 from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.prices import Cost
 from casual_mcp_nb.base.tool import ToolName
@@ -142,7 +143,7 @@ class SavedTurns:
                     (self.id, unchanged),
                 )
             del self._written[unchanged:]
-        self._written += [_WrittenTurn(turn) for turn in turns[unchanged:]]
+        self._written += list(map(_WrittenTurn, turns[unchanged:]))
         for number, written in enumerate(self._written):
             if written.count < len(written.turn.trace):
                 summed = self._write_turn(connection, number, written) or summed
@@ -635,9 +636,7 @@ class ConversationStore:
                 while isinstance(requests[-1], SavedTurns):
                     requests.append(self._requests.get(timeout=max(0, deadline - time.monotonic())))
             # Several requests for one conversation are one.
-            self._write(
-                list(dict.fromkeys(each for each in requests if isinstance(each, SavedTurns)))
-            )
+            self._write(list(dict.fromkeys(of_type(requests, SavedTurns))))
             last = requests[-1]
             if last is _end:
                 with self._starting:

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from casual_mcp_nb.base.iterables import of_type
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.conversation.codec import spread
 from casual_mcp_nb.conversation.usage import Offers, ToolUsage, UsageCounter, UsageRow
@@ -111,9 +112,7 @@ def _row(
         case "StepStarted":
             tools, found = values
             offered = spread((*tools, *(found or ())), definitions)
-            return UsageRow(
-                event, offered=tuple([each for each in offered if isinstance(each, tuple)])
-            )
+            return UsageRow(event, offered=tuple(of_type(offered, tuple)))
         case "ToolsSearched":
             hits, _at = values
             return UsageRow(event, hits=tuple([_tool(hit["tool"]) for hit in hits]))

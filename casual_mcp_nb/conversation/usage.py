@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList
-from casual_mcp_nb.base.tokens import definition_tokens
+from casual_mcp_nb.base.iterables import present
+from casual_mcp_nb.base.tokens import definition_tokens, total_tokens
 from casual_mcp_nb.base.tool import SYNTHETIC, ToolName, wire_name
 from casual_mcp_nb.conversation.event import (
     PACKAGE_TOOLS,
@@ -93,7 +94,7 @@ class ToolUsage(DisplayableList[ToolUse], items="tools"):
         """The estimated tokens that a request spent on tools which were never called, on average."""
         if not self.requests:
             return 0
-        return round(sum(tool.tokens for tool in self.never_used) / self.requests)
+        return round(total_tokens(self.never_used) / self.requests)
 
     def of(self, tool: ToolName) -> ToolUse:
         """Find a tool's row. One without any use, if there is none."""
@@ -320,7 +321,7 @@ class Offers:
 
     def read(self, definitions: Iterable[Mapping[str, Any]]) -> Offer:
         """Read definitions. This package's own tools are left out."""
-        return tuple(each for each in map(_name_and_tokens, definitions) if each is not None)
+        return tuple(present(map(_name_and_tokens, definitions)))
 
     def read_text(self, text: str) -> tuple[str, int] | None:
         """Read a definition as JSON, or return None if it is one of this package's own tools."""

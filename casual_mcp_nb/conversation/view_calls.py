@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.content import ContentPart, LargeResult, PayloadPreview, Picture
+from casual_mcp_nb.base.iterables import of_type
 from casual_mcp_nb.base.mcp import ServerTask, TaskStatus
 from casual_mcp_nb.conversation import event
 from casual_mcp_nb.conversation.event import (
@@ -77,7 +78,7 @@ def unwrapped(value: Any) -> Any:
     is one.
     """
     if isinstance(value, Mapping) and len(value) <= _LIST_IN_AN_OBJECT:
-        lists = [item for item in value.values() if isinstance(item, list)]
+        lists = of_type(value.values(), list)
         if len(lists) == 1:
             return lists[0]
     return value
@@ -497,7 +498,7 @@ def result_words(
                 for item in value.values()
                 if not isinstance(item, Mapping | list) and item is not None
             ]
-            texts = [readable(item) for item in scalars[:_PAIRS]]
+            texts = list(map(readable, scalars[:_PAIRS]))
             # A sentence speaks for the whole.
             return next((text for text in texts if text.count(" ") > _SENTENCE), ", ".join(texts))
         case list() if len(value) > 1:

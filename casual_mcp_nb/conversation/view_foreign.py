@@ -21,7 +21,7 @@ _COLUMNS = columns(
 
 def foreign_sessions_view(sessions: ForeignSessions, limits: DisplayLimits) -> View:
     """Show the sessions, the newest first."""
-    rows = tuple(_row(session) for session in sessions.sessions[: limits.rows])
+    rows = tuple(map(_row, sessions.sessions[: limits.rows]))
     total = max(len(sessions), sessions.total)
     block: Table | TextBlock = TextBlock("None in ~/.claude/projects and ~/.codex/sessions.")
     if rows:

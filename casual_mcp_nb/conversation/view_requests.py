@@ -349,19 +349,20 @@ def _message(message: ChatMessage, number: int, limit: int) -> Section:
     return Section(title, tuple(blocks), note=note, fold="closed" if is_long else "open")
 
 
+def _tool_row(tool: Mapping[str, Any]) -> tuple[Cell, ...]:
+    return (
+        Name(str(tool.get("name", ""))),
+        words.about(definition_tokens(tool), "estimated"),
+        first(str(tool.get("description", "")), SUMMARY),
+    )
+
+
 def _offered(request: Request, limits: DisplayLimits, whole: bool) -> tuple[Block, ...]:
     tools: Sequence[Mapping[str, Any]] = request.tools
     if not tools:
         return (TextBlock("None."),)
     visible = tools[: limits.rows]
-    rows = tuple(
-        (
-            Name(str(tool.get("name", ""))),
-            words.about(definition_tokens(tool), "estimated"),
-            first(str(tool.get("description", "")), SUMMARY),
-        )
-        for tool in visible
-    )
+    rows = tuple(map(_tool_row, visible))
     titles = columns("Tool", "Tokens #", "Description")
     hidden = len(tools) - len(rows)
     table: list[Block] = [Table(titles, rows, hidden)]

@@ -157,13 +157,14 @@ def _search_outcomes(
     ranked = sorted(
         discovery.found.items(), key=lambda item: (-called.get(item[0], 0), -item[1], item[0])
     )
-    rows = tuple(
-        (Name(name), words.number(times), words.number(called.get(name, 0)))
-        for name, times in ranked[: limits.rows]
-    )
+
+    def row(item: tuple[str, int]) -> tuple[Cell, ...]:
+        name, times = item
+        return (Name(name), words.number(times), words.number(called.get(name, 0)))
+
     unused = sum(name not in called for name in discovery.found)
     note = f"{unused:,} never called" if unused else ""
-    table = Table(columns("Tool", "Found #", "Calls #"), rows, len(ranked) - len(rows))
+    table = Table.of(columns("Tool", "Found #", "Calls #"), ranked, row, limits.rows)
     return (Section("Tools found", (table,), note=note, fold="closed"),)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from casual_mcp_nb.base.iterables import of_type
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.conversation.event import (
@@ -353,7 +354,7 @@ def _remark_blocks(events: Sequence[Event], limits: DisplayLimits) -> list[Block
     blocks: list[Block] = [
         Line(remark(event)) for event in events[-limits.rows :] if not isinstance(event, ServerLog)
     ]
-    logs = [event for event in events if isinstance(event, ServerLog)]
+    logs = of_type(events, ServerLog)
     if logs:
         lines = "\n".join(f"{log.server} {log.level}: {log.text}" for log in logs[-limits.rows :])
         note = words.count(len(logs), "message")
@@ -577,8 +578,6 @@ def searches_view(searches: Searches, limits: DisplayLimits) -> View:
 
 
 def _search(event: ToolsSearched, limits: DisplayLimits) -> list[Block]:
-    rows = tuple(_row(row) for row in event.rows[: limits.rows])
-    titles = columns("Tool", "Score #", "", "Matching words")
     new = sum(row.newly_loaded for row in event.rows)
     figures = [
         words.quoted(event.query),
@@ -592,8 +591,9 @@ def _search(event: ToolsSearched, limits: DisplayLimits) -> list[Block]:
         figures.append(f"unloaded {words.listed(map(str, event.unloaded), limits.rows)}")
     figures.append(f"{words.count(event.offered, 'tool')} loaded now")
     blocks: list[Block] = [Line(None, tuple(figures))]
-    if rows:
-        blocks.append(Table(titles, rows, len(event.rows) - len(rows)))
+    if event.rows:
+        titles = columns("Tool", "Score #", "", "Matching words")
+        blocks.append(Table.of(titles, event.rows, _row, limits.rows))
     return blocks
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import PurePath
 
 from casual_mcp_nb.base.content import pictures_of
+from casual_mcp_nb.base.iterables import of_type
 from casual_mcp_nb.conversation.conversation import (
     Conversation,
     StoredConversation,
@@ -94,7 +95,7 @@ def turn_view(turn: Turn, limits: DisplayLimits, now: float | None = None) -> Vi
 
 def line_only(view: View) -> View:
     """Show only a turn's line of figures, for a text form that is drawn often."""
-    return replace(view, blocks=tuple(block for block in view.blocks if isinstance(block, Line)))
+    return replace(view, blocks=tuple(of_type(view.blocks, Line)))
 
 
 def whole_turn_view(turn: Turn, limits: DisplayLimits, now: float | None = None) -> View:
@@ -471,7 +472,7 @@ def stored_view(stored: StoredConversations, limits: DisplayLimits) -> View:
     except UsageError as error:
         stored = StoredConversations(problem=str(error))
     visible = stored.conversations[: limits.rows]
-    notebooks = [_notebook_of(each) for each in visible]
+    notebooks = list(map(_notebook_of, visible))
     has_notebooks, has_costs = len(set(notebooks)) > 1, any(each.cost for each in visible)
     rows: list[tuple[Cell, ...]] = []
     for each, notebook in zip(visible, notebooks, strict=True):

@@ -13,7 +13,7 @@ from operator import attrgetter
 import numpy as np
 
 from casual_mcp_nb.base.search import PAST_QUESTION, Explanation, TermScore
-from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.base.tool import ToolSpec, servers_of
 from casual_mcp_nb.conversation.past_questions import PastQuestion
 from casual_mcp_nb.discovery._embeddings import EmbeddingScorer, Nearest, Vectors
 from casual_mcp_nb.discovery._past_questions import PastScorer
@@ -359,16 +359,16 @@ class Engine:
     ) -> None:
         self._tools = sorted(tools, key=attrgetter("wire_name", "server", "name"))
         self._places = {tool.tool_name: index for index, tool in enumerate(self._tools)}
-        corpus = [texts(tool) for tool in self._tools]
+        corpus = list(map(texts, self._tools))
         bm25 = FieldedBM25(corpus)
         deprecated = {number for number, tool in enumerate(self._tools) if _is_deprecated(tool)}
         self._ranking = Ranker(bm25, deprecated)
         self._names = ExactNames(self._tools)
         self.meaning: EmbeddingScorer | None = None
         if vectors:
-            lines = [embedded_text(tool) for tool in self._tools]
+            lines = list(map(embedded_text, self._tools))
             self.meaning = EmbeddingScorer(vectors(lines))
-        servers = sorted({tool.server for tool in tools})
+        servers = sorted(servers_of(tools))
         self._servers = {server: number for number, server in enumerate(servers)}
         self._server_of = np.array([self._servers[tool.server] for tool in self._tools])
         self._scorer = Scorer(bm25, self._server_of)

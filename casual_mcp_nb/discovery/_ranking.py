@@ -124,7 +124,7 @@ class FieldedBM25(BM25Plus):  # type: ignore[misc]
         for text in chain.from_iterable(corpus):
             piece_of.extend(map(pieces.__getitem__, text.split()))
             seen.append(len(piece_of))
-        terms = [chunk_terms(piece) for piece in pieces]
+        terms = list(map(chunk_terms, pieces))
         self._flat, counts = _expanded(
             np.fromiter(map(vocabulary.__getitem__, chain.from_iterable(terms)), dtype=np.intp),
             np.fromiter(map(len, terms), dtype=np.intp, count=len(terms)),

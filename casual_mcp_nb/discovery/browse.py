@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from casual_mcp_nb.base.iterables import by_name
 from casual_mcp_nb.base.model_options import Delivery
-from casual_mcp_nb.base.tool import ToolName, ToolSpec
+from casual_mcp_nb.base.tokens import total_tokens
+from casual_mcp_nb.base.tool import ToolName, ToolSpec, tool_names
 from casual_mcp_nb.conversation.event import BROWSE_TOOLKIT, LOAD_TOOLS, UNLOAD_TOOLS, SearchRow
 from casual_mcp_nb.discovery.manifest import (
     beginning,
@@ -93,7 +95,7 @@ class ActiveTools:
         self.finder = Finder(deferred, always, index, _ALIKE)
         self.max_active = max_active
         self.max_tokens = max_tokens
-        self.always = {tool.tool_name for tool in always}
+        self.always = tool_names(always)
         self.active = {name: None for name in loaded if name not in self.always}
         self.delivery = delivery
         # Through the bridge, a schema is only in a card, and those of earlier turns may not be sent
@@ -121,7 +123,7 @@ class ActiveTools:
         """List the tools for which there is room, in order."""
         active = [tool for tool in self._deferred if tool.tool_name in self.active]
         count = len(self.active)
-        tokens = sum(tool.tokens for tool in active)
+        tokens = total_tokens(active)
         fitting = []
         for tool in tools:
             if count < self.max_active and (tokens + tool.tokens <= self.max_tokens or not count):
@@ -281,7 +283,7 @@ class LoadToolsTool:
         new = [tool for tool in inside if tool.tool_name not in shelf.usable]
         rows = tuple(SearchRow(tool.tool_name, None, tool in new) for tool in inside)
         shelf.active.update(dict.fromkeys(tool.tool_name for tool in new))
-        shelf.presented.update(tool.tool_name for tool in inside)
+        shelf.presented.update(tool_names(inside))
         return SyntheticToolResult(content, new, rows)
 
     def _limit_note(self, count: int, active_then: int) -> str:
@@ -364,7 +366,7 @@ def browse_tools(
         LoadToolsTool(shelf),
         UnloadToolsTool(shelf),
     ]
-    return {tool.name: tool for tool in tools}
+    return by_name(tools)
 
 
 class BrowseLine(NamedTuple):

@@ -17,6 +17,7 @@ from casual_mcp_nb.base.tokens import (
     TokenParts,
     definition_tokens,
     estimate_tokens,
+    total_tokens,
 )
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
 from casual_mcp_nb.conversation.conversation import Conversation
@@ -152,7 +153,7 @@ class _Replay:
                         self._specs[name] = _spec(definition)
         specs = tuple(self._specs.values())
         options = DiscoveryOptions()
-        room = manifest_budget(sum(spec.tokens for spec in specs), options.manifest_max_tokens)
+        room = manifest_budget(total_tokens(specs), options.manifest_max_tokens)
         search = SearchToolsTool(specs, manifest=generate_manifest(specs, room))
         self._search_tool = definition_tokens(search.definition)
         self._most = options.max_search_tokens

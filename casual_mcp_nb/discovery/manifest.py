@@ -187,9 +187,9 @@ def summary(tools: Iterable[ToolSpec], limit: int) -> str:
     for tool in tools:
         sentence = _SENTENCE_END.split(tool.description.strip()[:400], maxsplit=1)[0]
         sentences[" ".join(sentence.split())] = None
-        if sum(len(each) for each in sentences) > limit:
+        if sum(map(len, sentences)) > limit:
             break
-    return plain(" ".join(each for each in sentences if each), limit)
+    return plain(" ".join(filter(None, sentences)), limit)
 
 
 def beginning(instructions: str, limit: int) -> str:
@@ -229,7 +229,7 @@ class _ServerSummary:
 
     @cached_property
     def _names(self) -> list[str]:
-        return [plain_name(tool) for tool in self._tools[: _FULL.all_names]]
+        return list(map(plain_name, self._tools[: _FULL.all_names]))
 
     @cached_property
     def _summary(self) -> str:
@@ -349,7 +349,7 @@ def compose(
         )
     head = _header(inside, loaded, delivery)
     parts = [head, note, *blocks, _too_large(too_large, max_tokens), more, others]
-    return "\n\n".join(part for part in parts if part), tuple(inside)
+    return "\n\n".join(filter(None, parts)), tuple(inside)
 
 
 def _too_large(tools: Sequence[ToolSpec], max_tokens: int | None) -> str:

@@ -87,7 +87,7 @@ class VectorTable:
     def __init__(self, places: Mapping[bytes, int] | None = None, rows: Rows | None = None) -> None:
         self.places = places or {}
         self.rows = np.zeros((0, 0), np.int8) if rows is None else rows
-        norms = [self._norms(part) for part in self._parts()]
+        norms = list(map(self._norms, self._parts()))
         self._lengths = np.concatenate([np.zeros(0, np.float32), *norms])
 
     def __len__(self) -> int:
@@ -471,7 +471,7 @@ class Meaning:
 
     async def _over(self, tools: Sequence[ToolSpec]) -> TextVectors:
         def over() -> TextVectors:
-            return self.over([embedded_text(tool) for tool in tools])
+            return self.over(list(map(embedded_text, tools)))
 
         return await asyncio.to_thread(over)
 
@@ -539,7 +539,7 @@ class Meaning:
 
     async def _add(self, rows: Mapping[bytes, Rows]) -> None:
         """Add computed vectors to the table."""
-        lengths = {len(row) for row in rows.values()}
+        lengths = set(map(len, rows.values()))
         if len(self._table):
             lengths.add(self._table.rows.shape[1])
         if len(lengths) > 1:
@@ -640,7 +640,7 @@ class TextVectors:
     def __init__(self, meaning: Meaning, texts: list[str]) -> None:
         self._meaning = meaning
         self.texts = texts
-        self._order = [_digest(text) for text in texts]
+        self._order = list(map(_digest, texts))
         self.keys = dict(zip(self._order, texts, strict=True))
         self._table = VectorTable()
         self._places: NDArray[np.intp] | None = None

@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any
 from casual_mcp_nb.base.mcp import Skill
 from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.search import Explanation, RankedBy, SearchHit, SearchResults
-from casual_mcp_nb.base.tool import Catalog, ToolCatalog, ToolName, ToolSpec, by_server
+from casual_mcp_nb.base.tool import (
+    Catalog,
+    ToolCatalog,
+    ToolName,
+    ToolSpec,
+    by_server,
+    by_wire_name,
+    tool_names,
+)
 from casual_mcp_nb.conversation.event import SEARCH_TOOLS, SearchRow
 from casual_mcp_nb.discovery.languages import is_foreign, languages
 from casual_mcp_nb.discovery.manifest import SIBLINGS_EACH, Siblings, compose, generate_manifest
@@ -468,7 +476,7 @@ class ToolNames:
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
         self._tools = tools
-        self._by_wire_name = {tool.wire_name: tool for tool in tools}
+        self._by_wire_name = by_wire_name(tools)
         self._by_folded: dict[str, list[ToolSpec]] = defaultdict(list)
         for tool in tools:
             for name in {alias.casefold() for alias in (*tool.aliases, tool.wire_name)}:
@@ -576,7 +584,7 @@ class SearchToolsTool:
         The text has at most 12,000 characters. For invalid arguments, it explains the mistake.
         """
         # Built only now: most turns do not search, and there can be thousands of tools.
-        always = {tool.tool_name for tool in self._always}
+        always = tool_names(self._always)
         self._loaded |= always
         self._presented |= always
         unused = (self._loaded & self._presented) - always - self._used
@@ -611,8 +619,8 @@ class SearchToolsTool:
             found_words = words.get(tool, ())
             rows.append(SearchRow(tool.tool_name, scores[tool], is_new, is_filled, found_words))
         # With most deliveries, `_presented` is the same set.
-        self._loaded.update(tool.tool_name for tool in new)
-        self._presented.update(tool.tool_name for tool in inside)
+        self._loaded.update(tool_names(new))
+        self._presented.update(tool_names(inside))
         if skills:
             content = f"{content}\n\n{skills}"
         ranked_by = self._finder.ranked_by(wanted.query)

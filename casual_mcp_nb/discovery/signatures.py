@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from casual_mcp_nb.base.iterables import all_are
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.base.wire_names import is_wire_name
@@ -174,7 +175,7 @@ class TypeWriter:
                 return ""
         if not kinds:
             return ""
-        texts = list(dict.fromkeys(ascii(each) for each in choices))
+        texts = list(dict.fromkeys(map(ascii, choices)))
         if len(texts) > MAX_LITERALS or any(len(text) > MAX_LITERAL_LENGTH for text in texts):
             return self._union(kinds)
         return f"{self._named('Literal')}[{', '.join(texts)}]"
@@ -347,7 +348,7 @@ def learned_schema(values: Iterable[Any]) -> SchemaReader | None:
 
     None without results.
     """
-    schemas = [_schema_of(value) for value in values]
+    schemas = list(map(_schema_of, values))
     if not schemas:
         return None
     return SchemaReader(_merged(schemas))
@@ -363,7 +364,7 @@ def _schema_of(value: Any, depth: int = 0) -> dict[str, Any]:
         return _array_of(_merged([_schema_of(part, depth + 1) for part in value[:MAX_FIELDS]]))
     if not isinstance(value, Mapping) or len(value) > MAX_FIELDS:
         return {}
-    if not all(isinstance(key, str) for key in value):
+    if not all_are(value, str):
         return {}
     properties = {key: _schema_of(part, depth + 1) for key, part in value.items()}
     return {"type": "object", "properties": properties, "required": list(properties)}

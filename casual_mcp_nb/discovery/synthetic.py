@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from casual_mcp_nb.base.config import ToolSetConfig
+from casual_mcp_nb.base.iterables import present
 from casual_mcp_nb.base.mcp import SKILL_FILE, Skill, SkillContents
 from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.search import RankedBy
@@ -172,8 +173,8 @@ def discovered_in(
         elif message.name == UNLOAD_TOOLS:
             for name in loaded_in(message.content):
                 names.pop(name, None)
-    tools = [catalog.by_wire_name.get(name) for name in names]
-    return [tool for tool in tools if tool is not None]
+    tools = list(map(catalog.by_wire_name.get, names))
+    return present(tools)
 
 
 def first_presented(
@@ -314,7 +315,7 @@ def list_skills(skills: Iterable[Skill], max_tokens: int, *, summaries: bool = F
     for server in sorted(owned):
         parts = [skill.name for skill in owned[server]]
         if summaries:
-            parts = [_summarized(skill) for skill in owned[server]]
+            parts = list(map(_summarized, owned[server]))
         fitting = len(parts)
         while fitting and estimate_tokens("\n".join([*lines, *parts[:fitting]])) > max_tokens:
             fitting -= max(1, fitting // 4)
@@ -391,7 +392,7 @@ class ReadSkillTool:
         name = name.strip()[:_MAX_NAME]
         matches = find_skills(self.skills, name)
         if len(matches) > 1:
-            owners = ", ".join(_full_name(skill) for skill in matches[:10])
+            owners = ", ".join(map(_full_name, matches[:10]))
             raise UsageError(
                 f"Several servers have a skill {shown(name)}: {owners}.", hint="Write server:name."
             )

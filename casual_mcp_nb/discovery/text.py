@@ -177,7 +177,7 @@ def topics() -> dict[str, tuple[str, ...]]:
 def _related(groups: Iterable[str]) -> dict[str, tuple[str, ...]]:
     related: dict[str, set[str]] = {}
     for words in groups:
-        group = {stem(word) for word in words.split()}
+        group = set(map(stem, words.split()))
         for term in group:
             related.setdefault(term, set()).update(group - {term})
     return {term: tuple(sorted(others)) for term, others in related.items() if others}
@@ -185,7 +185,7 @@ def _related(groups: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 @cache
 def _weak_terms() -> frozenset[str]:
-    return frozenset(stem(word) for word in _vocabulary.WEAK_WORDS.split())
+    return frozenset(map(stem, _vocabulary.WEAK_WORDS.split()))
 
 
 def emphasis(term: str) -> float:
@@ -304,7 +304,7 @@ _BREAK = re.compile(
 def clauses(query: str) -> list[str]:
     """Split a request at punctuation, "and" and "then", into at most `MAX_CLAUSES` parts."""
     parts = [part.strip() for part in _BREAK.split(query, maxsplit=4 * MAX_CLAUSES)]
-    return [part for part in parts if part][:MAX_CLAUSES]
+    return list(filter(None, parts))[:MAX_CLAUSES]
 
 
 class IndexField(NamedTuple):

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from casual_mcp_nb.base.config import ExcludeSpec, ToolSetConfig
 from casual_mcp_nb.base.status import ServerStatus
-from casual_mcp_nb.base.tool import ToolName, ToolSpec, by_server
+from casual_mcp_nb.base.tool import ToolName, ToolSpec, by_server, tool_names
 from casual_mcp_nb.conversation.event import Notice
 from casual_mcp_nb.errors import ToolSetError, UnknownNameError, closest, did_you_mean, shown
 
@@ -28,7 +28,7 @@ def filter_tools(tools: Iterable[ToolSpec], tool_set: ToolSetConfig | None) -> t
     owned = by_server(tools)
     included: set[ToolName] = set()
     for server, spec in tool_set.servers.items():
-        included.update(tool.tool_name for tool in _included(owned.get(server, ()), spec))
+        included.update(tool_names(_included(owned.get(server, ()), spec)))
     return tuple(tool for tool in tools if tool.tool_name in included)
 
 
@@ -171,7 +171,7 @@ def _wrong_parts(error: ValidationError) -> str:
     """
     parts = []
     for problem in error.errors(include_url=False, include_input=False):
-        where = [str(step) for step in problem["loc"][:2]]
+        where = list(map(str, problem["loc"][:2]))
         if where[:1] == ["servers"] and len(where) == 2:
             parts.append(
                 f'servers.{where[1]} is true, a list of tool names, or {{"exclude": [names]}}'

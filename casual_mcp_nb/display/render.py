@@ -204,7 +204,7 @@ def style() -> str:
     """Load the style sheet for all displays."""
     lines = (_FOLDER / "style.css").read_text(encoding="utf-8").splitlines()
     stripped = [line.strip() for line in lines]
-    return "\n".join(line for line in stripped if line)
+    return "\n".join(filter(None, stripped))
 
 
 def to_html(view: View, styled: bool = True) -> str:
@@ -261,7 +261,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 def fenced(text: str, language: str = "text") -> str:
     """Fence a text as a code block that nothing in it can end."""
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    longest = max(map(len, re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
 
@@ -376,7 +376,7 @@ def _code_span(text: str) -> str:
     # A bar would end a table's cell.
     if "|" in text or not text.strip():
         return escape(text)
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    longest = max(map(len, re.findall("`+", text)), default=0)
     marks = "`" * (longest + 1)
     space = " " if longest else ""
     return f"{marks}{space}{text}{space}{marks}"
@@ -402,7 +402,7 @@ def _markdown_block(block: Block) -> list[str]:
                 return [f"{escape(block.label)}:", body]
             return [body]
         case Line():
-            return [" · ".join(escape(word) for word in _words(block))]
+            return [" · ".join(map(escape, _words(block)))]
         case ImageBlock():
             return [escape(f"[{block.note}]")]
         case Section():
@@ -413,7 +413,7 @@ def _section(section: Section) -> list[str]:
     body = [] if section.brief else _markdown_blocks(section.blocks)
     if section.fold is None or not body or not section.title:
         return [*_heading(section), *body]
-    title, *details = [_escaped_html(part) for part in heading(section)]
+    title, *details = list(map(_escaped_html, heading(section)))
     summary = " · ".join([f"<strong>{title}</strong>", *details])
     is_open = " open" if section.fold == "open" else ""
     return [f"<details{is_open}><summary>{summary}</summary>", *body, "</details>"]
@@ -435,7 +435,7 @@ def _markdown_table(table: Table) -> list[str]:
 
 
 def _heading(part: View | Section) -> list[str]:
-    parts = [escape(each) for each in heading(part)]
+    parts = list(map(escape, heading(part)))
     if not parts:
         return []
     parts[0] = f"**{parts[0]}**"
@@ -551,7 +551,7 @@ def _key_values(rows: Sequence[tuple[str, str]], layout: TextLayout) -> list[str
 
 def _table(table: Table, layout: TextLayout) -> list[str]:
     titles = [column.title for column in table.columns]
-    rows = [[cell_text(cell) for cell in row] for row in table.rows]
+    rows = [list(map(cell_text, row)) for row in table.rows]
     columns = [list(column) for column in zip(titles, *rows, strict=True)]
     widths = _widths(columns, [column.numeric for column in table.columns], layout.width)
     lines: list[str] = []

@@ -6,13 +6,16 @@ draw it. Nothing is drawn that has not passed `fit`.
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.display.words import clean, cut, one_line
+
+T = TypeVar("T")
 
 Tone = Literal["good", "bad", "busy", "quiet"]
 Fold = Literal["open", "closed"]
@@ -153,6 +156,18 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     hidden: int = 0
 
+    @classmethod
+    def of(
+        cls,
+        columns: tuple[Column, ...],
+        items: Collection[T],
+        row: Callable[[T], tuple[Cell, ...]],
+        limit: int,
+    ) -> Table:
+        """Make a table of the first items, with a row for each. The others are hidden."""
+        rows = tuple(map(row, itertools.islice(items, limit)))
+        return cls(columns, rows, len(items) - len(rows))
+
     @property
     def more(self) -> str:
         """How many rows are not shown, in words, or empty if none."""
@@ -276,7 +291,7 @@ def heading(part: View | Section) -> tuple[str, ...]:
         return ()
     mark = part.mark.text if part.mark else ""
     words = (cell_text(part.title), mark, part.note, *part.figures)
-    return tuple(word for word in words if word)
+    return tuple(filter(None, words))
 
 
 def unfolded(view: View) -> View:

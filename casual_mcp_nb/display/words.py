@@ -162,7 +162,7 @@ def ending(reason: str | None) -> str:
 
 def joined(*texts: str | None, by: str = ", ") -> str:
     """Join the texts that are not empty."""
-    return by.join(text for text in texts if text)
+    return by.join(filter(None, texts))
 
 
 def listed(items: Iterable[str], most: int) -> str:
@@ -186,7 +186,7 @@ def python_call(function: str, values: Iterable[Any], named: Mapping[str, Any]) 
 
     Names that no keyword can have are passed as `**`.
     """
-    parts = [literal(value) for value in values]
+    parts = list(map(literal, values))
     others: dict[str, Any] = {}
     for name, value in named.items():
         if _is_plain(name):
@@ -258,5 +258,5 @@ def literal(value: Any) -> str:
             pairs = [f"{literal(key)}: {literal(item)}" for key, item in value.items()]
             return f"{{{', '.join(pairs)}}}"
         case list() | tuple():
-            return f"[{', '.join(literal(item) for item in value)}]"
+            return f"[{', '.join(map(literal, value))}]"
     return repr(value)

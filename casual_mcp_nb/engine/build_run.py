@@ -293,7 +293,7 @@ def _new_notices(
 ) -> list[Notice]:
     """Collect what the person was not told in an earlier turn of the conversation."""
     first, told = not conversation.earlier, chat.state.seen_notices
-    notices = [Notice(text) for text in conversation.repairs]
+    notices = list(map(Notice, conversation.repairs))
     notices += [Notice(text) for text in told.new(prompt.notices, first=first)]
     notices += told.changed(ready.notices, first=first)
     notices += chat.tools.changes.notices()

@@ -15,7 +15,7 @@ from casual_mcp_nb.base.arguments_by_schema import problems, put_right
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.content import ContentPart, OnProgress, ToolResult
 from casual_mcp_nb.base.passed import FilledArguments, as_written
-from casual_mcp_nb.base.tool import Permission, ToolSpec
+from casual_mcp_nb.base.tool import Permission, ToolSpec, servers_of
 from casual_mcp_nb.cassettes.tape import NO_TAPE, Tape
 from casual_mcp_nb.conversation.event import (
     BROWSE_TOOLKIT,
@@ -382,7 +382,7 @@ class Dispatcher:
         told = self._told.union(
             tool.server for tool in (*self.offered.view.loaded, *self.offered.discovered.values())
         )
-        self._told.update(tool.server for tool in tools)
+        self._told.update(servers_of(tools))
         return first_instructions(tools, told, self.offered.view, self.caller)
 
     def _direct(self, name: str) -> ToolSpec | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from casual_mcp_nb.base.selection import Selection
-from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.base.tool import ToolName, tool_names
 from casual_mcp_nb.conversation.event import FINDING, Request
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 
@@ -106,9 +106,9 @@ def edited_view(
         selection.tools_off.add(str(name))
     selection.always_loaded = (*selection.always_loaded, *map(str, edit.loaded))
     edited = select(selection)
-    loaded = {tool.tool_name for tool in edited.loaded}
+    loaded = tool_names(edited.loaded)
     for name in edit.loaded:
         if name not in loaded:
-            known = [str(tool.tool_name) for tool in (*edited.loaded, *edited.deferred)]
+            known = [str(tool.tool_name) for tool in edited.included]
             raise UnknownNameError("tool", str(name), known)
     return edited

@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Container, Iterable, Iterator, Set
 from typing import TYPE_CHECKING
 
+from casual_mcp_nb.base.tool import servers_of
 from casual_mcp_nb.engine.quoting import bounded, quoted
 
 if TYPE_CHECKING:
@@ -55,9 +56,7 @@ def with_instructions(system: str, view: ToolView, server_manager: ServerManager
 
     Those of deferred servers come with the first of their tools, see `first_instructions`.
     """
-    instructions = _in_one_text(
-        _instructions_of({tool.server for tool in view.loaded}, view, server_manager)
-    )
+    instructions = _in_one_text(_instructions_of(servers_of(view.loaded), view, server_manager))
     return "\n\n".join(filter(None, [system, instructions]))
 
 
@@ -73,7 +72,7 @@ def first_instructions(
         view: The view that has the selection.
         server_manager: Knows what the servers say.
     """
-    servers = {tool.server for tool in tools} - told
+    servers = servers_of(tools) - told
     if not servers:
         return ""
     text = _in_one_text(_instructions_of(servers, view, server_manager))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from casual_mcp_nb.base.config import MIN_RESULT_TOKENS, ServerConfig
 from casual_mcp_nb.base.content import HANDLE_NOTE, KeptText, LargeResult, ToolResult, size_in_words
+from casual_mcp_nb.base.iterables import all_are
 from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.passed import PATH, RESULT
 from casual_mcp_nb.base.schema import SchemaReader
@@ -417,7 +418,7 @@ def _lines_with_columns(answer: Mapping[str, Any], tokens: int) -> tuple[list[st
         answer = {**answer, "lines": answer["lines"][:_HEAD_ROWS]}
         left = min(left, _HEAD_ROW_TOKENS + estimate_tokens(answer["header"]))
     lines, whole = _fitting(answer, left)
-    return [line for line in (columns, encodable(answer["header"]), *lines) if line], whole
+    return list(filter(None, (columns, encodable(answer["header"]), *lines))), whole
 
 
 def _means(answer: Mapping[str, Any]) -> str:
@@ -482,7 +483,7 @@ class ReadResultTool:
         if not offset.isdecimal() or len(offset) > _MAX_OFFSET_DIGITS:
             return "Error: offset must be a whole number, 0 or more."
         question = {name: args[name] for name in ("path", "search", "sql") if args.get(name)}
-        are_texts = all(isinstance(value, str) for value in question.values())
+        are_texts = all_are(question.values(), str)
         if not are_texts or ("search" in question and "sql" in question):
             return "Error: path, search and sql are texts; give search or sql, not both."
         question = {**question, "regex": args.get("regex") is True, "offset": int(offset)}

@@ -143,7 +143,7 @@ def without_unknown(tool: ToolSpec, arguments: Mapping[str, Any], *, small: bool
 
 
 def _listed(names: Sequence[str]) -> str:
-    listed = " or ".join(shown(name) for name in names[:_MAX_NAMED])
+    listed = " or ".join(map(shown, names[:_MAX_NAMED]))
     if len(names) > _MAX_NAMED:
         listed += f" and {len(names) - _MAX_NAMED} more"
     return listed
@@ -157,7 +157,7 @@ def taken(tool: ToolSpec, given: Mapping[str, Any] = _NOTHING, *, example: bool 
     properties = SchemaReader(tool.input_schema).properties
     if not properties:
         return "It takes no arguments: call it with {}."
-    names = ", ".join(shown(name) for name in list(properties)[:_MAX_PARAMETERS])
+    names = ", ".join(map(shown, list(properties)[:_MAX_PARAMETERS]))
     text = f"It takes {names}."
     written = example_of(tool, given) if example else ""
     if written:

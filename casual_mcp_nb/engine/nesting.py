@@ -11,6 +11,7 @@ from typing import Any, Self
 from pydantic_core import to_jsonable_python
 
 from casual_mcp_nb.base.content import ToolResult
+from casual_mcp_nb.base.iterables import present
 from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.step import ToolCall
@@ -126,7 +127,7 @@ class Nesting:
     async def __aexit__(self, *exc_info: object) -> None:
         SCOPE.reset(self._token)
         self._ended = True
-        await end_all([task for task in self._tasks if task is not None])
+        await end_all(present(self._tasks))
 
 
 async def end_all(tasks: Iterable[asyncio.Task[Any]]) -> None:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.base.tool import ToolName, tool_names
 from casual_mcp_nb.conversation.event import Event, Notice, ServerLog
 from casual_mcp_nb.errors import shown
 
@@ -86,7 +86,7 @@ def unseen(notices: Sequence[Notice], seen: Iterable[Notice]) -> list[Notice]:
 
 
 def _names(view: ToolView) -> set[ToolName]:
-    return {tool.tool_name for tool in (*view.loaded, *view.deferred)}
+    return tool_names(view.included)
 
 
 def _by_server(change: str, names: set[ToolName]) -> list[Notice]:

@@ -144,7 +144,7 @@ class OfferedTools:
         """
         if self.view.coded:
             return False
-        tools = (*self.view.loaded, *self.view.deferred)
+        tools = self.view.included
         return any(
             tool.tool_name != producer and tool.input_schema.get("properties") for tool in tools
         )

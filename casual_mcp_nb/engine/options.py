@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, get_args
 from casual_mcp_nb.base.config import Config, ServerConfig, Strategy, ToolSetConfig
 from casual_mcp_nb.base.config_base import NO_OPTIONS, OPTION_NAMES, RequestOptions
 from casual_mcp_nb.base.content import ResultFormat
+from casual_mcp_nb.base.iterables import all_are
 from casual_mcp_nb.base.limits import check_parts
 from casual_mcp_nb.base.model_options import DELIVERY_SETTINGS
 from casual_mcp_nb.base.selection import Mode, Selection, check_code
@@ -157,7 +158,7 @@ def _check_mappings(options: NamedTurnFields) -> None:
 
 
 def _has_names_as_keys(value: object) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
+    return isinstance(value, Mapping) and all_are(value, str)
 
 
 def _check_numbers(options: NamedTurnFields) -> None:

@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.arguments_by_schema import problems
+from casual_mcp_nb.base.iterables import by_id, by_name
 from casual_mcp_nb.base.passed import handles_passed
-from casual_mcp_nb.base.tool import ToolChange, ToolName
+from casual_mcp_nb.base.tool import ToolChange, ToolName, by_tool_name
 from casual_mcp_nb.conversation.event import (
     CALL_TOOL,
     RUN_CODE,
@@ -57,7 +58,7 @@ def planned_calls(
     if not answers:
         return []
     ended = {event.call_id for event in turn.trace.of(ToolFinished)}
-    by_name = {RUN_CODE: program_spec(()), **{tool.name: tool for tool in custom}}
+    own = {RUN_CODE: program_spec(()), **by_name(custom)}
 
     def check(tool: ToolSpec, arguments: Mapping[str, Any]) -> Sequence[str]:
         if any(handles_passed(arguments)):
@@ -68,7 +69,7 @@ def planned_calls(
 
     def plan(call: AssistantToolCall) -> PlannedCall:
         name, arguments, _ = read_call(call.function.name, call.function.arguments)
-        tool = by_name.get(name) or catalog.get(name)
+        tool = own.get(name) or catalog.get(name)
         return PlannedCall(call.id, name, tool=tool, arguments=arguments, check=check)
 
     planned = []
@@ -93,7 +94,7 @@ async def run_planned(
     """
     with chat.toolbox.injecting(options.given.get("context") or ()):
         view = await chat.tools.connected_view(options.applied_to(chat.state.selection))
-        tools = {tool.tool_name: tool for tool in view.catalog}
+        tools = by_tool_name(view.catalog)
         for custom_tool in chat.tools.custom:
             tools[custom_tool.spec.tool_name] = custom_tool.spec
         _check_unchanged(calls, tools)
@@ -180,7 +181,7 @@ def resumed(turn: Turn, calls: Sequence[PlannedCall]) -> Turn:
     for name in edited:
         text = f"The arguments of the call of {shown(name)} were edited by hand."
         trace.append(Notice(text, at=now))
-    named = {call.id: call for call in calls}
+    named = by_id(calls)
     for each in answer.message.tool_calls:
         call = named.get(each.id)
         if call is None or not call.events:
@@ -233,10 +234,10 @@ def _as_run(
     """
     from casual_llm.messages import AssistantMessage
 
-    by_id = {call.id: call for call in calls if call.events}
+    ran = {call.id: call for call in calls if call.events}
     calls_run, edited = [], []
     for each in message.tool_calls or ():
-        call = by_id.get(each.id)
+        call = ran.get(each.id)
         name, arguments, bridged = read_call(each.function.name, each.function.arguments)
         if call is not None and call.call is not None and call.call.arguments != arguments:
             run = call.call.arguments

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import to_jsonable_python
 
 from casual_mcp_nb.base.content import ContentPart, ToolResult
+from casual_mcp_nb.base.iterables import of_type
 from casual_mcp_nb.base.limits import MAX_DEPTH
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.event import RUN_CODE
@@ -457,7 +458,7 @@ def _awaited_calls(code: str) -> frozenset[int]:
     names = {node.id for node in _nodes_in(together) if isinstance(node, ast.Name)}
     for node in nodes:
         together.extend(_collected(node, names))
-    calls.update(node for node in _nodes_in(together) if isinstance(node, ast.Call))
+    calls.update(of_type(_nodes_in(together), ast.Call))
     return frozenset(offsets[call.lineno - 1] + call.col_offset for call in calls)
 
 

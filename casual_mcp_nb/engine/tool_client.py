@@ -16,7 +16,7 @@ from casual_mcp_nb.base.config import ToolSetConfig
 from casual_mcp_nb.base.content import OnProgress
 from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.selection import Selection
-from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
+from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec, tool_names
 from casual_mcp_nb.conversation.audit import AuditRecord, Caller, size_of_arguments, size_of_result
 from casual_mcp_nb.conversation.event import SYNTHETIC, Notice
 from casual_mcp_nb.conversation.step import NamedCall, ToolCall, named_call
@@ -160,7 +160,7 @@ class ToolClient:
             self._found_tools.pop(tool.wire_name, None)
         while len(self._found_tools) > MAX_FOUND:
             self._found_tools.pop(next(iter(self._found_tools)))
-        self._used.intersection_update(tool.tool_name for tool in self._found_tools.values())
+        self._used.intersection_update(tool_names(self._found_tools.values()))
 
     async def _run(
         self,

@@ -15,8 +15,16 @@ from casual_mcp_nb.base.mcp import Skill
 from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.selection import Selection
-from casual_mcp_nb.base.tokens import definition_tokens, estimate_tokens
-from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolName, ToolSpec
+from casual_mcp_nb.base.tokens import definition_tokens, estimate_tokens, total_tokens
+from casual_mcp_nb.base.tool import (
+    MAX_TOOLS_ON_LOOP,
+    Catalog,
+    ToolName,
+    ToolSpec,
+    by_tool_name,
+    by_wire_name,
+    tool_names,
+)
 from casual_mcp_nb.base.wire_names import is_wire_name
 from casual_mcp_nb.conversation.event import CALL_TOOL, LOAD_TOOLS, PACKAGE_TOOLS, SYNTHETIC, Notice
 from casual_mcp_nb.discovery.browse import browse_tools
@@ -148,7 +156,7 @@ class GuardedTool:
         try:
             result = await self.custom.tool.execute(args)
             content = str(result.content)
-            names = [self._tool_name(tool) for tool in result.newly_loaded_tools]
+            names = list(map(self._tool_name, result.newly_loaded_tools))
         except Exception as error:
             self._log("error", short_traceback(error))
             return SyntheticToolResult(f"Error: {error_text(error)}", [], None)
@@ -160,14 +168,14 @@ class GuardedTool:
         # Only the results of the built-in tools tell a provider what was found.
         delivery: Delivery = self.delivery if self.delivery in IN_CARDS else "definitions"
         content, inside = with_loaded(content, self._to_load(names), delivery)
-        self.loaded.update(tool.tool_name for tool in inside)
+        self.loaded.update(tool_names(inside))
         return SyntheticToolResult(content, list(inside), None)
 
     def _to_load(self, names: Iterable[ToolName]) -> list[ToolSpec]:
         """Find the tools that are deferred and not loaded yet, and warn the person of others that
         are not deferred.
         """
-        permitted = {tool.tool_name: tool for tool in self.deferred}
+        permitted = by_tool_name(self.deferred)
         new, outside = [], []
         for name in dict.fromkeys(names):
             if name not in permitted:
@@ -333,7 +341,7 @@ class ToolView:
         """
         if self.meaning is not None and self.deferred and not self.__dict__.get("_embeds"):
             self.__dict__["_embeds"] = True
-            self.meaning.start_with((*self.loaded, *self.deferred))
+            self.meaning.start_with(self.included)
 
     @cached_property
     def notices(self) -> tuple[Notice, ...]:
@@ -357,6 +365,11 @@ class ToolView:
         return (*defined, *synthetic)
 
     @property
+    def included(self) -> tuple[ToolSpec, ...]:
+        """The tools that the selection includes: the loaded ones, then the deferred ones."""
+        return (*self.loaded, *self.deferred)
+
+    @property
     def _defined(self) -> tuple[ToolSpec, ...]:
         """The loaded tools whose definitions are sent: none with `code`."""
         return () if self.coded else self.loaded
@@ -364,12 +377,12 @@ class ToolView:
     @cached_property
     def loaded_by_name(self) -> Mapping[str, ToolSpec]:
         """The loaded tools by wire name."""
-        return {tool.wire_name: tool for tool in self.loaded}
+        return by_wire_name(self.loaded)
 
     @cached_property
     def deferred_by_name(self) -> Mapping[str, ToolSpec]:
         """The deferred tools by wire name."""
-        return {tool.wire_name: tool for tool in self.deferred}
+        return by_wire_name(self.deferred)
 
     def includes(self, tool: ToolSpec) -> bool:
         """Check whether the model may call a tool, loaded or deferred."""
@@ -415,7 +428,7 @@ class ToolView:
         """The search index over all tools that the selection includes."""
         from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 
-        tools = (*self.loaded, *self.deferred, *self._skill_specs)
+        tools = (*self.included, *self._skill_specs)
         return ToolSearchIndex(tools, embed=self.meaning) if self.loaded else self.index
 
     @cached_property
@@ -423,12 +436,12 @@ class ToolView:
         """Estimated tokens in the loaded tools' definitions, as far as they are sent, including the
         person's own.
         """
-        return sum(tool.tokens for tool in (*self._defined, *self.custom_specs))
+        return total_tokens((*self._defined, *self.custom_specs))
 
     @cached_property
     def deferred_tokens(self) -> int:
         """Estimated tokens in the deferred tools' definitions."""
-        return sum(tool.tokens for tool in self.deferred)
+        return total_tokens(self.deferred)
 
     @cached_property
     def manifest_tokens(self) -> int:
@@ -440,7 +453,7 @@ class ToolView:
         """Estimated tokens in the search or browsing tools and in `run_code`, without the manifest,
         or 0 without such tools.
         """
-        return max(sum(tool.tokens for tool in self.synthetic_specs) - self.manifest_tokens, 0)
+        return max(total_tokens(self.synthetic_specs) - self.manifest_tokens, 0)
 
     @cached_property
     def custom_specs(self) -> tuple[ToolSpec, ...]:
@@ -481,7 +494,7 @@ class ToolView:
 
         The tool that reads skills would list them.
         """
-        tokens = sum(tool.tokens for tool in (*self.loaded, *self.custom_specs))
+        tokens = total_tokens((*self.loaded, *self.custom_specs))
         tokens += self.deferred_tokens
         if self.skills:
             budget = self.selection.manifest_max_tokens // 2
@@ -509,7 +522,7 @@ class ToolView:
     @cached_property
     def functions(self) -> Mapping[str, ToolSpec]:
         """The tools that a program can call, by the names of their functions."""
-        return functions_of((*self.loaded, *self.deferred))
+        return functions_of(self.included)
 
     @property
     def _delivery(self) -> Delivery:

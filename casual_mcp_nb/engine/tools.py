@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import EmbeddingConfig, ServerConfig, ToolSetConfig, ToolTexts
+from casual_mcp_nb.base.iterables import all_are
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolChange, ToolName, ToolSpec
@@ -320,7 +321,7 @@ def _are_descriptions(given: Mapping[str, Any]) -> bool:
     if not given.keys() <= {"description", "parameters"} or not isinstance(parameters, Mapping):
         return False
     texts = [given.get("description", ""), *parameters.values()]
-    return all(isinstance(text, str) for text in texts)
+    return all_are(texts, str)
 
 
 class WrittenTexts:

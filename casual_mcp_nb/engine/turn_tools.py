@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from casual_mcp_nb.base.tool import ToolName, ToolSpec
+from casual_mcp_nb.base.tool import ToolName, ToolSpec, by_wire_name, servers_of
 from casual_mcp_nb.conversation.event import READ_RESULT, Notice
 from casual_mcp_nb.discovery.manifest import brief_spec
 from casual_mcp_nb.discovery.synthetic import (
@@ -230,7 +230,7 @@ class TurnTools(OfferedTools):
             # With `definitions`, a turn adds tools anyway. With `bridge`, it is called through
             # `call_tool`, as the note of a large result says.
             return False
-        for server in {tool.server for tool in (*self.view.loaded, *self.view.deferred)}:
+        for server in servers_of(self.view.included):
             if self._large_results.limit_for(server, self._result_tokens):
                 return True
         return False
@@ -288,7 +288,7 @@ class TurnTools(OfferedTools):
         """Estimate the tokens of some definitions in a request."""
         if not definitions:
             return 0
-        offered = {tool.wire_name: tool for tool in self.view.offered}
+        offered = by_wire_name(self.view.offered)
         tokens = 0
         for definition in definitions:
             name = str(definition["name"])

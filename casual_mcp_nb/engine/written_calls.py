@@ -332,7 +332,7 @@ def _python(node: ast.expr) -> Any:
     if isinstance(node, ast.List | ast.Tuple) and any(
         isinstance(each, ast.Call) for each in node.elts
     ):
-        return [_python(each) for each in node.elts[:MAX_CALLS]]
+        return list(map(_python, node.elts[:MAX_CALLS]))
     if not isinstance(node, ast.Call):
         return ast.literal_eval(node)
     if node.args or any(keyword.arg is None for keyword in node.keywords):

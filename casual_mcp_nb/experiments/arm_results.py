@@ -110,7 +110,7 @@ class ArmResults:
             return None
         successes = [*map(_successes, groups.values())]
         clusters = [records[0].cluster for records in groups.values()]
-        return share_interval(successes, [len(records) for records in groups.values()], clusters)
+        return share_interval(successes, list(map(len, groups.values())), clusters)
 
     def pass_hat(self, k: int) -> float | None:
         """Estimate how many cases have k right runs in k, as a share, or return None if no case has

@@ -11,6 +11,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.config import Discovery, Strategy
+from casual_mcp_nb.base.iterables import drop_none
 from casual_mcp_nb.base.model_options import DeliverySetting
 from casual_mcp_nb.errors import UsageError, brief
 from casual_mcp_nb.experiments.cases import ToolUseCase
@@ -161,7 +162,7 @@ def options_of(chat: McpToolChat, factors: Factors, options: TurnOptions) -> dic
             "discovery": _DISCOVERY_WORDS.get(given["discovery"]),
         }
         arm = Arm(_name_of(words, values), **given)
-        changes = {name: value for name, value in given.items() if value is not None}
+        changes = drop_none(given)
         if arm.model is not None:
             changes["model"] = models[arm.model]
         result[arm] = options.replaced(**changes)

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from casual_mcp_nb.base.config import ServerConfig
+from casual_mcp_nb.base.tool import servers_of
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.system_prompt import prompt_source
@@ -48,7 +49,7 @@ def setup_key(
         given.get("system"), given.get("template"), model.template, chat.system
     )
     servers: dict[str, Any] = {}
-    for name in {tool.server for tool in (*view.loaded, *view.deferred)}:
+    for name in servers_of(view.included):
         config = chat.server_manager.config_of(name)
         servers[name] = _server(config, mask) if config else ["in-process", others]
     return hash_of(

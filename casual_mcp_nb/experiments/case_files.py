@@ -13,6 +13,7 @@ from typing import Any
 from casual_mcp_nb.base.callbacks import unchanged
 from casual_mcp_nb.base.displayable import count
 from casual_mcp_nb.base.files import write_text
+from casual_mcp_nb.base.iterables import all_are
 from casual_mcp_nb.base.yaml_text import write_yaml
 from casual_mcp_nb.cassettes.format import Cassette
 from casual_mcp_nb.conversation.codec import CASSETTE, CONVERSATION
@@ -87,9 +88,9 @@ def _of_values(source: Iterable[Any], functions: Functions, strict: bool | None)
     if hasattr(source, "to_dict") and hasattr(source, "columns"):
         return _read(table_rows(source), Context(functions), "the table", strict)
     items = list(source)
-    if items and all(isinstance(item, Mapping) for item in items):
+    if items and all_are(items, Mapping):
         return _read(table_rows(items), Context(functions), "the table", strict)
-    if items and all(isinstance(item, Turn) for item in items):
+    if items and all_are(items, Turn):
         return distinct(cases_of_turns(items))
     return distinct(items)
 

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, cast, get_args
 
+from casual_mcp_nb.base.iterables import drop_none
 from casual_mcp_nb.base.patterns import check_pattern
 from casual_mcp_nb.base.tool import ToolName, wire_name
 from casual_mcp_nb.errors import UsageError, brief
@@ -99,7 +100,7 @@ class ExpectedCall:
         plain: dict[str, Any] = {"tool": shortest(list(self.tools))}
         if self.arguments:
             plain["arguments"] = plain_expectation(self.arguments)
-        return plain | {name: value for name, value in options.items() if value is not None}
+        return plain | drop_none(options)
 
 
 def names_of(tool: ToolName) -> tuple[str, ...]:
@@ -233,7 +234,7 @@ class ToolUseCase:
         lists = self.alternatives
         if self.calls or not self.alternatives:
             lists = (self.calls, *self.alternatives)
-        return tuple(tuple(calls) for calls in lists)
+        return tuple(map(tuple, lists))
 
     @property
     def checks(self) -> tuple[AnswerCheck, ...]:
@@ -277,7 +278,7 @@ class ToolUseCase:
             "message": shortest(list(self.messages)),
             "calls": [call.plain() for call in self.calls],
             "alternatives": [[call.plain() for call in calls] for calls in self.alternatives],
-            "answer": shortest([_plain_check(check) for check in self.checks]),
+            "answer": shortest(list(map(_plain_check, self.checks))),
             "forbidden": list(self.forbidden),
             "metadata": plain_expectation(self.metadata),
             "order": self.order,

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import DiscoveryConfig
 from casual_mcp_nb.base.search import Explanation, SearchHit
-from casual_mcp_nb.base.tokens import estimate_tokens
-from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
+from casual_mcp_nb.base.tokens import estimate_tokens, total_tokens
+from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec, by_tool_name
 from casual_mcp_nb.discovery.manifest import generate_manifest, manifest_budget
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.errors import UsageError
@@ -152,7 +152,7 @@ class _Judging:
         self._search: Callable[[str, int], Hits] = getattr(searcher, "search", searcher)
         self._explain: Callable[..., Explanation] | None = getattr(searcher, "explain", None)
         self._k = k
-        self._by_name = {tool.tool_name: tool for tool in tools}
+        self._by_name = by_tool_name(tools)
         # The tools that each name means.
         self._by_word: dict[str, set[ToolName]] = defaultdict(set)
         for tool in tools:
@@ -264,7 +264,7 @@ def evaluate(
             }
         else:
             outcomes = _elsewhere(strategies, tools, cases, k, executor, advance)
-    definitions = sum(tool.tokens for tool in tools)
+    definitions = total_tokens(tools)
     most = manifest_max_tokens
     if most is None:
         most = DiscoveryConfig().manifest_max_tokens

@@ -288,7 +288,7 @@ class Agreement:
         if self.share is None:
             return None
         pairs = list(self.table.elements())
-        labels, verdicts = (Counter(column) for column in zip(*pairs, strict=True))
+        labels, verdicts = map(Counter, zip(*pairs, strict=True))
         by_chance = sum(labels[name] * verdicts[name] for name in labels) / self.n**2
         return None if by_chance == 1 else (self.share - by_chance) / (1 - by_chance)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from casual_mcp_nb.base.iterables import all_are
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.errors import UsageError, brief, shown
 from casual_mcp_nb.experiments.cases import ArgumentMode, ExpectedCall, Order, ToolUseCase
@@ -146,9 +147,7 @@ def _add_arguments(
 
 
 def _message(inputs: Any) -> Any:
-    if isinstance(inputs, str) or (
-        isinstance(inputs, list) and all(isinstance(text, str) for text in inputs)
-    ):
+    if isinstance(inputs, str) or (isinstance(inputs, list) and all_are(inputs, str)):
         return inputs
     if isinstance(inputs, Mapping):
         for name in ("message", "prompt", "question", "query", "input", "user_prompt"):
@@ -299,7 +298,7 @@ def _of_livemcpbench(row: Mapping[str, Any], context: Context) -> ToolUseCase:
     metadata = {"category": row.get("category"), "answers": row.get("answers")}
     return ToolUseCase(
         str(row["Question"]),
-        [tool for tool in tools if tool],
+        list(filter(None, tools)),
         id=str(row.get("task_id") or ""),
         metadata=metadata,
     )

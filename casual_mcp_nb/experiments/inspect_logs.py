@@ -123,7 +123,7 @@ def inspect_log(arm: ArmResults, *, status: str, repeats: int) -> dict[str, Any]
             ],
         },
         "stats": {"started_at": _stamp(begin), "completed_at": _stamp(end), "model_usage": usage},
-        "samples": [_sample(record) for record in records],
+        "samples": list(map(_sample, records)),
     }
 
 
@@ -203,7 +203,7 @@ def inspect_messages(turn: Turn) -> list[dict[str, Any]]:
             "content": text_of(getattr(message, "content", "")),
         }
         if message.role == "assistant" and message.tool_calls:
-            plain["tool_calls"] = [_call(each) for each in message.tool_calls]
+            plain["tool_calls"] = list(map(_call, message.tool_calls))
         elif message.role == "tool":
             plain["tool_call_id"] = message.tool_call_id
             plain["function"] = message.name

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from casual_mcp_nb.base.arguments_by_schema import problems
+from casual_mcp_nb.base.iterables import by_id
 from casual_mcp_nb.base.tool import ToolName, wire_name
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.experiments.budget import Budget
@@ -41,7 +42,7 @@ def judged(
         setup: What its arm offered.
         worker: Checks arguments against schemas.
     """
-    needed = tuple(str(tool) for tool in _needed(case, setup))
+    needed = tuple(map(str, _needed(case, setup)))
     names = dict.fromkeys((*needed, *record.found, *record.called))
     record = replace(
         record,
@@ -231,11 +232,11 @@ def _with_cases(
     by_messages = {
         (case.messages, place): case for case, place in zip(cases, places_of(cases), strict=True)
     }
-    by_id = {case.id: case for case in cases}
+    cases_by_id = by_id(cases)
     for record in records:
         # The first format has only the last message.
         case = by_messages.get((record.messages, record.place))
         if case is None and not record.setup:
-            case = by_id.get(record.case)
+            case = cases_by_id.get(record.case)
         if case is not None:
             yield record, case, setups.get(record.setup, Setup())

@@ -345,7 +345,7 @@ def plain_expectation(value: Any) -> Any:
         case Mapping():
             return {str(name): plain_expectation(item) for name, item in value.items()}
         case list() | tuple() | set() | frozenset():
-            return [plain_expectation(item) for item in value]
+            return list(map(plain_expectation, value))
         case None | bool() | int() | float() | str():
             return value
         case datetime.date():

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
+from casual_mcp_nb.base.iterables import of_type
 from casual_mcp_nb.base.patterns import MAX_TEXT
 from casual_mcp_nb.base.tool import ToolName, wire_name
 from casual_mcp_nb.conversation.event import SYNTHETIC, UNKNOWN, StepStarted, ToolsSearched
@@ -173,7 +174,7 @@ class _Judging:
         Raises:
             CheckError: A check could not tell.
         """
-        options = [self._match(expected) for expected in self._case.acceptable]
+        options = list(map(self._match, self._case.acceptable))
         best = min(options, key=lambda each: (len(each.missing), len(each.extra)))
         judgement = self._wrong_calls(best) or self._wrong_answer() or self._graded(verdicts)
         return replace(
@@ -231,7 +232,7 @@ class _Judging:
 
     def _graded(self, verdicts: Mapping[Graded, Verdict]) -> Judgement:
         """Judge the answer, in which nothing else is wrong, by a judge's verdicts."""
-        graded = [check for check in self._case.checks if isinstance(check, Graded)]
+        graded = of_type(self._case.checks, Graded)
         if not all(check in verdicts for check in graded):
             detail = (
                 "The calls are right, and the answer is not graded yet. To have it graded: run(…,"

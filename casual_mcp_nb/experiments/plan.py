@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.config import ServerConfig
+from casual_mcp_nb.base.iterables import drop_none
 from casual_mcp_nb.config.quick import is_in_process, read_server
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import UsageError, brief, shown
@@ -63,7 +64,7 @@ class Plan:
         Raises:
             UsageError: A name does not exist, or the arms do not differ.
         """
-        given = {name: value for name, value in self.options.items() if value is not None}
+        given = drop_none(self.options)
         options = options_of(chat, self.factors, TurnOptions(model=model, **given))
         return arms_of(options, self.descriptions, self.without, self.servers)
 

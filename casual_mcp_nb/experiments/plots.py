@@ -174,7 +174,7 @@ def _svg(
         parts.append(f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{text}</text>')
     for number, row in enumerate(rows):
         y = _ROW * number + 22
-        low, high = (place(end) for end in _within(row, limits))
+        low, high = map(place, _within(row, limits))
         parts.append(
             f'<text x="{_LEFT - 14}" y="{y + 4}"'
             f' text-anchor="end">{_escaped(_label(row.label))}</text>'

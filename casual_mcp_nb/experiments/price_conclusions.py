@@ -209,7 +209,7 @@ def _first_requests(arms: Sequence[ArmResults]) -> Iterator[str]:
     if all(tokens is None for tokens in first):
         yield "The provider reports no cache reads: cold and warm are estimates of the two ends."
         return
-    warm = sum(bool(tokens) for tokens in first)
+    warm = sum(map(bool, first))
     if warm == 0:
         yield "In these runs the cache was cold: no first request read anything from it."
     elif warm == len(first):

@@ -92,7 +92,7 @@ def cache_use(steps: Sequence[StepStats], model: str, price: Price | None) -> Ca
     if reported:
         total = sum(step.cached_tokens or 0 for step in answered)
         use = replace(use, reused=total, origin="reported", first=first.cached_tokens)
-    if price is None or any(_has_no_cost(step) for step in answered):
+    if price is None or any(map(_has_no_cost, answered)):
         return use
     cold = warm = 0.0
     for step, tokens in zip(answered, (0, *later), strict=True):

@@ -438,7 +438,7 @@ class RunResults(Mapping[str, ArmResults], Displayable):
                 problems += without_runs(arm, self.cases)
             problems += thresholds.missed_by(arm)
         # A name or a reason with a line end must not look like several problems.
-        return [one_line(problem) for problem in problems]
+        return list(map(one_line, problems))
 
     def _missing(self) -> Iterator[str]:
         """Write what could not be made or graded."""

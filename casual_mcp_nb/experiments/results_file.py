@@ -262,7 +262,7 @@ class ResultsFile:
                 rows += self._transcript_rows(record, asked)
                 self._asked[record.key] = {**fields, "transcript": record.transcript}
             verdict = {name: getattr(record, name) for name in VERDICT}
-            verdict["grades"] = tuple(dataclasses.asdict(each) for each in record.grades)
+            verdict["grades"] = tuple(map(dataclasses.asdict, record.grades))
             run = {"key": record.key, "arm": record.arm, "repeat": record.repeat}
             rows.append({"verdict": run | _without_empty(verdict)})
             self._set(record)

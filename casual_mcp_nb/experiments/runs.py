@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
 from casual_mcp_nb.base.callbacks import ignore, unchanged
+from casual_mcp_nb.base.iterables import by_id
 from casual_mcp_nb.base.tool import Catalog, ToolName
 from casual_mcp_nb.conversation.event import Event, Request, StepFinished, StepStarted
 from casual_mcp_nb.conversation.step import text_of
@@ -289,7 +290,7 @@ class CaseRuns:
 
     def _plan_part(self, wanted: Iterable[Wanted]) -> None:
         arms = {each.arm.name: each for each in self._arms}
-        cases = {case.id: case for case in self._cases}
+        cases = by_id(self._cases)
         places = dict(zip(cases, places_of(self._cases), strict=True))
         for each in wanted:
             planned = _Planned(each, arms[each.arm], cases[each.case], places[each.case])
@@ -704,7 +705,7 @@ def _check_tools(case: ToolUseCase, catalog: Catalog) -> None:
         ConnectError: One is of a server that did not start.
     """
     for call in case.expected_calls:
-        if not any(catalog.matches(name) for name in call.tools):
+        if not any(map(catalog.matches, call.tools)):
             try:
                 catalog.resolve(call.tools[0])
             except ConnectError as error:

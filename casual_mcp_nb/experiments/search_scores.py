@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from casual_mcp_nb.base.displayable import Displayable, count
+from casual_mcp_nb.base.iterables import by_name
 from casual_mcp_nb.base.search import Explanation
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.experiments.cases import ToolUseCase
@@ -93,7 +94,7 @@ class Evaluation(Mapping[str, StrategyScore], Displayable):
     manifest_tokens: int
 
     def __getitem__(self, name: str) -> StrategyScore:
-        return {score.name: score for score in self.scores}[name]
+        return by_name(self.scores)[name]
 
     def __iter__(self) -> Iterator[str]:
         return (score.name for score in self.scores)

@@ -22,7 +22,7 @@ from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.displayable import Namespace
 from casual_mcp_nb.base.model_options import ModelOptions
 from casual_mcp_nb.base.secret import redacted
-from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.base.tool import ToolSpec, by_server
 from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.conversation.event import Event
 from casual_mcp_nb.conversation.turn import Turn
@@ -375,7 +375,7 @@ class SessionExperiments(Namespace):
         stops = self._turns.runner.stops
         loaded = load_tool_cases(cases, functions=functions)
         view = await self._starter.run_shown(self._chat.view())
-        tools = (*view.loaded, *view.deferred)
+        tools = view.included
         if targets is None:
             targets = targets_of(loaded, tools)
         plan = Plan(
@@ -410,7 +410,7 @@ class SessionExperiments(Namespace):
                     break
                 plan = replace(plan, without=(*plan.without, together.missing))
         worths = await on_engine(asyncio.to_thread(worth_of, measured, tools, together))
-        servers = tuple(dict.fromkeys(tool.server for tool in tools))
+        servers = tuple(by_server(tools))
         return Worth(worths, measured, servers, together, self._apply)
 
     worth_async = awaited(worth)

@@ -356,7 +356,7 @@ def sign_flips(sums: tuple[float, ...], sizes: tuple[int, ...], seed: int = 0) -
         lows.append(np.where(is_empty, -math.inf, means.min(axis=0)))
         highs.append(np.where(is_empty, math.inf, means.max(axis=0)))
     rounding = 1e-9 * float(np.abs(table[0] / table[1]).max())
-    low, high = (np.concatenate(each) for each in (lows, highs))
+    low, high = map(np.concatenate, (lows, highs))
     for each in (low, high):
         each[np.abs(each) <= rounding] = 0.0
         each.sort()

@@ -49,7 +49,7 @@ class ToolUses(DisplayableList[ToolUse], items="uses"):
 
     def rows(self) -> list[dict[str, Any]]:
         """Build a list of rows, one per tool and arm, for a DataFrame or a CSV file."""
-        return [dataclasses.asdict(use) for use in self.uses]
+        return list(map(dataclasses.asdict, self.uses))
 
 
 def tool_uses_of(arms: Iterable[ArmResults]) -> ToolUses:

@@ -39,7 +39,7 @@ from casual_mcp_nb.experiments.price_conclusions import price_conclusions
 from casual_mcp_nb.experiments.results import Experiments, ResultsStatus, RunResults
 from casual_mcp_nb.experiments.run_record import RunRecord, judge_cost_of
 from casual_mcp_nb.experiments.search_scores import Evaluation, Miss, StrategyScore
-from casual_mcp_nb.experiments.tool_uses import ToolUses
+from casual_mcp_nb.experiments.tool_uses import ToolUse, ToolUses
 from casual_mcp_nb.experiments.worth import Advice, ToolWorth, Worth
 
 _BLUE = 2
@@ -104,8 +104,7 @@ def _score_row(score: StrategyScore) -> tuple[Cell, ...]:
 
 
 def _misses(score: StrategyScore, limit: int) -> Section:
-    rows = tuple(_miss_row(miss) for miss in score.misses[:limit])
-    table = Table(columns("Query", "Wanted", "Found", "Why"), rows, len(score.misses) - len(rows))
+    table = Table.of(columns("Query", "Wanted", "Found", "Why"), score.misses, _miss_row, limit)
     return Section(
         f"Misses of {score.name}",
         (table,),
@@ -131,11 +130,14 @@ def lint_view(lint: Lint, limits: DisplayLimits) -> View:
 
 
 def _findings(kind: str, findings: tuple[LintFinding, ...], limit: int) -> Section:
-    rows = tuple((Name(str(finding.tool)), finding.text) for finding in findings[:limit])
-    table = Table(columns("Tool", "Finding"), rows, len(findings) - len(rows))
+    table = Table.of(columns("Tool", "Finding"), findings, _finding_row, limit)
     return Section(
         kind.capitalize(), (table,), note=words.count(len(findings), "finding"), fold="closed"
     )
+
+
+def _finding_row(finding: LintFinding) -> tuple[Cell, ...]:
+    return (Name(str(finding.tool)), finding.text)
 
 
 _ENDED: dict[ResultsStatus, Status] = {
@@ -609,10 +611,6 @@ def _uses_table(uses: ToolUses, limits: DisplayLimits) -> Table:
     ordered = sorted(
         uses, key=lambda use: (-use.needed, use.called - use.needed, -use.unneeded_found)
     )
-    rows: list[tuple[Cell, ...]] = []
-    for use in ordered[: limits.rows]:
-        counts = (use.runs, use.needed, use.searched, use.found, use.called, use.unneeded_found)
-        rows.append((Name(use.tool), use.arm, *map(words.number, counts)))
     titles = columns(
         "Tool",
         "Arm",
@@ -623,7 +621,12 @@ def _uses_table(uses: ToolUses, limits: DisplayLimits) -> Table:
         "Called #",
         "Found, not needed #",
     )
-    return Table(titles, tuple(rows), len(uses) - len(rows))
+    return Table.of(titles, ordered, _use_row, limits.rows)
+
+
+def _use_row(use: ToolUse) -> tuple[Cell, ...]:
+    counts = (use.runs, use.needed, use.searched, use.found, use.called, use.unneeded_found)
+    return (Name(use.tool), use.arm, *map(words.number, counts))
 
 
 _TONES: dict[Advice, Literal["good", "quiet", "bad"]] = {

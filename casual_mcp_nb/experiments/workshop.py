@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.config import ToolTexts
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList, count
-from casual_mcp_nb.base.tool import ToolName, ToolSpec
+from casual_mcp_nb.base.tool import ToolName, ToolSpec, by_tool_name
 from casual_mcp_nb.base.wire_names import is_wire_name
 from casual_mcp_nb.config.document import read_text
 from casual_mcp_nb.config.saving import replace_text
@@ -324,7 +324,7 @@ class Workshop(Displayable):
         """
         edited = self.after
         named = edited.tool_name
-        tools = {each.tool_name: each for each in self._tools}
+        tools = by_tool_name(self._tools)
         index = ToolSearchIndex((tools | {self.tool: edited}).values())
         wanted = [(_query_for(each), each.tool_name) for each in self._near()]
         for case in self.development:

@@ -25,6 +25,7 @@ from casual_mcp_nb.experiments.workshop import (
     Patch,
     Proposal,
     Proposals,
+    Ranks,
     Verdict,
     Workshop,
     confusion,
@@ -49,15 +50,10 @@ def workshop_view(workshop: Workshop, limits: DisplayLimits) -> View:
             )
         )
     ranks = workshop.ranks
-    rows: tuple[tuple[Cell, ...], ...] = tuple(
-        (each.query, Name(str(each.tool)), *map(_rank, (each.before, each.after)))
-        for each in ranks[: limits.rows]
-    )
     worse = sum(each.change < 0 for each in ranks)
     note = f"{sum(each.change > 0 for each in ranks):,} better, {worse:,} worse"
-    table = Table(
-        columns("Query", "Should find", "As listed #", "Edited #"), rows, len(ranks) - len(rows)
-    )
+    titles = columns("Query", "Should find", "As listed #", "Edited #")
+    table = Table.of(titles, ranks, _ranks_row, limits.rows)
     blocks.append(Section("Ranks in the search by words", (table,), note=note, fold="closed"))
     results = workshop.current
     if results is not None:
@@ -83,6 +79,10 @@ def _looks(looks: int) -> str:
     return f"They were looked at {words.count(looks, 'time')}."
 
 
+def _ranks_row(ranks: Ranks) -> tuple[Cell, ...]:
+    return (ranks.query, Name(str(ranks.tool)), _rank(ranks.before), _rank(ranks.after))
+
+
 def _rank(rank: int | None) -> str:
     return "not found" if rank is None else words.number(rank)
 
@@ -90,7 +90,7 @@ def _rank(rank: int | None) -> str:
 def _runs_of_edits(results: RunResults, limits: DisplayLimits) -> tuple[Block, ...]:
     blocks: list[Block] = [TextBlock("\n".join(conclusions(results))), arms_table(results, limits)]
     arms = list(results.values())
-    counts = [confusion(arm) for arm in arms]
+    counts = list(map(confusion, arms))
     expected_names: set[str] = set()
     called_names: set[str] = set()
     for each in counts:

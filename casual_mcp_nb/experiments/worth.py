@@ -15,9 +15,10 @@ from typing import Any, Literal
 
 from casual_mcp_nb.base.config import ExcludeSpec, ToolSetConfig
 from casual_mcp_nb.base.displayable import DisplayableList, count
+from casual_mcp_nb.base.iterables import by_name
 from casual_mcp_nb.base.selection import Selection
-from casual_mcp_nb.base.tokens import REUSED_WEIGHT
-from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
+from casual_mcp_nb.base.tokens import REUSED_WEIGHT, total_tokens
+from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec, tool_names
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.experiments.arm_results import ArmResults, difference_between
 from casual_mcp_nb.experiments.cases import ToolUseCase
@@ -112,7 +113,7 @@ class Worth(DisplayableList[ToolWorth], items="worths"):
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
-            return {worth.name: worth for worth in self.worths}[key]
+            return by_name(self.worths)[key]
         return super().__getitem__(key)
 
     @property
@@ -220,11 +221,11 @@ def targets_of(cases: Iterable[ToolUseCase], tools: Sequence[ToolSpec]) -> list[
         tools: The tools that the model can see.
     """
     catalog = Catalog(tools)
-    total = sum(tool.tokens for tool in tools)
+    total = total_tokens(tools)
     expected: set[ToolName] = set()
     for case in cases:
         for name in case.tools:
-            expected.update(tool.tool_name for tool in catalog.matches(name)[:1])
+            expected.update(tool_names(catalog.matches(name)[:1]))
     targets = list(catalog.by_server)
     for tool in catalog:
         # An only tool is worth what its server is.

@@ -33,7 +33,7 @@ def help_of(about: str = "") -> Help:
     if not name:
         return Help("%mcp and %%mcp", (_every_day(), _topics()))
     if name == "--all":
-        groups = [_topic(topic) for topic in _titles()]
+        groups = list(map(_topic, _titles()))
         return Help("%mcp and %%mcp", (*groups, *_cells()), folded=True)
     if name in ("%%mcp", _CELLS):
         return Help("Cells", tuple(_cells()))

@@ -510,7 +510,7 @@ class App(Displayable, traitlets.HasTraits):
         from casual_mcp_nb.servers.to_mcp import contents_to_mcp, plain
 
         contents = contents_to_mcp(await self._service.read(self.tool.server, uri))
-        return {"contents": [plain(part) for part in contents.contents]}
+        return {"contents": list(map(plain, contents.contents))}
 
     async def sample(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Have the model answer messages of the app, if the server's config and the person allow

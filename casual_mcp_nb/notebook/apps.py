@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 from casual_mcp_nb.base.callbacks import ignore, unchanged
 from casual_mcp_nb.base.content import ToolResult
 from casual_mcp_nb.base.displayable import DisplayableList
+from casual_mcp_nb.base.iterables import by_id, by_name
 from casual_mcp_nb.base.mcp import ResourceContents, SamplingRefused
 from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
 from casual_mcp_nb.conversation.audit import app_call_event
@@ -160,7 +161,7 @@ class SessionApps:
             before = [app for app in self._apps.values() if app.reopened]
             opened = [app for app in self._apps.values() if not app.reopened]
             kept = [*before, *reopened, *opened][-MAX_APPS:]
-            self._apps = {app.id: app for app in kept}
+            self._apps = by_id(kept)
             self._by_turn.update(by_turn)
 
     def _has_app(self, call: ToolCall) -> bool:
@@ -277,8 +278,8 @@ class SessionApps:
         from casual_mcp_nb.engine.direct_call import CallOutsideATurn
 
         server = app.tool.server
-        by_name = {tool.name: tool for tool in self.chat.catalog.by_server.get(server, ())}
-        tool = by_name.get(name)
+        tools = by_name(self.chat.catalog.by_server.get(server, ()))
+        tool = tools.get(name)
         if tool is None:
             raise ToolCallError(f"Server {shown(server)} has no tool {shown(name)}.", server=server)
         call = CallOutsideATurn(tool, arguments)
@@ -351,7 +352,7 @@ class SessionApps:
         by tool or by toolset.
         """
         name = shown(str(tool.tool_name))
-        off = {self.chat.catalog.get(each) for each in view.selection.tools_off}
+        off = set(map(self.chat.catalog.get, view.selection.tools_off))
         if not tool.for_apps:
             return f"{name} is not a tool that apps may call."
         if tool.tool_name in view.blocked:

@@ -579,7 +579,7 @@ def _recorded_turn(turn: Interaction, first: Interaction) -> RecordedTurn:
     before = request["after"]
     if before <= len(sent) - len(messages):
         # Otherwise the oldest messages were left out, and the turn continues the conversation.
-        history, _ = repaired([conversation_message(message) for message in sent[:before]])
+        history, _ = repaired(list(map(conversation_message, sent[:before])))
     return RecordedTurn(
         messages,
         cast("ChatOptions", options),

@@ -10,6 +10,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.base.iterables import of_type
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.conversation import Conversation, Prompt, added_turns
 from casual_mcp_nb.conversation.event import (
@@ -400,7 +401,7 @@ def _with_text(messages: list[ChatMessage], text: str) -> list[ChatMessage]:
         message = messages[index]
         if isinstance(message, UserMessage):
             parts = message.content if isinstance(message.content, list) else []
-            images = [part for part in parts if isinstance(part, ImageContent)]
+            images = of_type(parts, ImageContent)
             content: str | list[TextContent | ImageContent] = text
             if images:
                 content = [TextContent(text=text), *images]

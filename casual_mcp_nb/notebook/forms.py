@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from casual_mcp_nb.base.iterables import all_are
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.display.words import clean, cut, one_line
 from casual_mcp_nb.errors import UsageError, shown
@@ -173,9 +174,7 @@ def _default(field: FormField, value: Any) -> Any:
             pass
         case (("integer" | "number"), int() | float()) if not isinstance(value, bool):
             pass
-        case "choices", list() if len(value) <= MAX_CHOICES and all(
-            isinstance(item, str) for item in value
-        ):
+        case "choices", list() if len(value) <= MAX_CHOICES and all_are(value, str):
             if not value:
                 return []
         case _:

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from casual_mcp_nb.base.iterables import by_name
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.status import Tools
 from casual_mcp_nb.base.tool import ToolSpec
@@ -70,24 +71,24 @@ class ServerFunctions:
 
     # The methods begin with an underscore, because every other name can be a tool's.
     def _by_name(self) -> dict[str, ToolSpec]:
-        return named({tool.name: tool for tool in self._tools.of_server(self._server)})
+        return named(by_name(self._tools.of_server(self._server)))
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("__"):
             raise AttributeError(name)
-        by_name = self._by_name()
+        functions = self._by_name()
         # The name of a tool itself can end in `_async`.
-        is_twin = name not in by_name and name.endswith("_async")
+        is_twin = name not in functions and name.endswith("_async")
         plain = name
         if is_twin:
             plain = name.removesuffix("_async")
-        if plain not in by_name:
+        if plain not in functions:
             listed = f"Server {shown(self._server)} has no tool {shown(name)}."
             hint = "session.connect() lists its tools."
-            if by_name:
-                hint = did_you_mean(closest(plain, by_name), by_name)
+            if functions:
+                hint = did_you_mean(closest(plain, functions), functions)
             raise AttributeError(f"{listed} {hint}", name=name, obj=self)
-        tool = by_name[plain]
+        tool = functions[plain]
         return _function(self._tools, tool, name, self._learned(tool), awaited=is_twin)
 
     def _learned(self, tool: ToolSpec) -> SchemaReader | None:
@@ -261,10 +262,10 @@ def _class_of(
     types: TypeWriter,
     learned: Callable[[ToolSpec], SchemaReader | None],
 ) -> str:
-    by_name = named({tool.name: tool for tool in tools})
-    own = TypeWriter(types.taken, frozenset(by_name), types.dicts, types.names)
+    functions = named(by_name(tools))
+    own = TypeWriter(types.taken, frozenset(functions), types.dicts, types.names)
     lines = [f"class {name}:"]
-    for plain, tool in by_name.items():
+    for plain, tool in functions.items():
         signature = signature_of(tool, learned(tool), own)
         # In a stub a default's value does not matter, and the server's may not have the declared
         # type.
@@ -282,11 +283,11 @@ def _class_of(
             f"    def {plain}({listed}) -> {signature.return_annotation!r}:",
         ]
         lines += [f'        """{_in_quotes(docstring_of(tool))}"""']
-        if f"{plain}_async" not in by_name:
+        if f"{plain}_async" not in functions:
             lines += [
                 "    @_builtins.staticmethod",
                 f"    async def {plain}_async({listed}) -> {signature.return_annotation!r}: ...",
             ]
-    if not by_name:
+    if not functions:
         lines.append("    pass")
     return "\n".join(lines)

@@ -106,7 +106,7 @@ def code_of(name: str, held: Held, secrets: Collection[str]) -> str:
             arguments = f"**{given!r}"
     if len(arguments) > MAX_CODE:
         arguments = "…"
-    parts = ", ".join(part for part in (repr(str(held.call.tool)), arguments) if part)
+    parts = ", ".join(filter(None, (repr(str(held.call.tool)), arguments)))
     return f"{name} = session.tools.call({parts}){held.suffix}"
 
 

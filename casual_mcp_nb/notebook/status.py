@@ -21,6 +21,7 @@ from casual_mcp_nb.base.status import (
     ToolTokens,
 )
 from casual_mcp_nb.base.tokens import Budget, estimate_tokens
+from casual_mcp_nb.base.tool import for_models
 from casual_mcp_nb.discovery.toolsets import filter_tools, unknown_servers
 from casual_mcp_nb.engine.budget import turn_budget
 from casual_mcp_nb.engine.chat import McpToolChat
@@ -82,7 +83,7 @@ def manifest_of(view: ToolView, unconnected: Sequence[str] = ()) -> Manifest:
 
 def tool_sets_of(chat: McpToolChat, view: ToolView) -> ToolSets:
     """List the toolsets, and how many tools each includes."""
-    tools = [tool for tool in view.catalog if tool.restriction is None]
+    tools = for_models(view.catalog)
     sizes = {name: len(filter_tools(tools, tool_set)) for name, tool_set in chat.tool_sets.items()}
     selected, waiting = tool_set_name(view.selection), chat.server_manager.waiting
     return ToolSets(chat.tool_sets, selected, sizes, _refusal(chat, view), waiting)

@@ -21,7 +21,7 @@ from casual_mcp_nb.base.status import (
     StageCheck,
     ToolDiagnosis,
 )
-from casual_mcp_nb.base.tool import ToolName, ToolSpec
+from casual_mcp_nb.base.tool import ToolName, ToolSpec, by_tool_name, tool_names
 from casual_mcp_nb.base.tool_door import admit
 from casual_mcp_nb.base.wire_names import MAX_WIRE_NAME
 from casual_mcp_nb.conversation.event import ToolFinished
@@ -148,11 +148,11 @@ class ToolDoctor:
 
     @cached_property
     def _by_name(self) -> dict[ToolName, ToolSpec]:
-        return {tool.tool_name: tool for tool in self.view.catalog}
+        return by_tool_name(self.view.catalog)
 
     @cached_property
     def _discovered_names(self) -> frozenset[ToolName]:
-        return frozenset(tool.tool_name for tool in self.discovered)
+        return frozenset(tool_names(self.discovered))
 
     # Listed
 
@@ -302,7 +302,7 @@ class ToolDoctor:
         from casual_mcp_nb.discovery.toolsets import filter_tools, resolve_tool_set
 
         chosen = resolve_tool_set(self.view.selection.tool_set, self.chat.tool_sets)
-        return frozenset(tool.tool_name for tool in filter_tools(self.view.catalog, chosen))
+        return frozenset(tool_names(filter_tools(self.view.catalog, chosen)))
 
     # Searchable
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from casual_mcp_nb.base.displayable import Displayable
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tokens import Budget
-from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.base.tool import ToolName, tool_names
 from casual_mcp_nb.conversation.usage import ToolUsage, ToolUse
 from casual_mcp_nb.errors import UsageError
 
@@ -80,7 +80,7 @@ class SessionUsage(ToolUsage, items="tools"):
 
     def _unused_now(self) -> tuple[ToolUse, ...]:
         """Find the tools that are loaded and were never used."""
-        loaded = {tool.tool_name for tool in self._chat.current_view().loaded}
+        loaded = tool_names(self._chat.current_view().loaded)
         unused = tuple(tool for tool in self.never_used if tool.tool in loaded)
         if not unused:
             raise UsageError(

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from casual_mcp_nb.base.config import Strategy, ToolSetConfig, option_limits
 from casual_mcp_nb.base.content import media_type_of
+from casual_mcp_nb.base.elsewhere import Elsewhere
 from casual_mcp_nb.base.selection import Mode, Selection
 from casual_mcp_nb.base.status import (
     Check,
@@ -31,7 +32,7 @@ from casual_mcp_nb.base.status import (
     amount,
 )
 from casual_mcp_nb.base.tokens import Budget
-from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.base.tool import ToolName, ToolSpec
 from casual_mcp_nb.cassettes import CassetteOverview
 from casual_mcp_nb.config.finding import FoundServers
 from casual_mcp_nb.config.registry_entry import FoundServer
@@ -279,10 +280,14 @@ def selection_view(selection: Selection, limits: DisplayLimits) -> View:
     facts.append(("Tools turned off", ", ".join(selection.tools_off) or "none"))
     servers: Block = TextBlock("Each server has its mode from the config.")
     if selection.servers:
-        modes = list(selection.servers.items())[: limits.rows]
-        rows = tuple((Name(name), mode) for name, mode in modes)
-        servers = Table(columns("Server", "Mode"), rows, len(selection.servers) - len(rows))
+        heads = columns("Server", "Mode")
+        servers = Table.of(heads, selection.servers.items(), _mode_row, limits.rows)
     return View("selection", "Selection", (KeyValues(tuple(facts)), Section("Servers", (servers,))))
+
+
+def _mode_row(entry: tuple[str, Mode]) -> tuple[Cell, ...]:
+    server, mode = entry
+    return (Name(server), mode)
 
 
 def system_prompt_view(prompt: SystemPrompt, limits: DisplayLimits) -> View:
@@ -365,12 +370,12 @@ def diagnosis_view(diagnosis: Diagnosis, limits: DisplayLimits) -> View:
 
 
 def _findings(findings: list[Check], limits: DisplayLimits) -> Table:
-    rows: list[tuple[Cell, ...]] = []
-    for finding in findings[: limits.rows]:
-        verdict = _VERDICTS[finding.verdict]
-        rows.append((finding.part, Name(finding.name), verdict, finding.found, finding.advice))
     heads = columns("Part", "Check", "Result", "Details", "Remedy")
-    return Table(heads, tuple(rows), len(findings) - len(rows))
+    return Table.of(heads, findings, _check_row, limits.rows)
+
+
+def _check_row(check: Check) -> tuple[Cell, ...]:
+    return (check.part, Name(check.name), _VERDICTS[check.verdict], check.found, check.advice)
 
 
 def tool_diagnosis_view(diagnosis: ToolDiagnosis, limits: DisplayLimits) -> View:
@@ -391,15 +396,19 @@ def tool_diagnosis_view(diagnosis: ToolDiagnosis, limits: DisplayLimits) -> View
     if advice:
         blocks.append(TextBlock(advice, label="Remedy"))
     if diagnosis.elsewhere:
-        rows = tuple(
-            (each.where, each.effect, first(each.reason, 300))
-            for each in diagnosis.elsewhere[: limits.rows]
-        )
-        table = Table(
-            columns("Provider or host", "Effect", "Why"), rows, len(diagnosis.elsewhere) - len(rows)
-        )
+        heads = columns("Provider or host", "Effect", "Why")
+        table = Table.of(heads, diagnosis.elsewhere, _elsewhere_row, limits.rows)
         blocks.append(Section("At providers and in other hosts", (table,)))
     return View("tool-diagnosis", str(diagnosis.tool), tuple(blocks), mark=_mark(diagnosis))
+
+
+def _elsewhere_row(place: Elsewhere) -> tuple[Cell, ...]:
+    return (place.where, place.effect, first(place.reason, 300))
+
+
+def _diagnosis_row(diagnosis: ToolDiagnosis) -> tuple[Cell, ...]:
+    end = diagnosis.end
+    return (Name(diagnosis.tool.tool), _mark(diagnosis), end.found, end.advice)
 
 
 def server_diagnosis_view(diagnosis: ServerDiagnosis, limits: DisplayLimits) -> View:
@@ -415,11 +424,8 @@ def server_diagnosis_view(diagnosis: ServerDiagnosis, limits: DisplayLimits) -> 
             "server-diagnosis", diagnosis.server, tuple(blocks), mark=Status("✗ not listed", "bad")
         )
     tools = sorted(diagnosis, key=lambda tool: tool.stopped is None)
-    rows = tuple(
-        (Name(tool.tool.tool), _mark(tool), tool.end.found, tool.end.advice)
-        for tool in tools[: limits.rows]
-    )
-    table = Table(columns("Tool", "Ends at", "Details", "Remedy"), rows, len(tools) - len(rows))
+    heads = columns("Tool", "Ends at", "Details", "Remedy")
+    table = Table.of(heads, tools, _diagnosis_row, limits.rows)
     stopped = sum(tool.stopped is not None for tool in tools)
     mark = Status("✓ none is stopped", "good")
     if stopped:
@@ -488,15 +494,16 @@ def trust_view(trust: Trust, limits: DisplayLimits) -> View:
 
 def found_servers_view(listing: FoundServers, limits: DisplayLimits) -> View:
     """Show the servers in a catalog or registry, with the program or address of each."""
-    rows = [
-        (each.short_name, each.way, each.target, ", ".join(each.needs), _remarks(each))
-        for each in listing.servers
-    ]
     heads = columns("Server", "Way", "Command or address", "Needs", "Remarks")
-    table = Table(heads, tuple(rows[: limits.rows]), max(0, len(rows) - limits.rows))
-    notes = tuple(TextBlock(note) for note in listing.notes)
+    table = Table.of(heads, listing.servers, _found_row, limits.rows)
+    notes = tuple(map(TextBlock, listing.notes))
     note = words.count(len({each.name for each in listing.servers}), "server")
     return View("found servers", f"Found for {exact(listing.target)}", (table, *notes), note=note)
+
+
+def _found_row(server: FoundServer) -> tuple[Cell, ...]:
+    needs = ", ".join(server.needs)
+    return (server.short_name, server.way, server.target, needs, _remarks(server))
 
 
 def found_server_view(server: FoundServer, limits: DisplayLimits) -> View:
@@ -558,13 +565,16 @@ def consent_view(consent: ConsentStatus, limits: DisplayLimits) -> View:
         facts.append((f"Calls of {server}", text))
     blocks: list[Block] = [KeyValues(tuple(facts))]
     if consent.changed:
-        visible = consent.changed[: limits.rows]
-        rows = tuple((Name(tool.server), Name(tool.tool)) for tool in visible)
-        table = Table(columns("Server", "Tool"), rows, len(consent.changed) - len(rows))
+        heads = columns("Server", "Tool")
+        table = Table.of(heads, consent.changed, _tool_name_row, limits.rows)
         blocks.append(Section("Changed tools", (table,)))
     if consent.problems:
         blocks.append(Section("Problems", (TextBlock("\n".join(consent.problems[: limits.rows])),)))
     return View("consent", "Consent", tuple(blocks))
+
+
+def _tool_name_row(tool: ToolName) -> tuple[Cell, ...]:
+    return (Name(tool.server), Name(tool.tool))
 
 
 _IN = {"turn": "The last turn", "conversation": "This conversation", "day": "Today"}

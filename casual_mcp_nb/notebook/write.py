@@ -589,7 +589,7 @@ async def write(
     warm_up()
     view = await starter.view()
     await warmed_up()
-    tools_included = (*view.loaded, *view.deferred)
+    tools_included = view.included
     manifest = await asyncio.to_thread(
         generate_manifest, tools_included, MAX_MANIFEST, view.instructions
     )

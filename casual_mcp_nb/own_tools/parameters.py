@@ -658,7 +658,7 @@ def _result_of(value: Any) -> ToolResult:
             and all(_is_rich(each) or isinstance(each, str) for each in value)
             and any(map(_is_rich, value))
         ):
-            parts = [_result_of(each) for each in value]
+            parts = list(map(_result_of, value))
             content = tuple(chain.from_iterable(part.content for part in parts))
             payloads = [part.payload for part in parts if part.payload is not None]
             return ToolResult(content, payload=payloads)

@@ -22,6 +22,7 @@ from casual_mcp_nb.base.config import Approval
 from casual_mcp_nb.base.content import ContentPart, OnProgress, ToolResult
 from casual_mcp_nb.base.schema import SchemaReader, fits_plainly, unusable_part
 from casual_mcp_nb.base.status import ServerStatus
+from casual_mcp_nb.base.tokens import total_tokens
 from casual_mcp_nb.base.tool import ToolAnnotations, ToolSpec
 from casual_mcp_nb.base.wire import LogLine, Messages, ServerLog, Wire
 from casual_mcp_nb.base.wire_names import is_wire_name
@@ -232,7 +233,7 @@ class Toolbox:
     @property
     def status(self) -> ServerStatus:
         """Its state: always ready."""
-        tokens = sum(tool.tokens for tool in self.tools)
+        tokens = total_tokens(self.tools)
         return ServerStatus(
             self.name,
             "ready",

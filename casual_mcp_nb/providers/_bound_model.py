@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from casual_mcp_nb.base.config_base import NO_OPTIONS, RequestOptions
 from casual_mcp_nb.base.dialects import Dialect, dialect_of
+from casual_mcp_nb.base.iterables import present
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.providers.builtin import openai
@@ -209,7 +210,7 @@ class BoundModel:
         """The context window in tokens: `context_window`, or the size that the provider stated in a
         refusal if that is less.
         """
-        sizes = [size for size in (self.context_window, self.facts.window) if size is not None]
+        sizes = present((self.context_window, self.facts.window))
         return min(sizes, default=None)
 
     def sendable(self, *, tools: bool) -> Sendable:

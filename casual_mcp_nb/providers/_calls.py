@@ -49,7 +49,7 @@ def whole_name(pieces: Sequence[str], offered: Collection[str]) -> str:
     if len(pieces) < 2 or joined in offered:
         return joined
     longest = max(pieces, key=len)
-    repeated = all(longest.startswith(piece) for piece in pieces)
+    repeated = all(map(longest.startswith, pieces))
     if repeated and (longest in offered or len(set(pieces)) == 1):
         return longest
     return joined

@@ -151,7 +151,7 @@ def hosted_call(
 def _text(value: object) -> str:
     """Format a value as text: pages as title and address, anything else as JSON."""
     if isinstance(value, list):
-        text = "\n".join(_text(part) for part in value[:_MAX_PARTS])
+        text = "\n".join(map(_text, value[:_MAX_PARTS]))
     elif isinstance(value, Mapping) and isinstance(value.get("url"), str):
         title = value.get("title")
         text = f"{title}: {value['url']}" if isinstance(title, str) and title else value["url"]

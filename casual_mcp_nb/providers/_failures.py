@@ -347,7 +347,7 @@ def _place_of(error: Exception) -> str:
 
 _LIBRARIES = (
     str(Path(__file__).parents[1]),
-    *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
+    *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
 )
 
 

@@ -250,7 +250,7 @@ def _sendable(message: ChatMessage, ids: _Ids, own: Callable[[], frozenset[str]]
             _call(call, ids.of_call(call.id, call.id in accepted)) for call in message.tool_calls
         ]
     elif message.role == "user" and isinstance(message.content, list):
-        changed["content"] = [_part(part) for part in message.content]
+        changed["content"] = list(map(_part, message.content))
     return message.model_copy(update=changed) if changed else message
 
 
@@ -365,7 +365,7 @@ request.
 
 def has_images(messages: Sequence[ChatMessage]) -> bool:
     """Check whether a tool returned an image in these messages."""
-    return any(images(message) for message in messages)
+    return any(map(images, messages))
 
 
 def images(message: ChatMessage) -> tuple[ImageContent, ...]:

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from casual_mcp_nb.base.dialects import StrictLimits
+from casual_mcp_nb.base.iterables import all_are
 from casual_mcp_nb.base.mend import described, pattern_words
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.tool_door import takes_pattern
@@ -108,7 +109,7 @@ def _check_choices(strict: dict[str, Any], kinds: Sequence[str]) -> None:
     """Give each value of an enum once, and check that they are plain and of the schema's types."""
     choices = strict["enum"]
     different = {f"{type(choice).__name__}:{choice!r}": choice for choice in choices}
-    plain = all(isinstance(choice, str | int | float | bool | None) for choice in choices)
+    plain = all_are(choices, str | int | float | bool | None)
     if not choices or not plain or not all(_is_of(choice, kinds) for choice in choices):
         raise _NotStrict
     strict["enum"] = list(different.values())
@@ -130,7 +131,7 @@ def _is_of(choice: Any, kinds: Sequence[str]) -> bool:
 def all_required(schema: Any) -> Any:
     """Make all of a schema's properties required, for an answer that needs every part."""
     if isinstance(schema, list):
-        return [all_required(part) for part in schema]
+        return list(map(all_required, schema))
     if not isinstance(schema, Mapping):
         return schema
     required: dict[str, Any] = {}

@@ -29,6 +29,7 @@ from urllib.parse import urlsplit
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config_base import TOOL_CHOICES, RequestOptions
 from casual_mcp_nb.base.dialects import Dialect, dialect_of
+from casual_mcp_nb.base.iterables import by_name
 from casual_mcp_nb.base.model_options import ReasoningEffort
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.providers import builtin
@@ -95,7 +96,7 @@ def plain_tools_param(tools: Definitions) -> dict[str, Any]:
     """
     if not tools:
         return {}
-    return {"tools": [copy(tool) for tool in tools]}
+    return {"tools": list(map(copy, tools))}
 
 
 def function_tools_param(tools: Definitions) -> dict[str, Any]:
@@ -305,7 +306,7 @@ def specs() -> Mapping[str, ProviderSpec]:
 def _built_in() -> Mapping[str, ProviderSpec]:
     modules = pkgutil.iter_modules(builtin.__path__, f"{builtin.__name__}.")
     bundled: list[ProviderSpec] = [importlib.import_module(module.name).SPEC for module in modules]
-    return {spec.name: spec for spec in sorted(bundled, key=attrgetter("position"))}
+    return by_name(sorted(bundled, key=attrgetter("position")))
 
 
 def _added() -> Iterator[ProviderSpec]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.base.iterables import all_are
 from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.providers._clients import plain_usage
@@ -93,14 +94,14 @@ class ScriptedClient:
         if isinstance(item, str):
             return ModelResponse(AssistantMessage(content=item), finish_reason="stop")
         message = AssistantMessage(
-            content="", tool_calls=[self._tool_call(one) for one in self._calls_in(item)]
+            content="", tool_calls=list(map(self._tool_call, self._calls_in(item)))
         )
         return ModelResponse(message, finish_reason="tool_calls")
 
     def _calls_in(self, item: Any) -> Sequence[Call]:
         if isinstance(item, Call):
             return [item]
-        if isinstance(item, list | tuple) and all(isinstance(each, Call) for each in item):
+        if isinstance(item, list | tuple) and all_are(item, Call):
             return item
         raise UsageError(
             f"Answer {len(self.requests)} of the script cannot be used: it is of type"

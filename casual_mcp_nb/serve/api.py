@@ -464,7 +464,7 @@ def api(
 
         def answer(turn: Turn, messages: list[ChatMessage]) -> dict[str, Any]:
             document: dict[str, Any] = {
-                "messages": [message_fields(message) for message in messages],
+                "messages": list(map(message_fields, messages)),
                 "response": turn.answer,
             }
             if body.include_stats:

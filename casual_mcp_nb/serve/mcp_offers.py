@@ -17,6 +17,7 @@ from fastmcp.skills.models import MCPSkill
 from mcp.shared.exceptions import MCPError
 
 from casual_mcp_nb.base.content import ContentPart, ToolResult
+from casual_mcp_nb.base.iterables import present
 from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.mcp import (
     SKILL_FILE,
@@ -172,7 +173,7 @@ class Offers:
         for skill in await self._listed("skills"):
             if skill.uri not in entries:
                 entries[skill.uri] = skill_to_mcp(skill)
-        return [entry for entry in entries.values() if entry is not None]
+        return present(entries.values())
 
     def _skill_file(self, uri: str) -> tuple[Skill, str] | None:
         """Find the listed skill, and the path in it, of a file's URI."""
@@ -393,7 +394,7 @@ def unique_names(names: list[ToolName], plain: bool) -> list[str]:
     If `plain`, names that only one server has stay as they are.
     """
     counts = Counter(name.tool for name in names)
-    wired = [wire_name(name) for name in names]
+    wired = list(map(wire_name, names))
     collisions = Counter(wired)
     offered = []
     for name, wire in zip(names, wired, strict=True):

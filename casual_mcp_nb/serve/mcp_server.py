@@ -346,9 +346,7 @@ class ToolServer:
     ) -> mcp.ListResourcesResult:
         listed = await self._listed(context, "resources")
         page, more = _page(params, [each for each in listed if not each.is_template])
-        return mcp.ListResourcesResult(
-            resources=[resource_to_mcp(each) for each in page], next_cursor=more
-        )
+        return mcp.ListResourcesResult(resources=list(map(resource_to_mcp, page)), next_cursor=more)
 
     async def _list_templates(
         self, context: Context, params: mcp.PaginatedRequestParams | None
@@ -356,7 +354,7 @@ class ToolServer:
         listed = await self._listed(context, "resources")
         page, more = _page(params, [each for each in listed if each.is_template])
         return mcp.ListResourceTemplatesResult(
-            resource_templates=[template_to_mcp(each) for each in page], next_cursor=more
+            resource_templates=list(map(template_to_mcp, page)), next_cursor=more
         )
 
     async def _list_prompts(

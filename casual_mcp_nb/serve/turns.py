@@ -18,6 +18,7 @@ from starlette.types import Receive
 
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import Policies, ToolSetConfig
+from casual_mcp_nb.base.iterables import present
 from casual_mcp_nb.base.secret import Failure, Secrets, failure_of, masked_error
 from casual_mcp_nb.base.service import ServeLimits
 from casual_mcp_nb.base.tool import Denial
@@ -312,8 +313,7 @@ class ServedTurns:
     def denials(self) -> tuple[Denial, ...]:
         """List the known tools that clients are denied, with the reasons."""
         consent, view = self._consent(), self._chat.current_view()
-        denials = [consent.denial(tool) for tool in (*view.loaded, *view.deferred)]
-        return tuple(denial for denial in denials if denial is not None)
+        return tuple(present(map(consent.denial, view.included)))
 
     def denied_in(self, turn: Turn) -> tuple[Denial, ...]:
         """List the tools that were called in a turn and denied, with the reasons, each once."""

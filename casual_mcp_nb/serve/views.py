@@ -45,25 +45,24 @@ def served_tools_view(served: ServedTools, _limits: DisplayLimits) -> View:
 
 def served_addresses_view(served: ServedAddresses, limits: DisplayLimits) -> View:
     """Show a session's services with their addresses."""
-    rows: tuple[tuple[Cell, ...], ...] = tuple(
-        (Name(each.url), *_use(each)) for each in served.services[: limits.rows]
-    )
-    table = Table(columns("Address", "Purpose", "Who uses it"), rows, len(served) - len(rows))
+    heads = columns("Address", "Purpose", "Who uses it")
+    table = Table.of(heads, served.services, _service_row, limits.rows)
     nothing = TextBlock(
         "Nothing is served. To begin: session.serve.http(), or session.serve.mcp()."
     )
     return View(
         "served-addresses",
         "Served",
-        (table if rows else nothing,),
+        (table if table.rows else nothing,),
         note=words.count(len(served), "address"),
     )
 
 
-def _use(service: ServiceStatus | ServedTools) -> tuple[str, str]:
+def _service_row(service: ServiceStatus | ServedTools) -> tuple[Cell, ...]:
+    url = Name(service.url)
     if isinstance(service, ServedTools):
-        return "MCP server", words.count(service.clients, "client")
-    return "HTTP API", f"{words.count(service.turns, 'turn')} running"
+        return (url, "MCP server", words.count(service.clients, "client"))
+    return (url, "HTTP API", f"{words.count(service.turns, 'turn')} running")
 
 
 _ROUTES = (

@@ -282,7 +282,7 @@ class Repairs:
         if isinstance(content, list):
             blocks = [self._known_block("tools/call", block, place) for block in content]
             raw = {**raw, "content": blocks}
-            if any(_is_replacement(block) for block in blocks):
+            if any(map(_is_replacement, blocks)):
                 raw["isError"] = True
         result = self._usable_result("tools/call", raw, place)
         structured = raw.get("structuredContent")

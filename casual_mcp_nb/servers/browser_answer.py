@@ -44,7 +44,7 @@ def browser_is_here(choice: str, environ: Mapping[str, str] | None = None) -> bo
         return choice == "here"
     if variables.get("BROWSER"):
         return True
-    if any(variables.get(name) for name in _ELSEWHERE) or Path("/.dockerenv").exists():
+    if any(map(variables.get, _ELSEWHERE)) or Path("/.dockerenv").exists():
         return False
     return sys.platform in ("win32", "darwin") or bool(
         variables.get("DISPLAY") or variables.get("WAYLAND_DISPLAY")

@@ -441,15 +441,15 @@ class Connection:
             and TASKS_EXTENSION in session.server_info.extensions
         ):
             # The restriction is from an older version, whose tasks this client does not have.
-            tools = [_without_task_restriction(tool) for tool in tools]
+            tools = list(map(_without_task_restriction, tools))
         if not self.shows_apps:
             # A server may name them nevertheless.
-            tools = [_without_app(tool) for tool in tools]
+            tools = list(map(_without_app, tools))
         left_out = {**invalid, **left_out}
         self._left_out = {
             self._redact(name): self._redact(reason) for name, reason in left_out.items()
         }
-        return [self._redact.tool(tool) for tool in tools]
+        return list(map(self._redact.tool, tools))
 
     def _converted_many(self, listed: Sequence[Tool], invalid: Mapping[str, str]) -> list[ToolSpec]:
         """Convert many tools on another thread.

@@ -242,7 +242,7 @@ def result_from_mcp(result: CallToolResult) -> ToolResult:
 
     See https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool-result.
     """
-    content = tuple([_part(block) for block in result.content or ()])
+    content = tuple(map(_part, result.content or ()))
     structured = result.structured_content
     if is_too_deep(structured):
         structured = None
@@ -376,9 +376,7 @@ def _part(block: Any) -> ContentPart:
             size = ""
             if count is not None:
                 size = f"{count:,} bytes"
-            note = ", ".join(
-                part for part in (block.title or block.name, block.mime_type, size) if part
-            )
+            note = ", ".join(filter(None, (block.title or block.name, block.mime_type, size)))
             return ContentPart("link", note, block.mime_type, uri=str(block.uri))
         case kind:
             return ContentPart("unknown", f"content of the unknown type {shown(str(kind))}")

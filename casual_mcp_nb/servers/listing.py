@@ -9,7 +9,8 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.base.tokens import total_tokens
+from casual_mcp_nb.base.tool import ToolSpec, for_models
 
 T = TypeVar("T")
 
@@ -141,7 +142,7 @@ class ToolListing(Listing[ToolSpec]):
         version.
         """
         if self._tokens is None:
-            self._tokens = sum(tool.tokens for tool in self.items if tool.restriction is None)
+            self._tokens = total_tokens(for_models(self.items))
         return self._tokens
 
 

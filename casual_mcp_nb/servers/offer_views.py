@@ -20,6 +20,7 @@ from casual_mcp_nb.base.mcp import (
     ServerPrompt,
     Skill,
     SkillContents,
+    SkillFile,
     Skills,
     Subscription,
     Subscriptions,
@@ -113,19 +114,19 @@ def skill_view(skill: Skill, limits: DisplayLimits) -> View:
         ("License", skill.license),
         ("Needs", skill.compatibility),
     )
-    cells = tuple(
-        (Name(file.path), words.size(file.size), Name(file.digest[7:19]))
-        for file in skill.files[: limits.rows]
-    )
-    files = Table(columns("File", "Size #", "SHA-256"), cells, len(skill.files) - len(cells))
     code = f'session.resources.skills.read("{skill.server}:{skill.name}")'
     blocks: list[Block] = [TextBlock(skill.description), facts]
-    if cells:
-        blocks.append(files)
+    if skill.files:
+        heads = columns("File", "Size #", "SHA-256")
+        blocks.append(Table.of(heads, skill.files, _file_row, limits.rows))
     else:
         generated = "It is generated when it is read, so there is no digest to check."
         blocks.append(TextBlock(generated))
     return View("skill", skill.name, (*blocks, TextBlock(code, label="Read it", code=True)))
+
+
+def _file_row(file: SkillFile) -> tuple[Cell, ...]:
+    return (Name(file.path), words.size(file.size), Name(file.digest[7:19]))
 
 
 def skill_contents_view(contents: SkillContents, limits: DisplayLimits) -> View:
@@ -179,15 +180,14 @@ _NEEDED = {True: "required", False: "optional"}
 
 def prompt_view(prompt: ServerPrompt, limits: DisplayLimits) -> View:
     """Show one prompt as a card."""
-    rows = tuple(
-        (Name(argument.name), _NEEDED[argument.required], argument.description)
-        for argument in prompt.arguments
-    )
     blocks: list[Block] = []
     if prompt.description:
         blocks.append(TextBlock(prompt.description))
+    rows: list[tuple[Cell, ...]] = []
+    for argument in prompt.arguments:
+        rows.append((Name(argument.name), _NEEDED[argument.required], argument.description))
     if rows:
-        blocks.append(Table(columns("Argument", "", "Description"), rows))
+        blocks.append(Table(columns("Argument", "", "Description"), tuple(rows)))
     else:
         blocks.append(TextBlock("No arguments."))
     code = prompt_code(prompt.server, prompt.name, [argument.name for argument in prompt.arguments])
@@ -217,13 +217,16 @@ def contents_view(contents: ResourceContents, limits: DisplayLimits) -> View:
 def prompt_messages_view(messages: PromptMessages, limits: DisplayLimits) -> View:
     """Show a prompt's messages, each with its role."""
     images = ImageBudget(limits.images)
-    sections = tuple(
-        Section(message.role, tuple(_part_blocks(message.content, messages.server, limits, images)))
-        for message in messages.messages
-    )
+    sections: list[Section] = []
+    for message in messages.messages:
+        blocks = _part_blocks(message.content, messages.server, limits, images)
+        sections.append(Section(message.role, tuple(blocks)))
     note = ", ".join([f"from {messages.server}", words.tokens(messages.tokens, "estimated")])
     return View(
-        "prompt-messages", messages.name, sections or (TextBlock("It has no messages."),), note=note
+        "prompt-messages",
+        messages.name,
+        tuple(sections) or (TextBlock("It has no messages."),),
+        note=note,
     )
 
 
@@ -242,8 +245,8 @@ def completions_view(completions: Completions, limits: DisplayLimits) -> View:
 
 def subscriptions_view(subscriptions: Subscriptions, limits: DisplayLimits) -> View:
     """Show the resources whose changes servers report."""
-    rows = tuple(map(_subscription_row, subscriptions.subscriptions[: limits.rows]))
-    table = Table(_SUBSCRIPTION_COLUMNS, rows, len(subscriptions) - len(rows))
+    items = subscriptions.subscriptions
+    table = Table.of(_SUBSCRIPTION_COLUMNS, items, _subscription_row, limits.rows)
     return View("subscriptions", "Subscriptions", (or_none(table),))
 
 
@@ -285,8 +288,7 @@ def _sections(
     visible = list(groups.items())[: limits.rows]
     blocks: list[Block] = []
     for server, group in visible:
-        rows = tuple(map(row, group[:each]))
-        table = Table(titles, rows, len(group) - len(rows))
+        table = Table.of(titles, group, row, each)
         blocks.append(Section(server, (table,), note=f"{len(group):,}", fold=fold))
     if len(groups) > len(visible):
         blocks.append(Section(f"{words.count(len(groups) - len(visible), 'server')} more", ()))
@@ -342,16 +344,16 @@ def _part_blocks(
 
 def accounts_view(accounts: Accounts, limits: DisplayLimits) -> View:
     """Show the sign-ins that are remembered, never their tokens."""
-    rows = [
-        (Name(each.server), each.address, each.issuer, " ".join(each.scopes), _expiry(each))
-        for each in accounts
-    ]
-    heads = columns("Server", "Address", "Signed in at", "Scopes", "Expires")
-    table = Table(heads, tuple(rows[: limits.rows]), max(0, len(rows) - limits.rows))
-    block: Block = table
-    if not rows:
-        block = TextBlock("No sign-in is remembered on this computer.")
-    return View("accounts", "Accounts", (block,), note=words.count(len(rows), "sign-in"))
+    block: Block = TextBlock("No sign-in is remembered on this computer.")
+    if accounts:
+        heads = columns("Server", "Address", "Signed in at", "Scopes", "Expires")
+        block = Table.of(heads, accounts, _account_row, limits.rows)
+    return View("accounts", "Accounts", (block,), note=words.count(len(accounts), "sign-in"))
+
+
+def _account_row(account: Account) -> tuple[Cell, ...]:
+    scopes = " ".join(account.scopes)
+    return (Name(account.server), account.address, account.issuer, scopes, _expiry(account))
 
 
 def account_view(account: Account, limits: DisplayLimits) -> View:

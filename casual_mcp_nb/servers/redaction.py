@@ -141,7 +141,7 @@ class Redactor:
         if isinstance(value, Mapping):
             return {self(str(key)): self._walk(item) for key, item in value.items()}
         if isinstance(value, list | tuple):
-            return [self._walk(item) for item in value]
+            return list(map(self._walk, value))
         if isinstance(value, int | float) and str(value) in self._mask.plain:
             return MASK
         return value
@@ -152,7 +152,7 @@ class Redactor:
         if keyword in _STRUCTURE:
             return value
         if isinstance(value, list | tuple):
-            return [self._walk_schema(item) for item in value]
+            return list(map(self._walk_schema, value))
         return self._walk(value)
 
     def _part(self, part: ContentPart) -> ContentPart:

@@ -452,7 +452,7 @@ class ServerResources:
                 )
         metas = {each.uri: (each.meta or {}).get("ui") for each in listed}
         self._app_meta = {uri: meta for uri, meta in metas.items() if isinstance(meta, Mapping)}
-        redacted = [self._redact.resource(resource) for resource in resources]
+        redacted = list(map(self._redact.resource, resources))
         self._real_uris = {
             safe.uri: resource.uri
             for safe, resource in zip(redacted, resources, strict=True)

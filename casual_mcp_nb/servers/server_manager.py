@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.content import OnProgress, ToolResult
+from casual_mcp_nb.base.iterables import by_name, drop_none
 from casual_mcp_nb.base.mcp import Prompts, Resources, Skill, Skills
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolName, ToolSpec
@@ -265,9 +266,7 @@ class ServerManager:
         """
         self.restore()
         self._originals, self._substitute = self._connections, replace
-        self._connections = {
-            each.name: each for each in (*map(replace, self._originals.values()), *others)
-        }
+        self._connections = by_name((*map(replace, self._originals.values()), *others))
         self.changed()
 
     def add_substitute(self, server: _ToolServer) -> None:
@@ -336,7 +335,7 @@ class ServerManager:
         self._check_open()
         connections = self._enabled()
         if names is not None:
-            connections = [self._connection_to(name) for name in names]
+            connections = list(map(self._connection_to, names))
         # Each turn calls this, and usually there is nothing to do.
         unsettled = [connection for connection in connections if not connection.settled]
         if unsettled:
@@ -486,10 +485,10 @@ class ServerManager:
     def resources_of(self, name: str) -> ServerResources:
         """Find the reader for a server's resources and prompts."""
         self._check_open()
-        by_name = self.resources
-        if name not in by_name:
-            raise UnknownNameError("server", name, by_name)
-        return by_name[name]
+        readers = self.resources
+        if name not in readers:
+            raise UnknownNameError("server", name, readers)
+        return readers[name]
 
     @property
     def resources(self) -> Mapping[str, ServerResources]:
@@ -498,7 +497,7 @@ class ServerManager:
         readers = {
             name: getattr(each, "resources", None) for name, each in self._connections.items()
         }
-        return {name: each for name, each in readers.items() if each is not None}
+        return drop_none(readers)
 
     async def list_resources(self) -> Resources:
         """List all connected servers' resources.

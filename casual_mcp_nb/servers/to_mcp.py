@@ -65,7 +65,7 @@ def plain_result(result: ToolResult) -> dict[str, Any]:
     """Convert a call's result to the JSON object that an app gets, with what its server adds for
     apps.
     """
-    given: dict[str, Any] = {"content": [plain(block) for block in blocks(result.content)]}
+    given: dict[str, Any] = {"content": list(map(plain, blocks(result.content)))}
     if isinstance(result.structured, dict):
         given["structuredContent"] = result.structured
     if result.meta:
@@ -117,7 +117,7 @@ def messages_to_mcp(messages: PromptMessages) -> mcp.GetPromptResult:
     """Convert a prompt's messages."""
     return mcp.GetPromptResult(
         description=messages.description or None,
-        messages=[_message(each) for each in messages.messages],
+        messages=list(map(_message, messages.messages)),
     )
 
 
@@ -139,7 +139,7 @@ def completions_to_mcp(completions: Completions) -> mcp.CompleteResult:
 
 def blocks(parts: Sequence[ContentPart]) -> list[mcp.ContentBlock]:
     """Convert the parts of a result."""
-    return [_block(part) for part in parts]
+    return list(map(_block, parts))
 
 
 def _block(part: ContentPart) -> mcp.ContentBlock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from casual_mcp_nb.base.config import ExcludeSpec, ToolSetConfig
@@ -19,8 +19,8 @@ from casual_mcp_nb.base.status import (
     ToolSets,
     not_connected,
 )
-from casual_mcp_nb.base.tokens import SEARCHING_TURNS, Budget
-from casual_mcp_nb.base.tool import Permission, ToolSpec
+from casual_mcp_nb.base.tokens import SEARCHING_TURNS, Budget, total_tokens
+from casual_mcp_nb.base.tool import Permission, ToolSpec, for_models
 from casual_mcp_nb.base.wire import Message, Messages, ServerLog
 from casual_mcp_nb.conversation.audit import Audit, AuditRecord
 from casual_mcp_nb.conversation.direct_calls import DirectCall, DirectCalls
@@ -121,7 +121,7 @@ def servers_view(servers: Servers, limits: DisplayLimits) -> View:
     notes = [words.count(len(servers), "server")]
     if any(map(_listed, servers.values())):
         tools = sum(status.tools for status in servers.values())
-        tokens = sum(status.tokens for status in servers.values())
+        tokens = total_tokens(servers.values())
         notes += [words.count(tools, "tool"), words.tokens(tokens, "estimated")]
     notes += unlisted_words(servers)
     blocks: tuple[Block, ...] = (server_table(servers, limits), *failures(servers, limits))
@@ -215,20 +215,18 @@ _CUT_INSTRUCTIONS = "reads a part of the instructions"
 
 def affected_table(found: Sequence[Affected], limits: DisplayLimits) -> Table:
     """Show which providers and hosts take tools only in part, or not at all."""
-    rows = tuple(
-        (
-            each.where,
-            _EFFECTS[each.effect] if each.tools else _CUT_INSTRUCTIONS,
-            words.number(len(each.tools)),
-            first(", ".join(each.tools), 200),
-            first(each.reason, 300),
-        )
-        for each in found[: limits.rows]
-    )
-    return Table(
-        columns("Provider or host", "Effect", "Tools #", "Which", "Why"),
-        rows,
-        len(found) - len(rows),
+    heads = columns("Provider or host", "Effect", "Tools #", "Which", "Why")
+    return Table.of(heads, found, _affected_row, limits.rows)
+
+
+def _affected_row(affected: Affected) -> tuple[Cell, ...]:
+    tools = affected.tools
+    return (
+        affected.where,
+        _EFFECTS[affected.effect] if tools else _CUT_INSTRUCTIONS,
+        words.number(len(tools)),
+        first(", ".join(tools), 200),
+        first(affected.reason, 300),
     )
 
 
@@ -301,7 +299,7 @@ def tools_view(tools: Tools, limits: DisplayLimits) -> View:
     blocks = [_server_section(tools, name, group, each, fold) for name, group in visible]
     if len(groups) > len(visible):
         blocks.append(Section(f"{words.count(len(groups) - len(visible), 'server')} more", ()))
-    price = words.tokens(_price(tools), "estimated")
+    price = words.tokens(total_tokens(for_models(tools)), "estimated")
     note = f"{words.count(len(tools), 'tool')} of {words.count(len(groups), 'server')}, {price}"
     return View("tools", "Tools", (*unconnected, *blocks), note=note)
 
@@ -316,7 +314,8 @@ def _server_section(
     tools: Tools, server: str, group: Sequence[ToolSpec], limit: int, fold: Fold
 ) -> Section:
     rows = tuple(_tool_row(tools, tool) for tool in group[:limit])
-    note = f"{words.count(len(group), 'tool')}, {words.tokens(_price(group), 'estimated')}"
+    price = words.tokens(total_tokens(for_models(group)), "estimated")
+    note = f"{words.count(len(group), 'tool')}, {price}"
     table = Table(_TOOL_COLUMNS, rows, len(group) - len(rows))
     return Section(server, (table,), note=note, fold=fold)
 
@@ -329,10 +328,6 @@ def _tool_row(tools: Tools, tool: ToolSpec) -> tuple[Cell, ...]:
     if tool.restriction:
         mode, price = tool.restriction, ""
     return (Name(tool.name), mode, behaviour(tool), price, first(tool.description, SUMMARY))
-
-
-def _price(tools: Iterable[ToolSpec]) -> int:
-    return sum(tool.tokens for tool in tools if tool.restriction is None)
 
 
 def behaviour(tool: ToolSpec) -> Tags:
@@ -511,12 +506,8 @@ def _message_section(message: Message) -> Section:
 
 def direct_calls_view(calls: DirectCalls, limits: DisplayLimits) -> View:
     """Show the calls that the person made, the newest first."""
-    rows = tuple(map(_direct_call_row, calls.calls[: limits.rows]))
-    table = Table(
-        columns("Call", "At", "Tool", "By", "Arguments", "Status", "Time #"),
-        rows,
-        len(calls) - len(rows),
-    )
+    heads = columns("Call", "At", "Tool", "By", "Arguments", "Status", "Time #")
+    table = Table.of(heads, calls.calls, _direct_call_row, limits.rows)
     note = words.count(len(calls), "call")
     return View("direct-calls", "Your calls", (or_none(table),), note=note)
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
 
+from casual_mcp_nb.base.iterables import drop_none
 from casual_mcp_nb.base.secret import MASK, Mask, Suspects
 from casual_mcp_nb.base.wire import (
     Direction,
@@ -455,7 +456,7 @@ class WireLog:
             case dict():
                 return {self.redact(key): self._redacted(item) for key, item in value.items()}
             case list():
-                return [self._redacted(item) for item in value]
+                return list(map(self._redacted, value))
             case int() | float() if not isinstance(value, bool) and self.redact(str(value)) == MASK:
                 return MASK
         return value
@@ -541,7 +542,7 @@ def _has_long_list(result: object) -> bool:
 
 def _given(fields: dict[str, Any]) -> dict[str, Any]:
     """Leave out the fields that the message does not have."""
-    return {name: value for name, value in fields.items() if value is not None}
+    return drop_none(fields)
 
 
 def _compact(value: Any) -> str:

@@ -75,7 +75,7 @@ def _wire_group(group: Sequence[WireRecord], limits: DisplayLimits, several: boo
         title,
         (
             _wire_table(rows, limits, len(group) - len(rows)),
-            *(_wire_message(record) for record in rows),
+            *map(_wire_message, rows),
         ),
         mark={"error": Status("✗ error", "bad"), "open": Status("… no answer", "busy")}.get(
             outcome

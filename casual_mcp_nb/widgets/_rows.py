@@ -9,6 +9,7 @@ from typing import Any
 
 from casual_mcp_nb.base.selection import Mode, Selection
 from casual_mcp_nb.base.status import ExplorerSnapshot, Manifest, Servers, ServerStatus, ToolSets
+from casual_mcp_nb.base.tokens import total_tokens
 from casual_mcp_nb.base.tool import Catalog, ToolChange, ToolName, ToolSpec
 from casual_mcp_nb.base.wire import Wire, WireRecord
 from casual_mcp_nb.conversation.audit import Audit
@@ -56,7 +57,7 @@ def rows_of(catalog: Catalog) -> Rows:
     """List each server's tools as `[name, wire name, tokens, badges, summary]`, without empty
     values at the end.
     """
-    return {server: [_row(tool) for tool in tools] for server, tools in catalog.by_server.items()}
+    return {server: list(map(_row, tools)) for server, tools in catalog.by_server.items()}
 
 
 def _row(tool: ToolSpec) -> list[Any]:
@@ -107,7 +108,7 @@ def tool_statuses(view: ToolView, modes: Mapping[str, Mode], off: Set[ToolName])
 
     statuses = {}
     for server, tools in view.catalog.by_server.items():
-        statuses[server] = "".join(status(tool) for tool in tools)
+        statuses[server] = "".join(map(status, tools))
     return statuses
 
 
@@ -129,7 +130,7 @@ def server_row(
         "effective": effective,
         "tools": status.tools,
         "inside": len(inside),
-        "tokens": sum(tool.tokens for tool in inside),
+        "tokens": total_tokens(inside),
         "all_tokens": status.tokens,
         "transport": status.transport,
     }
@@ -250,7 +251,7 @@ def _wire_group(group: Sequence[WireRecord], room: int) -> tuple[dict[str, Any],
         message = _wire_message(record)
         if room > 0:
             texts = _wire_texts(record)
-            room -= sum(len(text) for text in texts.values())
+            room -= sum(map(len, texts.values()))
             message |= texts
         messages.append(message)
     seconds = ""
@@ -326,7 +327,7 @@ def undeferred_budget_of(view: ToolView) -> dict[str, Any]:
     """Count the first request's estimated tokens if every tool were loaded."""
     return {
         "total": view.undeferred_tokens,
-        "servers": _by_server((*view.loaded, *view.deferred)),
+        "servers": _by_server(view.included),
         "finder": 0,
         "manifest": 0,
     }

@@ -116,10 +116,10 @@ class _Slides:
         return {
             **head,
             "parts": list(PARTS.values()),
-            "turns": [self._turn_row(turn) for turn in turns],
+            "turns": list(map(self._turn_row, turns)),
             "slides": slides,
-            "messages": [self._message(row) for row in self._messages.rows],
-            "tools": [self._tool(row) for row in self._tools.rows],
+            "messages": list(map(self._message, self._messages.rows)),
+            "tools": list(map(self._tool, self._tools.rows)),
             "texts": list(self._texts),
         }
 
@@ -214,7 +214,7 @@ class _Slides:
             row["notes"] = [*notes, *row.get("notes", ())]
         nested = (*call.nested[:_MAX_ROWS], *call.app_calls[-_MAX_ROWS:])
         if nested:
-            row["nested"] = [self._call(each) for each in nested]
+            row["nested"] = list(map(self._call, nested))
         return row
 
     def _search(self, search: ToolsSearched) -> Row:
@@ -267,7 +267,7 @@ class _Slides:
             "code": self._text(program.code),
             "calls": calls,
             "status": _mark(ending.mark or Status("")),
-            "figures": [clean(each) for each in ending.words],
+            "figures": list(map(clean, ending.words)),
         }
         if program.difference:
             row["difference"] = self._text(program.difference)

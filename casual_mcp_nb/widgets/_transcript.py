@@ -124,7 +124,7 @@ def row_of(question: Question, order: int) -> dict[str, Any]:
                 "claims": list(question.claims),
                 "policy": question.policy,
                 "why": question.why,
-                "choices": [list(choice) for choice in question.choices],
+                "choices": list(map(list, question.choices)),
                 "difference": question.difference,
             }
         case SignInQuestion():
@@ -132,14 +132,14 @@ def row_of(question: Question, order: int) -> dict[str, Any]:
                 "message": question.opening,
                 "address": question.address,
                 "ending": question.ending,
-                "fields": [asdict(field) for field in question.fields],
+                "fields": list(map(asdict, question.fields)),
             }
         case AddressQuestion():
             row |= {"message": question.message, "fields": [], "ours": True}
         case FormQuestion():
             row |= {
                 "message": question.message,
-                "fields": [asdict(field) for field in question.fields],
+                "fields": list(map(asdict, question.fields)),
             }
         case UrlElicitation():
             row |= {"message": question.message, "address": question.address}

@@ -221,7 +221,7 @@ def without_none(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: without_none(item) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
-        return [without_none(item) for item in value]
+        return list(map(without_none, value))
     return value
 
 

@@ -377,7 +377,7 @@ class ConversationState(AcceptsConfig, State):
         give(open_question, answer, values or {})
 
     def _index(self, turn: str) -> int:
-        keys = [self._transcript.key(each) for each in self._turns.runner.turns]
+        keys = list(map(self._transcript.key, self._turns.runner.turns))
         if turn not in keys:
             raise UsageError("This turn is no longer part of the conversation.")
         return keys.index(turn)

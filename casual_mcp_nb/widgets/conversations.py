@@ -63,7 +63,7 @@ class ConversationsState(State):
             self._saver.required.find, query[:1_000], status=status, limit=MAX_SHOWN
         )
         return {
-            "rows": [_row(each) for each in stored],
+            "rows": list(map(_row, stored)),
             "total": stored.total,
             "current": self._saver.id,
         }

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
+from casual_mcp_nb.base.iterables import present
 from casual_mcp_nb.display.render import style
 from casual_mcp_nb.display.words import clean, first
 from casual_mcp_nb.errors import UsageError
@@ -220,10 +221,10 @@ def _origin(records: Sequence[RunRecord]) -> str:
 
 def _mean(values: Sequence[float | None]) -> float | None:
     """Compute a mean, or None if there are no values or one is unknown."""
-    present = [value for value in values if value is not None]
-    if not present or len(present) < len(values):
+    known = present(values)
+    if not known or len(known) < len(values):
         return None
-    return round(sum(present) / len(present), 6)
+    return round(sum(known) / len(known), 6)
 
 
 def _mark(record: RunRecord) -> str:

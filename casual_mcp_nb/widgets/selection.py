@@ -20,7 +20,7 @@ from casual_mcp_nb.base.config import (
 from casual_mcp_nb.base.displayable import Displayable
 from casual_mcp_nb.base.selection import Mode, Selection
 from casual_mcp_nb.base.tokens import TurnCosts
-from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
+from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec, servers_of, tool_names
 from casual_mcp_nb.bundled import BUNDLED
 from casual_mcp_nb.config.saving import plain_tool_set, saved_names
 from casual_mcp_nb.discovery.toolsets import filter_tools, resolve_tool_set
@@ -69,9 +69,9 @@ def with_tools(
     tool_set: ToolSetConfig, tools: Collection[ToolSpec], catalog: Catalog
 ) -> ToolSetConfig:
     """Add these tools to a toolset."""
-    included = {tool.tool_name for tool in filter_tools(catalog, tool_set)}
-    included |= {tool.tool_name for tool in tools}
-    changed = {tool.server for tool in tools}
+    included = tool_names(filter_tools(catalog, tool_set))
+    included |= tool_names(tools)
+    changed = servers_of(tools)
     rules = {server: rule_for(catalog.by_server[server], included) for server in changed}
     return tool_set.model_copy(update={"servers": {**tool_set.servers, **rules}})
 
@@ -84,7 +84,7 @@ def toolset_from_selection(
     A toolset's rule stays as it is if nothing was ticked or unticked. Servers that are off are not
     part of a toolset.
     """
-    included = {tool.tool_name for tool in filter_tools(catalog, tool_set)} - off
+    included = tool_names(filter_tools(catalog, tool_set)) - off
     description = ""
     rules: dict[str, Rule] = {}
     if tool_set is not None:
@@ -161,7 +161,7 @@ class SelectionState(AcceptsConfig, ToolsState):
 
     def _server_rows(self, selection: Selection, view: ToolView) -> dict[str, dict[str, Any]]:
         inside = defaultdict[str, list[ToolSpec]](list)
-        for tool in (*view.loaded, *view.deferred):
+        for tool in view.included:
             inside[tool.server].append(tool)
         servers = self.servers
         rows = {}
@@ -410,7 +410,7 @@ class SelectionState(AcceptsConfig, ToolsState):
             UnknownNameError: There is no such tool.
         """
         tool = self.catalog.resolve(name).tool_name if name else None
-        return [call_row(direct_call) for direct_call in self.parts.tools.recorded.list(tool)]
+        return list(map(call_row, self.parts.tools.recorded.list(tool)))
 
     @command
     async def call_html(self, id: str) -> str:
@@ -481,7 +481,7 @@ class SelectionState(AcceptsConfig, ToolsState):
             UnknownNameError: There is no such server or tool.
         """
         messages = await asyncio.to_thread(self.parts.servers.messages, server, tool)
-        return [asdict(message) for message in messages]
+        return list(map(asdict, messages))
 
     @command
     async def wire(self, server: str, method: str = "", text: str = "") -> dict[str, Any]:
@@ -511,9 +511,9 @@ class SelectionState(AcceptsConfig, ToolsState):
     def _set_tools(self, tools: list[ToolSpec], on: bool) -> None:
         selection, catalog = self._chat.selection, self.catalog
         tool_set = resolve_tool_set(selection.tool_set, self._chat.tool_sets)
-        names = {tool.tool_name for tool in tools}
+        names = tool_names(tools)
         if on and tool_set is not None:
-            missing = names - {tool.tool_name for tool in filter_tools(tools, tool_set)}
+            missing = names - tool_names(filter_tools(tools, tool_set))
             if missing:
                 selection.tool_set = with_tools(tool_set, tools, catalog)
         off = set()

@@ -25,7 +25,7 @@ class TokensState(State):
 
     def snapshot(self) -> dict[str, Any]:
         """Collect rows by turn and step, from 1, the sums, and the names of request parts."""
-        stats = [self._stats(turn) for turn in self.parts.runner.turns]
+        stats = list(map(self._stats, self.parts.runner.turns))
         rows, turns = {}, {}
         for number, turn in enumerate(stats, 1):
             for step in turn.steps:

@@ -10,6 +10,7 @@ from functools import partial, reduce
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.base.iterables import present
 from casual_mcp_nb.conversation.event import HostedCall
 from casual_mcp_nb.conversation.step import without_cards
 from casual_mcp_nb.errors import shown
@@ -252,7 +253,7 @@ def _result(message: ToolResultMessage) -> list[dict[str, Any]]:
         "tool_use_id": message.tool_call_id,
         "content": message.content,
     }
-    shown = [_image(image) for image in images(message)]
+    shown = list(map(_image, images(message)))
     if getattr(message, "failed", False):
         failed = {**result, "content": message.content or "Error", "is_error": True}
         if not shown:
@@ -343,7 +344,7 @@ def _read(answers: Sequence[Message], model: str) -> ModelResponse:
             # Compatible servers may omit fields.
             call_id, name = getattr(block, "id", None), getattr(block, "name", None)
             calls.append(call_of(call_id, name, getattr(block, "input", None)))
-    parts = [part for part in map(_part, content) if part is not None]
+    parts = present(map(_part, content))
     usages = [_usage(answer.usage, getattr(answer, "diagnostics", None)) for answer in answers]
     last = answers[-1]
     response = answer_of(

@@ -565,7 +565,7 @@ async def _embed(client: GeminiClient, model: str, texts: list[str]) -> Any:
     vectors: list[Any] = []
     for start in range(0, len(texts), _MAX_EMBEDDED):
         # As contents, because newer models embed a list of plain texts as one.
-        contents: Any = [types.UserContent(text) for text in texts[start : start + _MAX_EMBEDDED]]
+        contents: Any = list(map(types.UserContent, texts[start : start + _MAX_EMBEDDED]))
         response = await client.client.models.embed_content(model=model, contents=contents)
         vectors += (embedding.values for embedding in response.embeddings or ())
     return vectors

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeGuard, get_args
 
+from casual_mcp_nb.base.iterables import drop_none
 from casual_mcp_nb.base.wire_names import MAX_WIRE_NAME
 from casual_mcp_nb.conversation.event import (
     CALL_TOOL,
@@ -147,7 +148,7 @@ class ResponsesClient(OwnClient):
 
 
 def _offer_found(tools: Definitions, found_tools: Definitions) -> dict[str, Any]:
-    return {**plain_tools_param(tools), "found": [dict(tool) for tool in found_tools]}
+    return {**plain_tools_param(tools), "found": list(map(dict, found_tools))}
 
 
 def _request(
@@ -174,7 +175,7 @@ def _request(
         request.setdefault("include", ["reasoning.encrypted_content"])
     else:
         sampling = {"temperature": options.temperature, "top_p": options.top_p}
-        request |= {name: value for name, value in sampling.items() if value is not None}
+        request |= drop_none(sampling)
     if options.max_tokens is not None:
         request["max_output_tokens"] = options.max_tokens
     if tools:
@@ -244,7 +245,7 @@ class _Deferred:
                 case "user" if isinstance(message.content, list):
                     yield {
                         "role": "user",
-                        "content": [_input_part(part) for part in message.content],
+                        "content": list(map(_input_part, message.content)),
                     }
                 case role:
                     yield {"role": role, "content": message.content or ""}
@@ -302,7 +303,7 @@ def _output(message: ToolResultMessage) -> str | list[dict[str, Any]]:
     shown = images(message)
     if not shown:
         return message.content
-    parts = [_input_part(image) for image in shown]
+    parts = list(map(_input_part, shown))
     if message.content:
         parts.insert(0, {"type": "input_text", "text": message.content})
     return parts

@@ -1,0 +1,54 @@
+"""What is in a list or a mapping: without None, of one type, by name or id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import UnionType
+from typing import Protocol, TypeVar
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+class _Identified(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+N = TypeVar("N", bound=_Named)
+I = TypeVar("I", bound=_Identified)  # noqa: E741
+
+
+def present(values: Iterable[T | None]) -> list[T]:
+    """List the values that are not None."""
+    return [value for value in values if value is not None]
+
+
+def drop_none(fields: Mapping[K, T | None]) -> dict[K, T]:
+    """Copy the fields that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def of_type(values: Iterable[object], kind: type[T]) -> list[T]:
+    """List the values of one type."""
+    return [value for value in values if isinstance(value, kind)]
+
+
+def all_are(values: Iterable[object], kind: type | UnionType) -> bool:
+    """Check whether all values are of one type."""
+    return all(isinstance(value, kind) for value in values)
+
+
+def by_name(items: Iterable[N]) -> dict[str, N]:
+    """Index the items by name. The last one counts if several have it."""
+    return {item.name: item for item in items}
+
+
+def by_id(items: Iterable[I]) -> dict[str, I]:
+    """Index the items by id. The last one counts if several have it."""
+    return {item.id: item for item in items}
