@@ -179,11 +179,10 @@ class Checked:
                 and name not in self.__dict__
                 and not hasattr(type(self), name)
             ):
-                settable = [
-                    each
-                    for each in dir(type(self))
-                    if getattr(getattr(type(self), each), "fset", None)
-                ]
+                settable = []
+                for each in dir(type(self)):
+                    if getattr(getattr(type(self), each), "fset", None):
+                        settable.append(each)
                 from casual_mcp_nb.errors import UnknownNameError
 
                 raise UnknownNameError(f"attribute of {self._kind}", name, settable)

@@ -280,10 +280,9 @@ class Mender:
             value = [value]
         if not isinstance(value, list) or not value:
             return self._drop(path, "is no list with schemas")
-        parts = [
-            self._schema(part, f"{path}[{number}]", depth + 1)[0]
-            for number, part in enumerate(value)
-        ]
+        parts = []
+        for number, part in enumerate(value):
+            parts.append(self._schema(part, f"{path}[{number}]", depth + 1)[0])
         if all(new is old for new, old in zip(parts, value, strict=True)):
             return value
         return parts

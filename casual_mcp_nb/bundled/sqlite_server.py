@@ -352,10 +352,9 @@ class Tables:
                 "SELECT sql FROM sqlite_master WHERE name = ?", (table,), whole=True
             )
             columns = _columns(connection, table)
-            references = [
-                {"column": own, "table": other, "referenced_column": key}
-                for own, other, key in _references(connection, table)
-            ]
+            references = []
+            for own, other, key in _references(connection, table):
+                references.append({"column": own, "table": other, "referenced_column": key})
         summary = (
             f"{table} has {counted(len(columns), 'column')}:"
             f" {', '.join(column['name'] for column in columns)}."

@@ -110,11 +110,10 @@ class TurnSettings:
     def of_a_turn(self) -> dict[str, Any]:
         """Collect the options that each turn of the chat gets."""
         apart = ("model", "toolset", "allow", "json", "image", "attach")
-        named = {
-            field.name: getattr(self, field.name)
-            for field in fields(self)
-            if field.name not in apart
-        }
+        named = {}
+        for field in fields(self):
+            if field.name not in apart:
+                named[field.name] = getattr(self, field.name)
         return {name: value for name, value in named.items() if value not in (None, ())}
 
     def of_the_message(self) -> dict[str, Any]:

@@ -227,10 +227,13 @@ class _Fitted:
 
         table = self.table
         cells = [list(map(_cell, row)) for row in table.rows]
-        filled = [
-            n for n in range(len(table.columns)) if not cells or any(row[n].plain for row in cells)
-        ]
-        columns = [[Line(table.columns[n].title), *(row[n] for row in cells)] for n in filled]
+        filled = []
+        for n in range(len(table.columns)):
+            if not cells or any(row[n].plain for row in cells):
+                filled.append(n)
+        columns = []
+        for n in filled:
+            columns.append([Line(table.columns[n].title), *(row[n] for row in cells)])
         widths = _widths(
             columns,
             [table.columns[n].numeric for n in filled],
@@ -278,7 +281,9 @@ def _widths(columns: Sequence[Sequence[Line]], numeric: Sequence[bool], room: in
 
     Empty if it is too narrow.
     """
-    wanted = [max(line.cell_len for line in column) for column in columns]
+    wanted = []
+    for column in columns:
+        wanted.append(max(line.cell_len for line in column))
     widths = []
     for want, (title, *cells), number in zip(wanted, columns, numeric, strict=True):
         parts = title.plain.split()

@@ -182,9 +182,9 @@ def partition_tools(
             for entry in always_loaded(name, server)
         ],
     )
-    by_name = {
-        server: [given[id(spec)] for spec in owned] for server, owned in by_server(deferred).items()
-    }
+    by_name = {}
+    for server, owned in by_server(deferred).items():
+        by_name[server] = [given[id(spec)] for spec in owned]
     return [given[id(spec)] for spec in loaded], by_name
 
 

@@ -139,12 +139,11 @@ def host_of(file: Path) -> Host | None:
     The longest pattern counts, as `.cursor/mcp.json` has two.
     """
     path = f"/{file.absolute().as_posix()}"
-    matching = [
-        (len(pattern), host)
-        for host in HOSTS
-        for pattern in host.files
-        if fnmatchcase(path, f"*/{pattern}")
-    ]
+    matching = []
+    for host in HOSTS:
+        for pattern in host.files:
+            if fnmatchcase(path, f"*/{pattern}"):
+                matching.append((len(pattern), host))
     if not matching:
         return None
     return max(matching, key=lambda match: match[0])[1]

@@ -254,11 +254,10 @@ def _servers_by_project(data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Find the servers that Claude Code keeps for projects, by folder:
     `"projects": {"/home/ada/shop": {"mcpServers": {}}}`.
     """
-    servers = {
-        folder: object_in(project, "mcpServers")
-        for folder, project in object_in(data, "projects").items()
-        if isinstance(project, dict)
-    }
+    servers = {}
+    for folder, project in object_in(data, "projects").items():
+        if isinstance(project, dict):
+            servers[folder] = object_in(project, "mcpServers")
     return {folder: each for folder, each in servers.items() if each}
 
 
@@ -284,10 +283,10 @@ def _preceded(sections: Sequence[Section], path: KeyPath, servers: Any) -> list[
 
 def _servers_of_projects(projects: Mapping[str, Mapping[str, Any]]) -> str:
     shown_first = list(projects.items())[:_MAX_IN_A_NOTE]
-    texts = [
-        f"{shown(Path(folder))} ({', '.join(map(shown, list(servers)[:_MAX_IN_A_NOTE]))})"
-        for folder, servers in shown_first
-    ]
+    texts = []
+    for folder, servers in shown_first:
+        names = ", ".join(map(shown, list(servers)[:_MAX_IN_A_NOTE]))
+        texts.append(f"{shown(Path(folder))} ({names})")
     more = ""
     if len(projects) > len(texts):
         more = f" and {len(projects) - len(texts)} more"
@@ -358,11 +357,10 @@ def _ignored_keys(ignored: Sequence[str], keys: Collection[str], every: bool) ->
     A host has hundreds of settings that have nothing to do with servers. Unless `every` key is to
     be named, only those are that could have.
     """
-    words = [
-        _word(key, keys)
-        for key in ignored
-        if key != "$schema" and key not in _APPLIED and (every or _MAY_BE_MEANT.search(key))
-    ]
+    words = []
+    for key in ignored:
+        if key != "$schema" and key not in _APPLIED and (every or _MAY_BE_MEANT.search(key)):
+            words.append(_word(key, keys))
     if not words:
         return []
     more = ""

@@ -270,11 +270,10 @@ def _attempt(
     failure = _read_price_file(data, document.folder, written)
     if document.folder:
         _resolve_paths(data, document.folder, written)
-    used = {
-        (str(at[0]), str(at[1])): tuple(names)
-        for at, names in substitution.used.items()
-        if len(at) == 2
-    }
+    used = {}
+    for at, names in substitution.used.items():
+        if len(at) == 2:
+            used[(str(at[0]), str(at[1]))] = tuple(names)
     origin = ConfigOrigin(
         document.path,
         frozenset(substitution.sensitive),

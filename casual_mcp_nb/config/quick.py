@@ -365,11 +365,10 @@ def _read(model: str, local: Collection[str]) -> tuple[str, str, bool]:
     chat = provider.removesuffix(_CHAT)
     if chat != provider and spec_of(chat).reasons_with:
         return chat, name, True
-    owners = [
-        spec.name
-        for spec in specs().values()
-        if spec.names is not None and spec.names.fullmatch(model)
-    ]
+    owners = []
+    for spec in specs().values():
+        if spec.names is not None and spec.names.fullmatch(model):
+            owners.append(spec.name)
     if len(owners) == 1:
         return owners[0], model, False
     if owners:

@@ -386,10 +386,9 @@ _OF_SERVERS = (
 def _of_server(server: ServerConfig, variables: tuple[str, ...]) -> tuple[Facts, Mapping[str, str]]:
     # Iterating a section masks what could be a secret.
     masked = dict(server)
-    values = {
-        name: None if _is_secret(name) else value.get_secret_value()
-        for name, value in server.env.items()
-    }
+    values = {}
+    for name, value in server.env.items():
+        values[name] = None if _is_secret(name) else value.get_secret_value()
     facts: Facts = {
         "command": server.command,
         "arguments": server.args,

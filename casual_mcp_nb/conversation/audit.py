@@ -258,9 +258,10 @@ def app_call_event(
         shown_call.id, call.tool, arguments, call.status, text, result, at, seconds, permission
     )
     events = tuple(trace)
-    before = [
-        each for each in events if isinstance(each, AppCalled) and each.call_id == shown_call.id
-    ]
+    before = []
+    for each in events:
+        if isinstance(each, AppCalled) and each.call_id == shown_call.id:
+            before.append(each)
     size = sum(map(_size_of_app_call, (*before, event)))
     if len(before) < MAX_APP_CALLS and size <= MAX_APP_CALLS_SIZE:
         return event

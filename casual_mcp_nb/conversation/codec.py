@@ -389,10 +389,10 @@ def document_of(
 ) -> str:
     """Build a document like that of `dump_traces` from its parts as JSON."""
     # "events" is the last field, and its list is still open.
-    rows = [
-        json.dumps({**json.loads(fields), "events": []})[:-2] + ",".join(events) + "]}"
-        for events, fields in turns
-    ]
+    rows = []
+    for events, fields in turns:
+        head_of_row = json.dumps({**json.loads(fields), "events": []})[:-2]
+        rows.append(f"{head_of_row}{','.join(events)}]}}")
     head = json.dumps(CONVERSATION.head)[1:-1]
     return (
         f'{{{head}, "messages": [{",".join(messages)}], "tools": [{",".join(tools)}], "turns":'
@@ -487,9 +487,10 @@ def _trace(trace: R, turn: Mapping[str, Any], messages: list[Any], tools: list[A
         raw = {_OLD_NAMES.get((kind, name), name): value for name, value in raw.items()}
         fields = {name: value for name, value in raw.items() if name in _dataclass_fields(kind)}
         if len(fields) + 1 < len(raw):
-            more = {
-                name: value for name, value in raw.items() if name not in fields and name != "event"
-            }
+            more = {}
+            for name, value in raw.items():
+                if name not in fields and name != "event":
+                    more[name] = value
             trace.unread.event_fields[len(trace)] = more
         trace.append(_read(kind, fields, messages, tools))
         has_start = has_start or kind is TurnStarted
@@ -586,11 +587,10 @@ def bounded(value: Any, depth: int = MAX_DEPTH) -> Any:
     UTF-8 cannot represent.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        changed = {
-            field.name: bounded(getattr(value, field.name))
-            for field in dataclasses.fields(value)
-            if field.init
-        }
+        changed = {}
+        for field in dataclasses.fields(value):
+            if field.init:
+                changed[field.name] = bounded(getattr(value, field.name))
         return dataclasses.replace(value, **changed)
     if isinstance(value, str):
         return encodable(value, "replace")

@@ -165,9 +165,10 @@ class PlannedCalls(DisplayableList[PlannedCall], items="_calls"):
 
     def _check_complete(self) -> None:
         with self._lock:
-            waiting = [
-                n for n, each in enumerate(self) if each.id in self._running or _is_open(each)
-            ]
+            waiting = []
+            for n, each in enumerate(self):
+                if each.id in self._running or _is_open(each):
+                    waiting.append(n)
         if waiting:
             raise UsageError(
                 f"Planned call {waiting[0]} was not run or skipped.",

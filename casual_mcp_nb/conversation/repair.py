@@ -195,7 +195,9 @@ def repaired_traces(traces: Iterable[Trace]) -> tuple[list[Trace], tuple[str, ..
     taken: set[str] = set()
     repairs = [_TraceRepair(trace, taken) for trace in traces]
     renamed = sum(repair.renamed for repair in repairs)
-    notes = [note for repair in repairs for note in repair.notes]
+    notes: list[str] = []
+    for repair in repairs:
+        notes += repair.notes
     return [repair.trace for repair in repairs], (
         *dict.fromkeys(notes),
         *sentences({NEW_ID: renamed}),

@@ -510,10 +510,9 @@ class ConversationStore:
         """Load a saved conversation as `load` does, and have its next turns saved with it."""
         whole = self.get(id).id
         conversation, writes, numbers, writer = self._read(whole)
-        turns = [
-            (turn, count, number)
-            for turn, (count, number) in zip(conversation, numbers, strict=True)
-        ]
+        turns = []
+        for turn, (count, number) in zip(conversation, numbers, strict=True):
+            turns.append((turn, count, number))
         saved.adopt(whole, writes, turns, writer)
         return conversation
 

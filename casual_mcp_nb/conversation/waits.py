@@ -113,11 +113,10 @@ class _State:
 
     def _waiting(self) -> list[str]:
         # A server does not tell during which call it asks.
-        servers = {
-            question.server
-            for question in self._open.values()
-            if isinstance(question, QuestionAsked)
-        }
+        servers = set()
+        for question in self._open.values():
+            if isinstance(question, QuestionAsked):
+                servers.add(question.server)
         waiting: list[str] = []
         # Backwards, because nested calls start after the one that makes them, which waits while all
         # of them do.

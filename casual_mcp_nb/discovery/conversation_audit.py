@@ -110,7 +110,9 @@ def audit_conversation(source: str | Path | Iterable[Turn]) -> ConversationAudit
     if isinstance(source, str | Path):
         source = Conversation.load(Path(source).expanduser())
     turns = list(source)
-    steps = [step for turn in turns for step in turn.steps]
+    steps: list[Step] = []
+    for turn in turns:
+        steps += turn.steps
     deferring = [step for step in steps if _is_deferring(step.request)]
     replay = _Replay(step for step in steps if not _is_deferring(step.request))
     return ConversationAudit(

@@ -227,9 +227,9 @@ def parameters_of(tool: ToolSpec) -> dict[str, tuple[str, SchemaReader, bool]]:
     # Those that are required first, each in the schema's order.
     names = [name for name in reader.properties if name in reader.required]
     names += [name for name in reader.properties if name not in reader.required]
-    python_names = {
-        name: python for python, name in named({name: name for name in reader.properties}).items()
-    }
+    python_names = {}
+    for python, name in named({name: name for name in reader.properties}).items():
+        python_names[name] = python
     parameters = {}
     for name in names:
         part = (name, reader.properties[name], name in reader.required)
@@ -399,7 +399,10 @@ def _merged_alike(kind: str, schemas: Sequence[dict[str, Any]]) -> dict[str, Any
         for name, part in schema["properties"].items():
             by_name.setdefault(name, []).append(part)
     properties = {name: _merged(parts) for name, parts in by_name.items()}
-    required = [name for name in by_name if all(name in each["required"] for each in schemas)]
+    required = []
+    for name in by_name:
+        if all(name in each["required"] for each in schemas):
+            required.append(name)
     return {"type": kind, "properties": properties, "required": required}
 
 

@@ -427,7 +427,9 @@ def _escaped_html(text: str) -> str:
 def _markdown_table(table: Table) -> list[str]:
     titles = [escape(column.title) for column in table.columns]
     rules = ["---:" if column.numeric else "---" for column in table.columns]
-    rows = [[escape(cell_text(cell)) for cell in row] for row in table.rows]
+    rows = []
+    for row in table.rows:
+        rows.append([escape(cell_text(cell)) for cell in row])
     text = "\n".join(f"| {' | '.join(row)} |" for row in (titles, rules, *rows))
     if table.more:
         return [text, escape(table.more)]

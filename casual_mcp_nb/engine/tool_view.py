@@ -553,10 +553,9 @@ class ToolView:
         discovered = tuple(discovered)
         if delivery is None:
             delivery = self._delivery
-        tools: dict[str, SyntheticTool] = {
-            each.spec.name: GuardedTool(each, self.deferred, {*discovered}, delivery)
-            for each in self.custom
-        }
+        tools: dict[str, SyntheticTool] = {}
+        for each in self.custom:
+            tools[each.spec.name] = GuardedTool(each, self.deferred, {*discovered}, delivery)
         if delivery == "code":
             tools[CodeTool.name] = CodeTool(self.loaded)
         if self.skills:

@@ -476,11 +476,10 @@ class ChatTools:
         other._descriptions = dict(descriptions)
         other.abandon()
         other._described = Catalog(), Catalog()
-        written_now = {
-            tool.tool_name: tool.meaning
-            for tool in self.changes.catalog
-            if tool.tool_name in descriptions
-        }
+        written_now = {}
+        for tool in self.changes.catalog:
+            if tool.tool_name in descriptions:
+                written_now[tool.tool_name] = tool.meaning
         other.written_texts = self.written_texts.copy(written_now)
         return other
 

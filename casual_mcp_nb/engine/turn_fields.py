@@ -6,7 +6,7 @@ Imports nothing slow.
 # Without postponed annotations: the metadata in `Annotated` is read.
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -52,11 +52,10 @@ def spelled_out(options: type[Any]) -> Callable[[Callable[P, T]], Callable[P, T]
 
     def decorate(method: Callable[P, T]) -> Callable[P, T]:
         signature = _spelled_out(inspect.signature(method), options)
-        names = [
-            name
-            for name, parameter in signature.parameters.items()
-            if parameter.kind is not parameter.POSITIONAL_ONLY
-        ]
+        names = []
+        for name, parameter in signature.parameters.items():
+            if parameter.kind is not parameter.POSITIONAL_ONLY:
+                names.append(name)
         if names[:1] == ["self"]:
             del names[0]
         option_names = frozenset(names)
@@ -86,18 +85,28 @@ def spelled_out(options: type[Any]) -> Callable[[Callable[P, T]], Callable[P, T]
 
 
 def _spelled_out(signature: inspect.Signature, options: type[Any]) -> inspect.Signature:
-    own = [
-        parameter
-        for parameter in signature.parameters.values()
-        if parameter.kind is not parameter.VAR_KEYWORD
-    ]
-    listed = [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_plain(annotation)
-        )
-        for name, annotation in in_order(options).items()
-        if name not in signature.parameters
-    ]
+    listed = []
+    for name, annotation in in_order(options).items():
+        if name not in signature.parameters:
+            listed.append(
+                inspect.Parameter(
+                    name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=None,
+                    annotation=_plain(annotation),
+                )
+            )
+    return _with_keywords(signature, listed)
+
+
+def _with_keywords(
+    signature: inspect.Signature, listed: Sequence[inspect.Parameter]
+) -> inspect.Signature:
+    """Put these parameters in place of `**options`."""
+    own = []
+    for parameter in signature.parameters.values():
+        if parameter.kind is not parameter.VAR_KEYWORD:
+            own.append(parameter)
     return signature.replace(parameters=[*own, *listed])
 
 
@@ -197,10 +206,5 @@ def list_options(method: Any, options: type[Any], like: Callable[..., Any]) -> N
     as another callable has them too. Unlike `spelled_out`, this does not check names.
     """
     signature, parameters = inspect.signature(method.__func__), inspect.signature(like).parameters
-    own = [
-        parameter
-        for parameter in signature.parameters.values()
-        if parameter.kind is not parameter.VAR_KEYWORD
-    ]
     listed = [parameters[name] for name in parameters if name in options.__annotations__]
-    method.__func__.__signature__ = signature.replace(parameters=[*own, *listed])
+    method.__func__.__signature__ = _with_keywords(signature, listed)

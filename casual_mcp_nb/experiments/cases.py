@@ -248,7 +248,9 @@ class ToolUseCase:
     @property
     def tools(self) -> tuple[str, ...]:
         """All tool names in it, expected or forbidden."""
-        names = [name for call in self.expected_calls for name in call.tools]
+        names: list[str] = []
+        for call in self.expected_calls:
+            names += call.tools
         return tuple(dict.fromkeys((*names, *self.forbidden)))
 
     @property

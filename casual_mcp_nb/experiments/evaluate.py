@@ -258,10 +258,9 @@ def evaluate(
         strategies = {"search": ToolSearchIndex}
     with _bar(len(cases) * len(strategies), progress) as advance:
         if executor is None:
-            outcomes = {
-                name: judge(strategy, tools, cases, k, advance)
-                for name, strategy in strategies.items()
-            }
+            outcomes = {}
+            for name, strategy in strategies.items():
+                outcomes[name] = judge(strategy, tools, cases, k, advance)
         else:
             outcomes = _elsewhere(strategies, tools, cases, k, executor, advance)
     definitions = total_tokens(tools)

@@ -263,7 +263,9 @@ class _Judging:
     def _match(self, expected: Sequence[ExpectedCall]) -> _Matched:
         """Pair as many expected calls with actual ones as the case's order allows."""
         numbers = range(len(self._calls))
-        fitting = [[number for number in numbers if self._fits(each, number)] for each in expected]
+        fitting = []
+        for each in expected:
+            fitting.append([number for number in numbers if self._fits(each, number)])
         match self._case.order:
             case "exact":
                 pairs = {number: number for number, each in enumerate(fitting) if number in each}

@@ -104,7 +104,10 @@ def _other_answers(arms: Sequence[ArmResults]) -> Iterator[str]:
     if len(arms) < 2:
         return
     first, *others = map(_answers_by_case, arms)
-    differing = [case for case in first if any(each[case] != first[case] for each in others)]
+    differing = []
+    for case in first:
+        if any(each[case] != first[case] for each in others):
+            differing.append(case)
     if differing:
         yield (
             f"The arms answered differently in {len(differing):,} of"

@@ -255,9 +255,9 @@ class RunResults(Mapping[str, ArmResults], Displayable):
 
         What its arm sets is in it too.
         """
-        settings = {
-            arm.name: {name: getattr(arm, name) for name in _SET_BY_AN_ARM} for arm in self.arms
-        }
+        settings = {}
+        for arm in self.arms:
+            settings[arm.name] = {name: getattr(arm, name) for name in _SET_BY_AN_ARM}
         nothing = dict.fromkeys(_SET_BY_AN_ARM)
         return [{**record.row(), **settings.get(record.arm, nothing)} for record in self.records]
 

@@ -235,7 +235,10 @@ def _without_verdict(results: RunResults) -> Iterator[str]:
 def _grading(results: RunResults) -> Iterator[str]:
     """Write who graded, what that took, and how far a person agrees."""
     runs = results.graded
-    asked = [record for record in runs if any(each.asked for each in record.grades)]
+    asked = []
+    for record in runs:
+        if any(each.asked for each in record.grades):
+            asked.append(record)
     if not asked:
         return
     models: dict[str, None] = {}
@@ -359,9 +362,9 @@ def _differences_table(comparisons: Sequence[ArmComparison], more: int) -> Table
 def arms_table(results: RunResults, limits: DisplayLimits) -> Table:
     """Show the arms with right runs and mean figures."""
     arms = list(results.values())[: limits.rows]
-    spreads: dict[MeasureName, list[Spread | None]] = {
-        name: [arm.spread(name) for arm in arms] for name in _MEANS
-    }
+    spreads: dict[MeasureName, list[Spread | None]] = {}
+    for name in _MEANS:
+        spreads[name] = [arm.spread(name) for arm in arms]
     shown: list[MeasureName] = []
     for name in _MEANS:
         if name not in _OPTIONAL or any(each and each.high for each in spreads[name]):
@@ -449,7 +452,10 @@ def _spread(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
     if not any(len(arm.done) > 1 for arm in results.values()):
         return
     arms = list(results.values())[: limits.rows]
-    names = [name for name in _MEANS if any(arm.spread(name) for arm in arms)]
+    names = []
+    for name in _MEANS:
+        if any(arm.spread(name) for arm in arms):
+            names.append(name)
     rows = []
     for arm in arms:
         ranges = [_range(name, arm) for name in names]

@@ -261,11 +261,10 @@ def _described(schema: Mapping[str, Any]) -> dict[str, Any]:
     texts = {
         name: schema[name] for name in ("title", "description") if isinstance(schema.get(name), str)
     }
-    limits = [
-        f"{words}: {json.dumps(schema[name], ensure_ascii=False, default=str)}."
-        for name, words in _LABELS.items()
-        if schema.get(name) is not None
-    ]
+    limits = []
+    for name, words in _LABELS.items():
+        if schema.get(name) is not None:
+            limits.append(f"{words}: {json.dumps(schema[name], ensure_ascii=False, default=str)}.")
     if limits:
         texts["description"] = described(texts.get("description"), *limits)
     return texts

@@ -568,10 +568,9 @@ def _answer_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
         # Not the input: it may be large, or a secret in a wrong place.
-        wrong = [
-            WrongField(field=_path(problem["loc"]), message=str(problem["msg"])[:200])
-            for problem in error.errors()
-        ]
+        wrong = []
+        for problem in error.errors():
+            wrong.append(WrongField(field=_path(problem["loc"]), message=str(problem["msg"])[:200]))
         text = "The request is not valid."
         if wrong:
             text += f" {wrong[0].field}: {wrong[0].message}."

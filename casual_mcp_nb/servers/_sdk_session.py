@@ -231,10 +231,9 @@ class TolerantSession(ClientSession):
         """
         try:
             async with asyncio.TaskGroup() as group:
-                answers = {
-                    key: group.create_task(self._response(key, request))
-                    for key, request in requests.items()
-                }
+                answers = {}
+                for key, request in requests.items():
+                    answers[key] = group.create_task(self._response(key, request))
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
         return {key: answer.result() for key, answer in answers.items()}

@@ -71,9 +71,10 @@ def _code_of(record: logging.LogRecord) -> str:
     if error is not None and error.__traceback__ is not None and record.name == "asyncio":
         return str(error.__traceback__.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
     loaded = [name for name in (_OWN, *_routed) if name in sys.modules]
-    folders = {
-        folder: name for name in loaded for folder in getattr(sys.modules[name], "__path__", ())
-    }
+    folders = {}
+    for name in loaded:
+        for folder in getattr(sys.modules[name], "__path__", ()):
+            folders[folder] = name
     return next(
         (name for folder, name in folders.items() if record.pathname.startswith(folder)), ""
     )

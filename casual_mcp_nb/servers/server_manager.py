@@ -553,11 +553,10 @@ class ServerManager:
     ) -> tuple[tuple[T, ...], dict[str, str]]:
         self._check_open()
         readers = self.resources
-        ready = [
-            name
-            for name, status in self.statuses.items()
-            if status.state in ("ready", "unlisted") and name in readers
-        ]
+        ready = []
+        for name, status in self.statuses.items():
+            if status.state in ("ready", "unlisted") and name in readers:
+                ready.append(name)
         results = await asyncio.gather(
             *(list_those_of(readers[name]) for name in ready), return_exceptions=True
         )

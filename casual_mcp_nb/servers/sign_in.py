@@ -171,11 +171,10 @@ class SignIn(AuthorizationFlow):
             "metadata": context.oauth_metadata,
             "resource": context.protected_resource_metadata,
         }
-        stored = {
-            name: value.model_dump(mode="json", exclude_none=True)
-            for name, value in dumped.items()
-            if value is not None
-        }
+        stored = {}
+        for name, value in dumped.items():
+            if value is not None:
+                stored[name] = value.model_dump(mode="json", exclude_none=True)
         return {**stored, "proof_key": self._proofs.stored}
 
     async def async_auth_flow(

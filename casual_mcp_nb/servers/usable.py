@@ -424,11 +424,10 @@ def _member(members: Iterable[Any], value: Any) -> Any:
 @cache
 def _choices(kind: type[BaseModel]) -> tuple[tuple[str, tuple[Any, ...]], ...]:
     """List the values of the fields that name a type."""
-    named = [
-        (name, field)
-        for name, field in kind.model_fields.items()
-        if name in ("type", "method", "mode")
-    ]
+    named = []
+    for name, field in kind.model_fields.items():
+        if name in ("type", "method", "mode"):
+            named.append((name, field))
     return tuple(
         (name, get_args(field.annotation))
         for name, field in named
@@ -519,11 +518,10 @@ def _content_of(given: Mapping[str, Any]) -> list[Any]:
     if "structuredContent" in given:
         return []
     # It has another form, such as a bare value: the model gets to know what came.
-    rest = {
-        key: value
-        for key, value in given.items()
-        if key not in ("_meta", "content", "isError", "resultType")
-    }
+    rest = {}
+    for key, value in given.items():
+        if key not in ("_meta", "content", "isError", "resultType"):
+            rest[key] = value
     if rest:
         return [as_text_block(rest)]
     return []

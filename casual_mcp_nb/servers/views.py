@@ -89,10 +89,9 @@ def failures(servers: Servers, limits: DisplayLimits) -> tuple[Section, ...]:
     """Show why servers failed, with their last lines on stderr, folded."""
     failed = [status for status in servers.values() if status.error or status.state == "failed"]
     visible = max(1, limits.rows // 5)
-    sections = [
-        failure(status.name, status.state, status.error, status.stderr_tail)
-        for status in failed[:visible]
-    ]
+    sections = []
+    for status in failed[:visible]:
+        sections.append(failure(status.name, status.state, status.error, status.stderr_tail))
     if len(failed) > visible:
         sections.append(Section(f"{len(failed) - visible:,} more with an error", ()))
     return tuple(sections)

@@ -319,11 +319,10 @@ class WireLog:
         sent = context.get(SENT) if context is not None else None
         if sent is not None and sent.id is not None and self._open.get(("sent", sent.id)) is sent:
             return sent
-        on_the_way = [
-            origin
-            for (direction, _), origin in self._open.items()
-            if direction == "sent" and not origin.cancelled and origin.method != _LISTENING
-        ]
+        on_the_way = []
+        for (direction, _), origin in self._open.items():
+            if direction == "sent" and not origin.cancelled and origin.method != _LISTENING:
+                on_the_way.append(origin)
         if len(on_the_way) == 1:
             return on_the_way[0]
         return None

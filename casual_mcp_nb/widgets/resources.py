@@ -136,7 +136,10 @@ class ResourcesState(State):
         begun = values.get(argument, "")
         if kind == "skill":
             return self._files_of_skill(server, name, begun)
-        others = {key: value for key, value in values.items() if key != argument and value}
+        others = {}
+        for key, value in values.items():
+            if key != argument and value:
+                others[key] = value
         offer = f"{server}:{name}" if kind == "prompt" else name
         with suppress(CasualMcpError):
             completions = await self._service.complete(offer, argument, begun, others)

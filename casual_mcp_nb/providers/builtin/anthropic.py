@@ -285,11 +285,10 @@ def _taking_turns(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """
     joined: list[dict[str, Any]] = []
     for message in messages:
-        content = [
-            block
-            for block in message["content"]
-            if block["type"] != "text" or str(block["text"]).strip()
-        ]
+        content = []
+        for block in message["content"]:
+            if block["type"] != "text" or str(block["text"]).strip():
+                content.append(block)
         if joined and joined[-1]["role"] == message["role"]:
             joined[-1] = {**message, "content": [*joined[-1]["content"], *content]}
         elif content or message["role"] == "user":

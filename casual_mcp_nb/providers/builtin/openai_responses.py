@@ -479,10 +479,9 @@ def _call(item: FunctionCall | ResponseToolSearchCall, options: ChatOptions) -> 
     if item.type == "tool_search_call":
         return call_of(item.call_id, SEARCH_TOOLS, item.arguments)
     arguments = item.arguments or ""
-    tools = {
-        tool.get("name"): tool
-        for tool in (*options.extra.get("tools", ()), *options.extra.get("found", ()))
-    }
+    tools = {}
+    for tool in (*options.extra.get("tools", ()), *options.extra.get("found", ())):
+        tools[tool.get("name")] = tool
     # A model can copy the name of an earlier call.
     name = item.name if item.name in tools else item.name.removesuffix(_EARLIER)
     schema = tools.get(name, {}).get("parameters")
