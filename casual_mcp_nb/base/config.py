@@ -37,7 +37,7 @@ from casual_mcp_nb.base.config_base import (
     Variables,
     Written,
 )
-from casual_mcp_nb.base.iterables import drop_none
+from casual_mcp_nb.base.iterables import attributes, drop_none
 from casual_mcp_nb.base.model_options import DeliverySetting
 from casual_mcp_nb.base.prices import PriceTable
 from casual_mcp_nb.base.secret import (
@@ -139,7 +139,7 @@ class DiscoveryOptions(BaseModel):
 
     def discovery_options(self) -> dict[str, object]:
         """Collect the options by name."""
-        return {name: getattr(self, name) for name in DiscoveryOptions.model_fields}
+        return attributes(self, DiscoveryOptions.model_fields)
 
 
 def option_limits() -> Iterator[tuple[str, Limit]]:

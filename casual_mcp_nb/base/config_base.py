@@ -40,6 +40,7 @@ from casual_mcp_nb.base.secret import (
     holds_mask,
     redacted,
     revealed,
+    revealed_by_name,
     with_tokens,
 )
 from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
@@ -552,9 +553,7 @@ class RequestOptions(RemoteConfig):
 
     def headers(self) -> dict[str, str]:
         """Reveal the extra headers with their values."""
-        return {
-            name: value.get_secret_value() for name, value in (self.extra_headers or {}).items()
-        }
+        return revealed_by_name(self.extra_headers or {})
 
     def _secrets(self) -> set[str]:
         return super()._secrets() | with_tokens(revealed((self.extra_headers or {}).values()))

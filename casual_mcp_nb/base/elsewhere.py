@@ -10,7 +10,7 @@ from typing import Literal
 
 from casual_mcp_nb.base.dialects import DIALECTS, HOSTS, Dialect, Host
 from casual_mcp_nb.base.displayable import DisplayableList
-from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.base.tool import ToolSpec, full_names
 from casual_mcp_nb.base.tool_door import admit
 
 Effect = Literal["left out", "changed", "cut", "renamed"]
@@ -125,7 +125,7 @@ def affected(tools: Iterable[ToolSpec], instructions: str = "") -> tuple[Affecte
 def _too_many(place: Host | Dialect, tools: tuple[ToolSpec, ...]) -> Affected | None:
     if place.most_tools is None or len(tools) <= place.most_tools:
         return None
-    beyond = tuple(str(tool.tool_name) for tool in tools[place.most_tools :])
+    beyond = tuple(full_names(tools[place.most_tools :]))
     return Affected(
         place.title,
         "left out",

@@ -1,10 +1,11 @@
-"""What is in a list or a mapping: without None, of one type, by name or id."""
+"""What is in a list, a mapping or an object: without None, of one type, by name or id."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from types import UnionType
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -21,7 +22,7 @@ class _Identified(Protocol):
 
 
 N = TypeVar("N", bound=_Named)
-I = TypeVar("I", bound=_Identified)  # noqa: E741
+D = TypeVar("D", bound=_Identified)
 
 
 def present(values: Iterable[T | None]) -> list[T]:
@@ -44,11 +45,31 @@ def all_are(values: Iterable[object], kind: type | UnionType) -> bool:
     return all(isinstance(value, kind) for value in values)
 
 
+def are_texts(values: Iterable[object]) -> bool:
+    """Check whether all values are texts, none of them empty."""
+    return all(isinstance(value, str) and value for value in values)
+
+
+def attributes(value: object, names: Iterable[str]) -> dict[str, Any]:
+    """Read some of a value's attributes, by name."""
+    return {name: getattr(value, name) for name in names}
+
+
+def field_names(dataclass: Any) -> tuple[str, ...]:
+    """List the names of the fields of a dataclass, or of one of its instances."""
+    return tuple(field.name for field in dataclasses.fields(dataclass))
+
+
+def labelled(values: Iterable[tuple[object, object]]) -> list[str]:
+    """Write each value after its name: `name: value`."""
+    return [f"{name}: {value}" for name, value in values]
+
+
 def by_name(items: Iterable[N]) -> dict[str, N]:
     """Index the items by name. The last one counts if several have it."""
     return {item.name: item for item in items}
 
 
-def by_id(items: Iterable[I]) -> dict[str, I]:
+def by_id(items: Iterable[D]) -> dict[str, D]:
     """Index the items by id. The last one counts if several have it."""
     return {item.id: item for item in items}

@@ -14,6 +14,7 @@ from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar
 from casual_mcp_nb.base.content import ContentPart
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList, count
 from casual_mcp_nb.base.tokens import estimate_tokens
+from casual_mcp_nb.base.tool import full_names, of_server
 from casual_mcp_nb.doors import in_words_of
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 
@@ -298,9 +299,7 @@ class _Offers(DisplayableList[O], Generic[O], items="_offers"):
     def of_server(self, name: str) -> Self:
         """Select those from one server."""
         problems = {server: problem for server, problem in self.problems.items() if server == name}
-        return type(self)(
-            tuple(offer for offer in self if offer.server == name), problems, listed=self.listed
-        )
+        return type(self)(tuple(of_server(self, name)), problems, listed=self.listed)
 
     def named(self, name: str, server: str | None = None) -> O:
         """Find the one with a name: `server:name`, or a name that only one server has.
@@ -317,8 +316,9 @@ class _Offers(DisplayableList[O], Generic[O], items="_offers"):
                 f"Several servers have a {self.kind} {shown(name)}: {servers}.",
                 hint="Write server:name.",
             )
-        names = [f"{offer.server}:{offer.name}" for offer in offers[:MAX_NAMES]]
-        raise UnknownNameError(self.kind, name, names, hint=self.not_listed)
+        raise UnknownNameError(
+            self.kind, name, full_names(offers[:MAX_NAMES]), hint=self.not_listed
+        )
 
     def _names(self, offer: O) -> tuple[str, ...]:
         return offer.name, f"{offer.server}:{offer.name}"

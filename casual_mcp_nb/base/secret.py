@@ -18,6 +18,7 @@ from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 from pydantic import SecretStr
 
+from casual_mcp_nb.base.iterables import attributes, drop_none
 from casual_mcp_nb.errors import CasualMcpError, uninitialized
 
 MASK = "**********"
@@ -253,6 +254,11 @@ def certain(name: str, value: str) -> bool:
     nor a URL.
     """
     return bool(_NAME_OF_SECRET.search(name) or _LOOKS_SECRET.fullmatch(value))
+
+
+def revealed_by_name(secrets: Mapping[str, SecretStr]) -> dict[str, str]:
+    """Reveal secrets by name, such as those of headers or of an environment."""
+    return {name: secret.get_secret_value() for name, secret in secrets.items()}
 
 
 def revealed(secrets: Iterable[SecretStr | None]) -> set[str]:
@@ -581,8 +587,8 @@ class Failure:
 
     def given(self) -> dict[str, Any]:
         """Collect the fields that have a value, for JSON."""
-        named = {name: getattr(self, name) for name in self.__slots__}
-        return {name: value for name, value in named.items() if value is not None and value != {}}
+        named = drop_none(attributes(self, self.__slots__))
+        return {name: value for name, value in named.items() if value != {}}
 
 
 def failure_of(error: BaseException | None) -> Failure | None:
@@ -590,7 +596,7 @@ def failure_of(error: BaseException | None) -> Failure | None:
     if not isinstance(error, CasualMcpError):
         return None
     names = [name for name in Failure.__slots__ if hasattr(error, name)]
-    return Failure(**{name: getattr(error, name) for name in names})
+    return Failure(**attributes(error, names))
 
 
 class MaskedError(Exception):

@@ -21,7 +21,7 @@ from casual_mcp_nb.base.elsewhere import Affected, Elsewhere, affected
 from casual_mcp_nb.base.mcp import Tasks
 from casual_mcp_nb.base.selection import Mode, Selection
 from casual_mcp_nb.base.tokens import Budget, estimate_tokens, total_tokens
-from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
+from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec, of_server
 from casual_mcp_nb.doors import in_words_of
 from casual_mcp_nb.errors import ConnectError, UnknownNameError, UsageError, shown
 
@@ -195,7 +195,7 @@ class Tools(Sequence[ToolSpec], Displayable):
     def of_server(self, name: str) -> Tools:
         """Select one server's tools."""
         unconnected = tuple(each for each in self.unconnected if each == name)
-        tools = Catalog((tool for tool in self.catalog if tool.server == name), self.catalog.absent)
+        tools = Catalog(of_server(self.catalog, name), self.catalog.absent)
         return Tools(tools, self.modes, unconnected=unconnected)
 
     def mode(self, tool: ToolSpec) -> Mode:

@@ -7,14 +7,14 @@ import hashlib
 import json
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import Any, Literal, Protocol, overload, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, overload, runtime_checkable
 
 from casual_mcp_nb.base.displayable import Displayable, count
-from casual_mcp_nb.base.iterables import drop_none
+from casual_mcp_nb.base.iterables import drop_none, field_names
 from casual_mcp_nb.base.limits import strict_json
 from casual_mcp_nb.base.schema import MAX_PARAMETERS, limited_parameters, too_long
 from casual_mcp_nb.base.tokens import text_tokens
@@ -131,7 +131,7 @@ class Definition(dict[str, Any]):
 
 
 _sorted = json.JSONEncoder(sort_keys=True, default=str).encode
-_CLAIMS = tuple(field.name for field in fields(ToolAnnotations))
+_CLAIMS = field_names(ToolAnnotations)
 
 
 class Risk(IntEnum):
@@ -351,12 +351,47 @@ def _definition_lines(tool: ToolSpec) -> list[str]:
     return json.dumps(tool.as_listed, indent=2, ensure_ascii=False, default=str).splitlines()
 
 
+class _Owned(Protocol):
+    @property
+    def server(self) -> str: ...
+
+
+class _Offer(_Owned, Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+T = TypeVar("T", bound=_Owned)
+
+
 def by_server(tools: Iterable[ToolSpec]) -> dict[str, tuple[ToolSpec, ...]]:
     """Group the tools by server, in the order given."""
     groups: dict[str, list[ToolSpec]] = defaultdict(list)
     for tool in tools:
         groups[tool.server].append(tool)
     return {server: tuple(owned) for server, owned in groups.items()}
+
+
+def of_server(items: Iterable[T], server: str) -> list[T]:
+    """List those of the tools, skills or names that are of one server."""
+    return [item for item in items if item.server == server]
+
+
+def forget_server(values: MutableMapping[ToolName, Any], server: str) -> None:
+    """Delete what is stored for the tools of a server."""
+    for name in of_server(values, server):
+        del values[name]
+
+
+def full_names(items: Iterable[_Offer]) -> list[str]:
+    """List the names of tools, prompts or skills, each with its server: `server:name`."""
+    return [f"{item.server}:{item.name}" for item in items]
+
+
+def hash_of_tools(tools: Iterable[ToolSpec]) -> str:
+    """Hash the definitions of the tools, in order."""
+    digests = "".join(tool.digest for tool in tools)
+    return hashlib.sha256(digests.encode()).hexdigest()
 
 
 def by_tool_name(tools: Iterable[ToolSpec]) -> dict[ToolName, ToolSpec]:
@@ -451,8 +486,7 @@ class Catalog(Sequence[ToolSpec]):
     @cached_property
     def version(self) -> str:
         """A content hash: the same tools always have the same version."""
-        digests = "".join(tool.digest for tool in self._tools)
-        return hashlib.sha256(digests.encode()).hexdigest()[:16]
+        return hash_of_tools(self._tools)[:16]
 
     @cached_property
     def by_server(self) -> Mapping[str, tuple[ToolSpec, ...]]:
@@ -522,9 +556,7 @@ class Catalog(Sequence[ToolSpec]):
                 f"{shown(server)} {reason}" for server, reason in list(absent.items())[:_MAX_ABSENT]
             )
             hint = f"{hint} Not all tools are known: {reasons}.".strip()
-        raise UnknownNameError(
-            "tool", str(name), [str(tool.tool_name) for tool in self._tools], hint=hint
-        )
+        raise UnknownNameError("tool", str(name), full_names(self._tools), hint=hint)
 
     def absent_owner(self, name: str) -> str | None:
         """Find the server whose tools are unknown, and whose name that of a tool begins with, or
@@ -537,7 +569,7 @@ class Catalog(Sequence[ToolSpec]):
         for tool in self._tools:
             spellings.update(dict.fromkeys((tool.wire_name, *tool.aliases), str(tool.tool_name)))
         nearest = dict.fromkeys(spellings[alias] for alias in closest(name, spellings, n=12))
-        return did_you_mean(list(nearest)[:3], [str(tool.tool_name) for tool in self._tools])
+        return did_you_mean(list(nearest)[:3], full_names(self._tools))
 
 
 _MAX_ABSENT = 3

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList
 from casual_mcp_nb.base.files import write_text
+from casual_mcp_nb.base.iterables import attributes, labelled
 
 Direction = Literal["sent", "received"]
 
@@ -142,7 +143,7 @@ class WireRecord(Displayable):
         names = ("server", "direction", "kind", "method", "id", "tool", "group", "size", "cut")
         return {
             "time": datetime.fromtimestamp(self.at, UTC).isoformat(timespec="milliseconds"),
-            **{name: getattr(self, name) for name in names},
+            **attributes(self, names),
             "seconds": None if self.seconds is None else round(self.seconds, 6),
             "message": self.message,
             "http": self.http.as_dict() if self.http else None,
@@ -212,5 +213,5 @@ def _searched(record: WireRecord) -> str:
     if record.http:
         headers = (*record.http.request_headers, *record.http.response_headers)
         parts.append(record.http.url)
-        parts += [f"{name}: {value}" for name, value in headers]
+        parts += labelled(headers)
     return "\n".join(parts).casefold()

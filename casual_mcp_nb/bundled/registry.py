@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from casual_mcp_nb.base.iterables import by_name
+from casual_mcp_nb.base.iterables import by_name, labelled
 from casual_mcp_nb.doors import in_words_of, pip_install
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ class Available:
 
     def __str__(self) -> str:
         lines = [f"{name}: ready" for name in self.servers]
-        return "\n".join([*lines, *(f"{name}: {why}" for name, why in self.missing.items())])
+        return "\n".join([*lines, *labelled(self.missing.items())])
 
 
 def available(*names: str) -> Available:

@@ -5,7 +5,6 @@ cassette.
 from __future__ import annotations
 
 import functools
-import hashlib
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -17,7 +16,7 @@ from casual_mcp_nb.base.content import OnProgress, ToolResult
 from casual_mcp_nb.base.mcp import Completions, Resource, ServerPrompt, Skill, Subscription
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tokens import total_tokens
-from casual_mcp_nb.base.tool import ToolName, ToolSpec
+from casual_mcp_nb.base.tool import ToolName, ToolSpec, hash_of_tools
 from casual_mcp_nb.base.wire import LogLine, Messages, ServerLog, Wire
 from casual_mcp_nb.cassettes import Plain
 from casual_mcp_nb.cassettes.exchanges import EXCHANGES, Exchange, call_request
@@ -172,7 +171,7 @@ class ReplayedServer:
     @property
     def tools_version(self) -> str:
         """A hash of the tools."""
-        return hashlib.sha256("".join(tool.digest for tool in self.tools).encode()).hexdigest()
+        return hash_of_tools(self.tools)
 
     @property
     def status(self) -> ServerStatus:

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from casual_mcp_nb.base.iterables import attributes, field_names
 from casual_mcp_nb.base.model_options import DeliverySetting, ReasoningEffort
 from casual_mcp_nb.cli import FAILED, INTERRUPTED, exit_code
 from casual_mcp_nb.cli.terminal import (
@@ -110,10 +111,7 @@ class TurnSettings:
     def of_a_turn(self) -> dict[str, Any]:
         """Collect the options that each turn of the chat gets."""
         apart = ("model", "toolset", "allow", "json", "image", "attach")
-        named = {}
-        for field in fields(self):
-            if field.name not in apart:
-                named[field.name] = getattr(self, field.name)
+        named = attributes(self, (name for name in field_names(self) if name not in apart))
         return {name: value for name, value in named.items() if value not in (None, ())}
 
     def of_the_message(self) -> dict[str, Any]:

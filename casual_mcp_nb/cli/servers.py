@@ -5,13 +5,14 @@ at a config.
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from casual_mcp_nb.base.iterables import attributes, field_names
 from casual_mcp_nb.cli import FAILED, exit_code
 from casual_mcp_nb.cli.terminal import (
     DEFAULT_CONFIG,
@@ -186,9 +187,8 @@ def _audit_session(path: Path, *, json: bool) -> None:
 
 
 def _plain(status: ServerStatus, mode: str) -> dict[str, Any]:
-    plain = {
-        field.name: getattr(status, field.name) for field in fields(status) if field.name != "specs"
-    }
+    plain = attributes(status, field_names(status))
+    del plain["specs"]
     return {**plain, "mode": mode}
 
 
@@ -225,6 +225,8 @@ def tools(
         server: Only this server's tools.
         toolset: Only the tools that this toolset includes.
     """
+    from casual_mcp_nb.base.tool import of_server
+
     with source.connected() as session:
         choose(session, toolset)
         if server is not None and server not in session.servers:
@@ -232,7 +234,7 @@ def tools(
         everything = session.tools.now
         rows = list(everything)
         if server is not None:
-            rows = [tool for tool in rows if tool.server == server]
+            rows = of_server(rows, server)
         if toolset is not None:
             rows = [tool for tool in rows if everything.mode(tool) != "off"]
         if json:

@@ -273,11 +273,11 @@ def _prompt_for_rules(
 def _prompt_for_rule(session: Session, server: str, before: Any) -> Any:
     """Prompt for a server's rule. An empty rule leaves it out."""
     from casual_mcp_nb.base.tokens import total_tokens
-    from casual_mcp_nb.base.tool import for_models
+    from casual_mcp_nb.base.tool import for_models, of_server
     from casual_mcp_nb.display import words
     from casual_mcp_nb.display.words import SUMMARY, first
 
-    tools = [tool for tool in for_models(session.tools) if tool.server == server]
+    tools = of_server(for_models(session.tools), server)
     if not tools:
         tell(f"{server}: it has no tools now, so it stays unchanged.")
         return before

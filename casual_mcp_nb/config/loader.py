@@ -21,6 +21,7 @@ from casual_mcp_nb.base.config_base import (
     held,
     value_at,
 )
+from casual_mcp_nb.base.iterables import are_texts
 from casual_mcp_nb.config.document import (
     ConfigProblem,
     Document,
@@ -396,7 +397,7 @@ def _resolve_paths(data: dict[str, Any], folder: Path, written: dict[KeyPath, st
             server["cwd"] = absolute(cwd, (*at, "cwd"))
         if isinstance(command, str) and ("/" in command or os.sep in command):
             server["command"] = absolute(command, (*at, "command"))
-        if isinstance(roots, list) and all(isinstance(root, str) and root for root in roots):
+        if isinstance(roots, list) and are_texts(roots):
             server["roots"] = [
                 absolute(root, (*at, "roots", index)) for index, root in enumerate(roots)
             ]

@@ -18,7 +18,7 @@ from functools import cache, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args
 
-from casual_mcp_nb.base.iterables import all_are
+from casual_mcp_nb.base.iterables import all_are, field_names
 from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.secret import MASK, Failure, Mask, mask_of
 from casual_mcp_nb.base.tool import ToolName
@@ -538,7 +538,7 @@ def _messages(spans: Any, messages: list[Any]) -> Iterator[Any]:
 
 @cache
 def _dataclass_fields(kind: Any) -> frozenset[str]:
-    return frozenset(field.name for field in dataclasses.fields(kind))
+    return frozenset(field_names(kind))
 
 
 @cache

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from casual_mcp_nb.base.displayable import Displayable, display
-from casual_mcp_nb.base.iterables import present
+from casual_mcp_nb.base.iterables import attributes, present
 from casual_mcp_nb.base.prices import Cost, Price, total_cost
 from casual_mcp_nb.base.tokens import CacheMiss, Origin, TokenParts, TokenUsage, estimate_tokens
 from casual_mcp_nb.base.tool import wire_name
@@ -63,10 +63,7 @@ class TokenUsageStats:
         """Convert the counts to a dict, as casual-mcp does: `prompt_tokens`, `completion_tokens`,
         `total_tokens`.
         """
-        return {
-            name: getattr(self, name)
-            for name in ("prompt_tokens", "completion_tokens", "total_tokens")
-        }
+        return attributes(self, ("prompt_tokens", "completion_tokens", "total_tokens"))
 
     def __add__(self, other: TokenUsageStats) -> TokenUsageStats:
         return TokenUsageStats(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from casual_mcp_nb.base.displayable import Displayable, count
 from casual_mcp_nb.base.prices import Cost
@@ -382,7 +382,7 @@ class Turn(Displayable):
         if events != self._messages[0]:
             messages, all_of = self.prompt_messages, self.trace.all_of
             answers = {event.step: event for event in all_of(StepFinished)}
-            ended = {event.call_id: event for event in all_of(ToolFinished)}
+            ended = _by_call(all_of(ToolFinished))
             edited = {
                 edit.call_id: edit.text for edit in all_of(TextEdited) if edit.call_id is not None
             }
@@ -418,10 +418,10 @@ class Turn(Displayable):
         return "".join(delta.text for delta in self.trace.of(TextDelta) if delta.step == step)
 
     def _calls_by_step(self) -> dict[int, tuple[ToolCall, ...]]:
-        ended = {event.call_id: event for event in self.trace.of(ToolFinished)}
-        progress = {event.call_id: event for event in self.trace.of(ToolProgress)}
-        searches = {event.call_id: event for event in self.trace.of(ToolsSearched)}
-        skills = {event.call_id: event for event in self.skills_read}
+        ended = _by_call(self.trace.of(ToolFinished))
+        progress = _by_call(self.trace.of(ToolProgress))
+        searches = _by_call(self.trace.of(ToolsSearched))
+        skills = _by_call(self.skills_read)
         edits: dict[str | None, list[TextEdited]] = {}
         for edit in self.edits:
             edits.setdefault(edit.call_id, []).append(edit)
@@ -461,3 +461,16 @@ class Turn(Displayable):
         steps = count(len(self.trace.of(StepStarted)), "step")
         calls = count(len(self.tool_calls), "tool call")
         return f"<Turn: {self.status}{cut}, {steps}, {calls}>"
+
+
+class _OfCall(Protocol):
+    @property
+    def call_id(self) -> str: ...
+
+
+_C = TypeVar("_C", bound=_OfCall)
+
+
+def _by_call(events: Iterable[_C]) -> dict[str, _C]:
+    """Index the events by their call. The last one counts."""
+    return {event.call_id: event for event in events}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb.base.displayable import Displayable
+from casual_mcp_nb.base.iterables import attributes
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.event import CallStatus
 from casual_mcp_nb.conversation.stats import ChatStats
@@ -85,7 +86,7 @@ class WrittenProgram(Displayable):
         ]
         written = {"requests": self.stats.llm_calls, "tokens": self.stats.sent_tokens}
         return {
-            **{name: getattr(self, name) for name in names},
+            **attributes(self, names),
             "calls": calls,
             "may_call_any_tool": self.may_call_any_tool,
             "remarks": [{"line": line, "text": text} for line, text in self.remarks],

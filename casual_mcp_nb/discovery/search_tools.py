@@ -24,6 +24,8 @@ from casual_mcp_nb.base.tool import (
     ToolSpec,
     by_server,
     by_wire_name,
+    full_names,
+    of_server,
     tool_names,
 )
 from casual_mcp_nb.conversation.event import SEARCH_TOOLS, SearchRow
@@ -251,7 +253,7 @@ class Finder:
         if request.names and not request.query:
             return FoundTools(notes=[*result.notes, "You can search with a query instead."])
         if server is not None and (not request.query or server not in self._servers):
-            skills = [skill for skill in self._skills.values() if skill.server == server]
+            skills = of_server(self._skills.values(), server)
             return FoundTools(dict.fromkeys(self.of(server)), result.notes, skills=skills)
         by_query = self._by_query(request.query, server, loaded, unused)
         by_query.notes = result.notes + by_query.notes
@@ -413,7 +415,7 @@ class Finder:
         return result
 
     def _shared_name(self, name: str, tools: Sequence[ToolSpec]) -> str:
-        listed = _listing(str(tool.tool_name) for tool in tools)
+        listed = _listing(full_names(tools))
         text = f"{shown(name)} can mean several tools: {listed}."
         if len(tools) > self._limit:
             return f"{text} Give server_name too."
@@ -453,8 +455,7 @@ class Finder:
 
     def of(self, server: str) -> list[ToolSpec]:
         """List all tools on a server, deferred ones first."""
-        always = [tool for tool in self._always if tool.server == server]
-        return [*self.by_server.get(server, ()), *always]
+        return [*self.by_server.get(server, ()), *of_server(self._always, server)]
 
 
 def _loaded_note(tools: Iterable[ToolSpec]) -> list[str]:
@@ -493,7 +494,7 @@ class ToolNames:
             return [tool]
         matches = self._by_folded.get(name.casefold(), [])
         if server is not None:
-            matches = [tool for tool in matches if tool.server == server]
+            matches = of_server(matches, server)
         matches = [tool for tool in matches if name in tool.aliases] or matches
         bare = {tool.server for tool in matches if tool.name == name}
         return [tool for tool in matches if tool.name == name or tool.server not in bare]
@@ -792,7 +793,7 @@ class ToolSearchIndex:
         parts add up to the score.
         """
         if self._engine is None or not self._engine.has(tool.tool_name):
-            known = [str(each.tool_name) for each in self.tools]
+            known = full_names(self.tools)
             raise UnknownNameError("tool", str(tool.tool_name), known)
         return self._engine.explain(query, tool, max_results, server)
 

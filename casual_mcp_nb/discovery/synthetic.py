@@ -16,7 +16,7 @@ from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.search import RankedBy
 from casual_mcp_nb.base.selection import Mode
 from casual_mcp_nb.base.tokens import estimate_tokens
-from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
+from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec, full_names
 from casual_mcp_nb.conversation.event import (
     CALL_TOOL,
     FINDING,
@@ -397,7 +397,7 @@ class ReadSkillTool:
                 f"Several servers have a skill {shown(name)}: {owners}.", hint="Write server:name."
             )
         if not matches:
-            names = [f"{skill.server}:{skill.name}" for skill in self.skills]
+            names = full_names(self.skills)
             hint = did_you_mean(closest(name, names), names)
             raise UnknownNameError("skill", name, names, hint=hint)
         return matches[0], path[:1_000]

@@ -41,6 +41,7 @@ from casual_mcp_nb.base.tool import (
     ToolChange,
     ToolName,
     ToolSpec,
+    forget_server,
 )
 from casual_mcp_nb.bundled import BUNDLED, BundledServer
 from casual_mcp_nb.conversation.audit import AuditRecord, size_of_arguments
@@ -366,8 +367,7 @@ class Consent:
         answers.servers.pop(server, None)
         answers.notified.discard(server)
         for tools in (answers.tools, answers.seen):
-            for name in [name for name in tools if name.server == server]:
-                del tools[name]
+            forget_server(tools, server)
         for pair in [pair for pair in answers.passed if server in (pair[0], pair[1].server)]:
             del answers.passed[pair]
 

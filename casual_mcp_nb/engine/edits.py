@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from casual_mcp_nb.base.selection import Selection
-from casual_mcp_nb.base.tool import ToolName, tool_names
+from casual_mcp_nb.base.tool import ToolName, full_names, tool_names
 from casual_mcp_nb.conversation.event import FINDING, Request
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 
@@ -109,6 +109,5 @@ def edited_view(
     loaded = tool_names(edited.loaded)
     for name in edit.loaded:
         if name not in loaded:
-            known = [str(tool.tool_name) for tool in edited.included]
-            raise UnknownNameError("tool", str(name), known)
+            raise UnknownNameError("tool", str(name), full_names(edited.included))
     return edited

@@ -16,7 +16,14 @@ from casual_mcp_nb.base.config import EmbeddingConfig, ServerConfig, ToolSetConf
 from casual_mcp_nb.base.iterables import all_are
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.status import ServerStatus
-from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolChange, ToolName, ToolSpec
+from casual_mcp_nb.base.tool import (
+    MAX_TOOLS_ON_LOOP,
+    Catalog,
+    ToolChange,
+    ToolName,
+    ToolSpec,
+    forget_server,
+)
 from casual_mcp_nb.conversation.event import Notice
 from casual_mcp_nb.discovery.synthetic import SyntheticTool
 from casual_mcp_nb.discovery.toolsets import check_tool_set, resolve_tool_set
@@ -195,8 +202,7 @@ class ToolChangeTracker:
         """Forget a removed server's tools."""
         self._unreported = [change for change in self._unreported if change.tool.server != server]
         for tools in (self._accepted, self._riskiest, self._changes):
-            for name in [name for name in tools if name.server == server]:
-                del tools[name]
+            forget_server(tools, server)
 
     def notices(self) -> list[Notice]:
         """Collect the notices on changes: each change once, and a blocked tool as long as it stays
@@ -359,8 +365,7 @@ class WrittenTexts:
     def forget(self, server: str) -> None:
         """Forget a removed server's tools."""
         for tools in (self._meant, self._stale):
-            for name in [name for name in tools if name.server == server]:
-                del tools[name]
+            forget_server(tools, server)
 
     def notices(self) -> list[Notice]:
         """Collect a notice for each tool whose texts are left out."""

@@ -108,9 +108,12 @@ class ArmResults:
         groups = by_case_of(self.judged)
         if not groups:
             return None
-        successes = [*map(_successes, groups.values())]
-        clusters = [records[0].cluster for records in groups.values()]
-        return share_interval(successes, list(map(len, groups.values())), clusters)
+        successes, runs, clusters = [], [], []
+        for records in groups.values():
+            successes.append(_successes(records))
+            runs.append(len(records))
+            clusters.append(records[0].cluster)
+        return share_interval(successes, runs, clusters)
 
     def pass_hat(self, k: int) -> float | None:
         """Estimate how many cases have k right runs in k, as a share, or return None if no case has
@@ -197,6 +200,11 @@ def _origin_of(origins: Iterable[Origin]) -> Origin:
     return "estimated" if "estimated" in origins else "reported"
 
 
+def clusters_of(records: Iterable[RunRecord]) -> dict[Hashable, Hashable]:
+    """Look up each case's cluster."""
+    return {record.case: record.cluster for record in records}
+
+
 def by_case_of(records: Sequence[RunRecord]) -> dict[str, tuple[RunRecord, ...]]:
     """Group runs by case."""
     groups: dict[str, list[RunRecord]] = {}
@@ -268,9 +276,7 @@ def difference_between(
     """
     if name == "cost" and first.currency != second.currency:
         return None
-    clusters: dict[Hashable, Hashable] = {
-        record.case: record.cluster for record in (*first.records, *second.records)
-    }
+    clusters = clusters_of((*first.records, *second.records))
     bounds = SHARES if name == "right" else None
     return paired_difference(
         first.means(name), second.means(name), clusters, seed=seed, tests=tests, bounds=bounds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,7 +12,7 @@ from typing import Any
 from casual_mcp_nb.base.callbacks import unchanged
 from casual_mcp_nb.base.displayable import count
 from casual_mcp_nb.base.files import write_text
-from casual_mcp_nb.base.iterables import all_are
+from casual_mcp_nb.base.iterables import all_are, field_names
 from casual_mcp_nb.base.yaml_text import write_yaml
 from casual_mcp_nb.cassettes.format import Cassette
 from casual_mcp_nb.conversation.codec import CASSETTE, CONVERSATION
@@ -223,8 +222,8 @@ def distinct(cases: Iterable[ToolUseCase]) -> Cases:
 
 # A row in this package's form
 
-_FIELDS = [each.name for each in dataclasses.fields(ToolUseCase)]
-_CALL_FIELDS = [each.name for each in dataclasses.fields(ExpectedCall)]
+_FIELDS = field_names(ToolUseCase)
+_CALL_FIELDS = field_names(ExpectedCall)
 
 
 def read_case(

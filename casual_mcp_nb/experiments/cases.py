@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, cast, get_args
 
-from casual_mcp_nb.base.iterables import drop_none
+from casual_mcp_nb.base.iterables import are_texts, drop_none
 from casual_mcp_nb.base.patterns import check_pattern
 from casual_mcp_nb.base.tool import ToolName, wire_name
 from casual_mcp_nb.errors import UsageError, brief
@@ -60,7 +60,7 @@ class ExpectedCall:
     query: str | None = None
 
     def __post_init__(self) -> None:
-        if not self.tools or not all(isinstance(name, str) and name for name in self.tools):
+        if not self.tools or not are_texts(self.tools):
             raise UsageError(
                 f"The tool of a call cannot be {brief(self.tool)}.", hint="Name it as server:tool."
             )
@@ -347,7 +347,7 @@ def _tags(value: Any) -> tuple[str, ...]:
     tags: tuple[Any, ...] = (value,)
     if isinstance(value, Iterable) and not isinstance(value, str):
         tags = tuple(value)
-    if not all(isinstance(tag, str) and tag for tag in tags):
+    if not are_texts(tags):
         raise UsageError(
             f"The tags of a case cannot be {brief(value)}.", hint="They are a list of texts."
         )

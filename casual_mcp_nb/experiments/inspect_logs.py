@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from casual_mcp_nb.base.files import write_text
+from casual_mcp_nb.base.iterables import attributes
 from casual_mcp_nb.conversation.step import read_call, text_of
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.errors import (
@@ -179,7 +180,7 @@ def _sample(record: RunRecord) -> dict[str, Any]:
                 {"message": {"role": "assistant", "content": record.answer}, "stop_reason": "stop"}
             ],
         },
-        "metadata": {name: getattr(record, name) for name in fields},
+        "metadata": attributes(record, fields),
         "total_time": record.seconds,
     }
     if record.right is not None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from casual_mcp_nb.base.iterables import are_texts, attributes, field_names
 from casual_mcp_nb.base.patterns import SlowPatternError, check_pattern, is_found
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, shown
 from casual_mcp_nb.experiments.checks import CheckError, Functions, holds, name_of
@@ -251,9 +252,7 @@ class Graded(Matcher):
             )
         for name in ("labels", "right"):
             value = getattr(self, name)
-            if not isinstance(value, list | tuple) or not all(
-                isinstance(label, str) and label for label in value
-            ):
+            if not isinstance(value, list | tuple) or not are_texts(value):
                 raise UsageError(
                     f"{name} of a graded answer cannot be {brief(value)}.",
                     hint="It is a list of texts.",
@@ -282,8 +281,7 @@ class Graded(Matcher):
                     hint="Put it in answer, or in its list.",
                 )
             case Matcher():
-                names = [each.name for each in dataclasses.fields(expected)]  # type: ignore[arg-type]
-                cls.refuse_in([getattr(expected, name) for name in names])
+                cls.refuse_in(attributes(expected, field_names(expected)))
             case Mapping():
                 cls.refuse_in(list(expected.values()))
             case list() | tuple():
@@ -373,7 +371,7 @@ def read_expectation(value: Any, functions: Functions | None = None) -> Any:
     kind = Matcher.kinds.get(key)
     if kind is None:
         raise UnknownNameError("matcher", key, Matcher.kinds)
-    first, *others = [each.name for each in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    first, *others = field_names(kind)
     if unknown := [name for name in value if name not in (key, *others)]:
         hint = f"Its options: {', '.join(others) or 'none'}."
         raise UsageError(f"The matcher {key} has no option {shown(str(unknown[0]))}.", hint=hint)

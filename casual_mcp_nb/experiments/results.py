@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb.base.displayable import Displayable, count, display
 from casual_mcp_nb.base.files import write_text
+from casual_mcp_nb.base.iterables import attributes
 from casual_mcp_nb.display.words import one_line
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, closest, did_you_mean, shown
 from casual_mcp_nb.experiments.arm_results import (
@@ -20,6 +21,7 @@ from casual_mcp_nb.experiments.arm_results import (
     ArmComparison,
     ArmComparisons,
     ArmResults,
+    clusters_of,
     compare_arms,
     difference_between,
 )
@@ -255,9 +257,7 @@ class RunResults(Mapping[str, ArmResults], Displayable):
 
         What its arm sets is in it too.
         """
-        settings = {}
-        for arm in self.arms:
-            settings[arm.name] = {name: getattr(arm, name) for name in _SET_BY_AN_ARM}
+        settings = {arm.name: attributes(arm, _SET_BY_AN_ARM) for arm in self.arms}
         nothing = dict.fromkeys(_SET_BY_AN_ARM)
         return [{**record.row(), **settings.get(record.arm, nothing)} for record in self.records]
 
@@ -362,7 +362,7 @@ class RunResults(Mapping[str, ArmResults], Displayable):
     def cases_frame(self) -> Any:
         """Build a DataFrame with a row per case: its cluster, and how often each arm was right."""
         shares = {name: arm.means("right") for name, arm in self.items()}
-        clusters = {record.case: record.cluster for record in self.records}
+        clusters = clusters_of(self.records)
         rows = []
         for case in self.cases:
             row = {"case": case, "cluster": clusters.get(case, case)}

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from casual_mcp_nb.base.callbacks import unchanged
+from casual_mcp_nb.base.iterables import attributes, field_names
 from casual_mcp_nb.conversation.codec import NEWER, Format
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.experiments.arms import Arm
@@ -48,8 +49,8 @@ VERDICT = (
     "grades",
 )
 """The fields of a record that depend on what its case expects."""
-_FIELDS = tuple(each.name for each in dataclasses.fields(RunRecord))
-_ARM = tuple(each.name for each in dataclasses.fields(Arm))
+_FIELDS = field_names(RunRecord)
+_ARM = field_names(Arm)
 _ASKED = tuple(name for name in _FIELDS if name not in (*VERDICT, "transcript"))
 
 
@@ -255,13 +256,13 @@ class ResultsFile:
         """
         rows: list[dict[str, Any]] = []
         for record in records:
-            fields = {name: getattr(record, name) for name in _ASKED}
+            fields = attributes(record, _ASKED)
             asked = _without_empty(fields)
             earlier = self._asked.get(record.key)
             if earlier is None or earlier.get("attempts", 1) != record.attempts:
                 rows += self._transcript_rows(record, asked)
                 self._asked[record.key] = {**fields, "transcript": record.transcript}
-            verdict = {name: getattr(record, name) for name in VERDICT}
+            verdict = attributes(record, VERDICT)
             verdict["grades"] = tuple(map(dataclasses.asdict, record.grades))
             run = {"key": record.key, "arm": record.arm, "repeat": record.repeat}
             rows.append({"verdict": run | _without_empty(verdict)})

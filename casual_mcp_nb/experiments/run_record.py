@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import textwrap
 from collections.abc import Iterable, Mapping
@@ -10,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from casual_mcp_nb.base.displayable import Displayable
+from casual_mcp_nb.base.iterables import field_names
 from casual_mcp_nb.base.tokens import REUSED_WEIGHT, Origin
 from casual_mcp_nb.conversation.codec import load_traces
 from casual_mcp_nb.conversation.turn import Trace, Turn
@@ -243,9 +243,8 @@ class RunRecord(Displayable):
         return row
 
 
-_FIELDS = [each.name for each in dataclasses.fields(RunRecord)]
 ROW = (
-    *[name for name in _FIELDS if name not in ("transcript", "grades")],
+    *[name for name in field_names(RunRecord) if name not in ("transcript", "grades")],
     *("tokens_in_full", "grade", "judge_tokens", "judge_cost"),
 )
 """The names of a row's fields, see `RunRecord.row`."""

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 
 from casual_mcp_nb.base.callbacks import ignore, unchanged
 from casual_mcp_nb.base.iterables import by_id
-from casual_mcp_nb.base.tool import Catalog, ToolName
+from casual_mcp_nb.base.tool import Catalog, ToolName, full_names
 from casual_mcp_nb.conversation.event import Event, Request, StepFinished, StepStarted
 from casual_mcp_nb.conversation.step import text_of
 from casual_mcp_nb.conversation.turn import Trace, Turn
@@ -589,8 +589,8 @@ class CaseRuns:
         off = {name for name, mode in view.selection.servers.items() if mode == "off"}
         absent = {name: why for name, why in chat.server_manager.absent.items() if name not in off}
         offered = Setup(
-            tuple(str(tool.tool_name) for tool in view.loaded),
-            tuple(str(tool.tool_name) for tool in view.deferred),
+            tuple(full_names(view.loaded)),
+            tuple(full_names(view.deferred)),
             {name: self._mask(why) for name, why in absent.items()},
         )
         digest = setup_key(chat, view, model, setup.options, self._mask, setup.arm.servers)

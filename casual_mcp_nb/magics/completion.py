@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from casual_mcp_nb.base.model_options import DELIVERY_SETTINGS
+from casual_mcp_nb.base.tool import full_names
 from casual_mcp_nb.magics.args import (
     CELL_OPTIONS,
     COMPARE_OPTIONS,
@@ -88,16 +89,15 @@ class Names:
         conversations: list[str] = []
         if NEEDS_CONVERSATIONS.match(text):
             conversations = [each.id for each in session.conversations]
-        full_names = [str(tool.tool_name) for tool in session.tools]
         return cls(
             resources=[resource.uri for resource in resources],
-            prompts=[f"{prompt.server}:{prompt.name}" for prompt in prompts],
+            prompts=full_names(prompts),
             arguments=arguments,
-            skills=[f"{skill.server}:{skill.name}" for skill in session.resources.skills],
+            skills=full_names(session.resources.skills),
             conversations=conversations,
             servers=list(session.servers),
             tools=[tool.wire_name for tool in session.tools],
-            doctor=[*session.servers, *full_names],
+            doctor=[*session.servers, *full_names(session.tools)],
             tool_sets=list(session.config.tool_sets),
             models=list(session.config.models),
             templates=[name.removesuffix(".j2") for name in session.models.templates()],

@@ -18,7 +18,7 @@ from casual_mcp_nb.base.content import ToolResult
 from casual_mcp_nb.base.displayable import DisplayableList
 from casual_mcp_nb.base.iterables import by_id, by_name
 from casual_mcp_nb.base.mcp import ResourceContents, SamplingRefused
-from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
+from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec, full_names
 from casual_mcp_nb.conversation.audit import app_call_event
 from casual_mcp_nb.conversation.direct_calls import RecordedCalls
 from casual_mcp_nb.conversation.event import Event, ToolFinished, ToolStarted
@@ -237,7 +237,7 @@ class SessionApps:
     def tool_with_app(self, tool: ToolSpec) -> ToolSpec:
         """Check that a tool has an app. A UsageError names those that have one."""
         if not tool.app:
-            names = [str(each.tool_name) for each in self.chat.catalog if each.app][:12]
+            names = full_names(each for each in self.chat.catalog if each.app)[:12]
             hint = "None of the connected servers' tools has one."
             if names:
                 hint = f"These have one: {', '.join(map(shown, names))}."

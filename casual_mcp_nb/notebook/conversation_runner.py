@@ -79,7 +79,7 @@ class ConversationRunner:
     @property
     def messages(self) -> list[ChatMessage]:
         """All turns as messages. A valid history at any time."""
-        return [message for turn in self.turns for message in turn.messages]
+        return self.conversation.messages
 
     @property
     def conversation(self) -> Conversation:
@@ -89,7 +89,7 @@ class ConversationRunner:
     @property
     def stats(self) -> ChatStats:
         """Combined stats for all turns."""
-        return sum((turn.stats for turn in self.turns), ChatStats())
+        return self.conversation.stats
 
     @asynccontextmanager
     async def adding(self, setup: TurnSetup, index: int | None = None) -> AsyncIterator[TurnSetup]:
@@ -131,7 +131,7 @@ class ConversationRunner:
                 tasks = self.tasks.desk(turn, earlier)
             yield replace(
                 setup,
-                history=[message for each in earlier for message in each.messages],
+                history=Conversation(earlier).messages,
                 before=before,
                 on_event=record,
                 in_history=True,

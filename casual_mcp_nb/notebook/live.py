@@ -12,12 +12,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import fields
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.displayable import display
+from casual_mcp_nb.base.iterables import attributes, field_names
 from casual_mcp_nb.base.status import Servers, SessionStatus
 from casual_mcp_nb.conversation.event import (
     Event,
@@ -165,13 +165,13 @@ class ShownInCell:
 
         Pickling restores the original class.
         """
-        copy = cls(**{field.name: getattr(value, field.name) for field in fields(value)})
+        copy = cls(**attributes(value, field_names(value)))
         copy._shown_in(shell)
         return copy
 
     def __reduce__(self) -> tuple[Any, ...]:
         value: Any = self
-        return type(self).__mro__[2], tuple(getattr(value, field.name) for field in fields(value))
+        return type(self).__mro__[2], tuple(attributes(value, field_names(value)).values())
 
     def _shown_in(self, shell: Any) -> None:
         # Some models are frozen.

@@ -31,6 +31,7 @@ from casual_mcp_nb.base.mcp import (
     Subscription,
     Subscriptions,
 )
+from casual_mcp_nb.base.tool import full_names
 from casual_mcp_nb.conversation.direct_calls import RecordedCalls
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.turn import Turn
@@ -255,7 +256,7 @@ class ResourceService:
             return prompts.named(name)
         with suppress(UnknownNameError):
             return templates.named(name)
-        names = [f"{prompt.server}:{prompt.name}" for prompt in prompts]
+        names = full_names(prompts)
         names += [template.uri for template in templates]
         raise UnknownNameError("prompt or template", name, names[:1_000])
 

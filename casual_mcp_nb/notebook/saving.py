@@ -16,6 +16,7 @@ from urllib.parse import quote
 from casual_mcp_nb.base.content import size_in_words
 from casual_mcp_nb.base.displayable import display
 from casual_mcp_nb.base.files import write_text
+from casual_mcp_nb.base.iterables import attributes
 from casual_mcp_nb.errors import ConfigError, UsageError, closest, did_you_mean, shown
 from casual_mcp_nb.notebook.caller import shell
 
@@ -153,7 +154,7 @@ def _masked_text(text: str, secrets: Iterable[str]) -> str:
 def _masked_program(program: WrittenProgram, secrets: Iterable[str]) -> WrittenProgram:
     from casual_mcp_nb.cassettes.format import scrubbed
 
-    texts = {name: getattr(program, name) for name in ("task", "code", "difference", "error")}
+    texts = attributes(program, ("task", "code", "difference", "error"))
     return replace(program, **scrubbed(texts, secrets))
 
 

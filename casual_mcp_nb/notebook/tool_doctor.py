@@ -21,7 +21,7 @@ from casual_mcp_nb.base.status import (
     StageCheck,
     ToolDiagnosis,
 )
-from casual_mcp_nb.base.tool import ToolName, ToolSpec, by_tool_name, tool_names
+from casual_mcp_nb.base.tool import ToolName, ToolSpec, by_tool_name, full_names, tool_names
 from casual_mcp_nb.base.tool_door import admit
 from casual_mcp_nb.base.wire_names import MAX_WIRE_NAME
 from casual_mcp_nb.conversation.event import ToolFinished
@@ -94,7 +94,7 @@ class ToolDoctor:
         if tools:
             # It raises an error that lists them.
             self.view.catalog.resolve(name)
-        valid = [*servers, *(str(tool.tool_name) for tool in self.view.catalog)]
+        valid = [*servers, *full_names(self.view.catalog)]
         unknown = name
         if separator:
             unknown = server

@@ -21,7 +21,7 @@ from casual_mcp_nb.base.files import write_text
 from casual_mcp_nb.base.search import Explanation, SearchResults
 from casual_mcp_nb.base.status import Manifest, Tools, ToolSets
 from casual_mcp_nb.base.tokens import Budget
-from casual_mcp_nb.base.tool import Permission, ToolChange, ToolName, ToolSpec
+from casual_mcp_nb.base.tool import Permission, ToolChange, ToolName, ToolSpec, full_names
 from casual_mcp_nb.conversation.audit import Caller
 from casual_mcp_nb.conversation.direct_calls import DirectCall, DirectCalls, RecordedCalls
 from casual_mcp_nb.conversation.event import SYNTHETIC, CallStatus, TextEdited
@@ -541,7 +541,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             others = [other for other in selection.always_loaded if other != name]
             selection.always_loaded = tuple(others)
         elif tool not in loaded:
-            names = ", ".join(str(each.tool_name) for each in loaded)
+            names = ", ".join(full_names(loaded))
             hint = "Nothing was loaded. To exclude a tool, use selection.tools_off."
             if names:
                 hint = f"Loaded: {names}."

@@ -492,7 +492,7 @@ class TurnService:
         self, calls: Sequence[PlannedCall], options: TurnOptions, step: int, turns: Sequence[Turn]
     ) -> list[ToolCall]:
         await self._starter.view()
-        at, messages = time.time(), [message for turn in turns for message in turn.messages]
+        at, messages = time.time(), Conversation(turns).messages
         on_event = self._chat.audit.follow()
         calls_run = await run_planned(self._chat, calls, options, step, on_event, messages)
         await self._chat.tools.update_known()

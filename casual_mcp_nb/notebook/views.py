@@ -9,6 +9,7 @@ from dataclasses import replace
 from casual_mcp_nb.base.config import Strategy, ToolSetConfig, option_limits
 from casual_mcp_nb.base.content import media_type_of
 from casual_mcp_nb.base.elsewhere import Elsewhere
+from casual_mcp_nb.base.iterables import labelled
 from casual_mcp_nb.base.selection import Mode, Selection
 from casual_mcp_nb.base.status import (
     Check,
@@ -674,7 +675,7 @@ def _tools(server: ServerTokens, total: int, limit: int) -> Section:
     table = Table(columns("Tool", "Tokens"), tuple(rows), len(server.tools) - len(rows))
     blocks: list[Block] = [table]
     if server.left_out:
-        lines = "\n".join(f"{name}: {why}" for name, why in server.left_out.items())
+        lines = "\n".join(labelled(server.left_out.items()))
         blocks.append(TextBlock(lines, label="Cannot be used"))
     return Section(server.server, tuple(blocks), note=note, fold="closed")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import inspect
 import json
 import time
@@ -23,7 +22,7 @@ from casual_mcp_nb.base.content import ContentPart, OnProgress, ToolResult
 from casual_mcp_nb.base.schema import SchemaReader, fits_plainly, unusable_part
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tokens import total_tokens
-from casual_mcp_nb.base.tool import ToolAnnotations, ToolSpec
+from casual_mcp_nb.base.tool import ToolAnnotations, ToolSpec, hash_of_tools
 from casual_mcp_nb.base.wire import LogLine, Messages, ServerLog, Wire
 from casual_mcp_nb.base.wire_names import is_wire_name
 from casual_mcp_nb.errors import ToolCallError, UnknownNameError, UsageError, shown
@@ -292,8 +291,7 @@ class Toolbox:
 
     def _changed(self) -> None:
         self.tools = tuple(map(self.spec_of, self._tools.values()))
-        digests = "".join(tool.digest for tool in self.tools)
-        self.tools_version = hashlib.sha256(digests.encode()).hexdigest()
+        self.tools_version = hash_of_tools(self.tools)
         self._notify()
 
     async def call(

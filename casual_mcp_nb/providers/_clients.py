@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from casual_mcp_nb.base.config import ClientConfig
 from casual_mcp_nb.base.proxies import odd_variable
+from casual_mcp_nb.base.secret import revealed_by_name
 from casual_mcp_nb.base.tokens import CacheMiss, TokenUsage
 from casual_mcp_nb.conversation.event import LOAD_TOOLS, SEARCH_TOOLS, HostedCall
 from casual_mcp_nb.conversation.step import ModelResponse, loaded_in
@@ -543,7 +544,7 @@ def key_of(config: ClientConfig) -> str | None:
 
 def headers_of(config: ClientConfig) -> dict[str, str]:
     """Reveal a client's plain headers."""
-    return {name: value.get_secret_value() for name, value in config.headers.items()}
+    return revealed_by_name(config.headers)
 
 
 def need(name: str, sdk: str, imported: str | None = None) -> None:

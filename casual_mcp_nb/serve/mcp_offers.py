@@ -27,7 +27,7 @@ from casual_mcp_nb.base.mcp import (
     ServerPrompt,
     Skill,
 )
-from casual_mcp_nb.base.tool import ToolAnnotations, ToolName, ToolSpec, wire_name
+from casual_mcp_nb.base.tool import ToolAnnotations, ToolName, ToolSpec, of_server, wire_name
 from casual_mcp_nb.conversation.event import SYNTHETIC
 from casual_mcp_nb.conversation.step import is_program
 from casual_mcp_nb.engine.outcomes import CallOutcome
@@ -364,7 +364,7 @@ class Offers:
             if task.done() and not task.cancelled() and task.exception() is None:
                 listed += task.result()
             else:
-                listed += [item for item in self.listed(kind) if item.server == name]
+                listed += of_server(self.listed(kind), name)
         return listed
 
     def _begun(self, kind: Kind, name: str, server: ServerResources) -> asyncio.Task[Any]:

@@ -30,6 +30,7 @@ from casual_mcp_nb.base.guarded_http import GuardedTransport
 from casual_mcp_nb.base.named_address import AddressGuard
 from casual_mcp_nb.base.patient_import import CERTIFICATES
 from casual_mcp_nb.base.proxies import named_variables
+from casual_mcp_nb.base.secret import revealed_by_name
 from casual_mcp_nb.servers._errors import CLOSED, refuses_session, says_nothing, status_text
 from casual_mcp_nb.servers.handlers import OWN_REQUEST, PersonToAsk
 from casual_mcp_nb.servers.message_limits import (
@@ -90,7 +91,7 @@ def http_transport(
         )
 
     transport = SSETransport if kind == "sse" else HttpTransport
-    headers = {key: value.get_secret_value() for key, value in config.headers.items()}
+    headers = revealed_by_name(config.headers)
     auth: Any = config.auth.get_secret_value() if config.auth else None
     if auth == "oauth":
         from casual_mcp_nb.servers.sign_in import SignIn

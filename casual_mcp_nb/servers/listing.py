@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from casual_mcp_nb.base.tokens import total_tokens
-from casual_mcp_nb.base.tool import ToolSpec, for_models
+from casual_mcp_nb.base.tool import ToolSpec, for_models, hash_of_tools
 
 T = TypeVar("T")
 
@@ -123,7 +122,7 @@ class ToolListing(Listing[ToolSpec]):
         return seconds
 
     def _keep(self, items: Sequence[ToolSpec]) -> None:
-        version = _version_of(items) if self.listed else None
+        version = hash_of_tools(items)[:16] if self.listed else None
         if version is None or version != self.version:
             super()._keep(items)
             self._version, self._tokens = version, None
@@ -133,7 +132,7 @@ class ToolListing(Listing[ToolSpec]):
     def version(self) -> str:
         """A hash of the tools, computed when first needed: a single listing needs none."""
         if self._version is None:
-            self._version = _version_of(self.items)
+            self._version = hash_of_tools(self.items)[:16]
         return self._version
 
     @property
@@ -144,7 +143,3 @@ class ToolListing(Listing[ToolSpec]):
         if self._tokens is None:
             self._tokens = total_tokens(for_models(self.items))
         return self._tokens
-
-
-def _version_of(tools: Sequence[ToolSpec]) -> str:
-    return hashlib.sha256("".join(tool.digest for tool in tools).encode()).hexdigest()[:16]

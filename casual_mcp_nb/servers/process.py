@@ -25,7 +25,7 @@ from mcp.client.stdio import stdio_client
 
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import ServerConfig
-from casual_mcp_nb.base.secret import redacted
+from casual_mcp_nb.base.secret import redacted, revealed_by_name
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.servers._launch import ANNOUNCEMENT
 from casual_mcp_nb.servers.logs import ProbeNoise
@@ -75,7 +75,7 @@ def environment_of(config: ServerConfig) -> dict[str, str]:
     folder = os.environ.get("XDG_CONFIG_HOME") if config.bundled else None
     if folder:
         variables["XDG_CONFIG_HOME"] = folder
-    return variables | {key: value.get_secret_value() for key, value in config.env.items()}
+    return variables | revealed_by_name(config.env)
 
 
 def why_not_startable(command: Sequence[str], config: ServerConfig) -> str | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from casual_mcp_nb.base.config import ExcludeSpec, ToolSetConfig
 from casual_mcp_nb.base.elsewhere import Affected, Effect, SeenByHosts
+from casual_mcp_nb.base.iterables import labelled
 from casual_mcp_nb.base.schema import header_parameters
 from casual_mcp_nb.base.status import (
     Manifest,
@@ -200,7 +201,7 @@ def _not_offered(names: Sequence[str]) -> str:
 
 
 def _with_reasons(found: Mapping[str, str]) -> str:
-    return first("; ".join(f"{name}: {reason}" for name, reason in found.items()), 300)
+    return first("; ".join(labelled(found.items())), 300)
 
 
 _EFFECTS: Mapping[Effect, str] = {

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from casual_mcp_nb.base.iterables import labelled
 from casual_mcp_nb.base.mcp import ServerTask, Tasks
-from casual_mcp_nb.base.wire import Direction, Headers, Wire, WireRecord
+from casual_mcp_nb.base.wire import Direction, Wire, WireRecord
 from casual_mcp_nb.conversation.view_calls import task_status
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import (
@@ -115,17 +116,13 @@ def exchange_texts(record: WireRecord) -> dict[str, str]:
         return texts
     if record.direction == "sent":
         texts["request"] = "\n".join(
-            [f"{exchange.method} {exchange.url}", *_header_lines(exchange.request_headers)]
+            [f"{exchange.method} {exchange.url}", *labelled(exchange.request_headers)]
         )
     if exchange.status is not None and (record.direction == "received" or record.kind != "request"):
         texts["response"] = "\n".join(
-            [f"HTTP {exchange.status}", *_header_lines(exchange.response_headers)]
+            [f"HTTP {exchange.status}", *labelled(exchange.response_headers)]
         )
     return texts
-
-
-def _header_lines(headers: Headers) -> list[str]:
-    return [f"{name}: {value}" for name, value in headers]
 
 
 def _wire_table(records: Sequence[WireRecord], limits: DisplayLimits, hidden: int = 0) -> Table:

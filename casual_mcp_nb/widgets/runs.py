@@ -13,7 +13,7 @@ from casual_mcp_nb.base.iterables import present
 from casual_mcp_nb.display.render import style
 from casual_mcp_nb.display.words import clean, first
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.experiments.arm_results import ArmResults
+from casual_mcp_nb.experiments.arm_results import ArmResults, MeasureName
 from casual_mcp_nb.experiments.matching import FAILURE_GROUPS
 from casual_mcp_nb.experiments.results import RunResults
 from casual_mcp_nb.experiments.run_record import RunRecord
@@ -176,10 +176,10 @@ def _run_row(row: dict[str, Any], runs: Sequence[RunRecord], *, active: bool) ->
         "message": "",
         "detail": "",
         "tools": first(", ".join(called), MAX_TEXT),
-        "tokens": _mean([record.input_tokens for record in done]),
+        "tokens": _mean(done, "input_tokens"),
         "origin": _origin(done),
-        "cost": _mean([record.cost for record in done]),
-        "seconds": _mean([record.seconds for record in done]),
+        "cost": _mean(done, "cost"),
+        "seconds": _mean(done, "seconds"),
     }
     if runs:
         new["case"] = first(runs[0].label, MAX_NAME)
@@ -203,13 +203,13 @@ def _arm_row(arm: ArmResults) -> dict[str, Any]:
         "right": right and right.value,
         "low": right and right.low,
         "high": right and right.high,
-        "tokens": _mean([record.input_tokens for record in done]),
+        "tokens": _mean(done, "input_tokens"),
         "all_tokens": all_tokens,
         "origin": arm.origin,
-        "cost": _mean([record.cost for record in done]),
+        "cost": _mean(done, "cost"),
         "all_cost": all_cost or None,
         "currency": arm.currency,
-        "seconds": _mean([record.seconds for record in done]),
+        "seconds": _mean(done, "seconds"),
     }
 
 
@@ -219,8 +219,9 @@ def _origin(records: Sequence[RunRecord]) -> str:
     return "reported"
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    """Compute a mean, or None if there are no values or one is unknown."""
+def _mean(records: Sequence[RunRecord], name: MeasureName) -> float | None:
+    """Compute a figure's mean, or None if there are no runs or it is unknown of one."""
+    values: list[float | None] = [getattr(record, name) for record in records]
     known = present(values)
     if not known or len(known) < len(values):
         return None
