@@ -108,9 +108,8 @@ class SchemaReader:
     @property
     def options(self) -> tuple[SchemaReader, ...]:
         """The schemas in `anyOf` or `oneOf`."""
-        return tuple(
-            SchemaReader(part, self.root) for part in self._list("anyOf") or self._list("oneOf")
-        )
+        parts = self._list("anyOf") or self._list("oneOf")
+        return tuple(SchemaReader(part, self.root) for part in parts)
 
     @property
     def reference(self) -> str | None:
@@ -257,11 +256,9 @@ def unusable_part(schema: Mapping[str, Any]) -> str | None:
                 elif key not in _DATA and (kind in _NODES or isinstance(value, Mapping)):
                     waiting.append((value, depth + 1))
         else:
-            waiting += [
-                (value, depth + 1)
-                for value in node
-                if type(value) in _NODES or isinstance(value, Mapping)
-            ]
+            for value in node:
+                if type(value) in _NODES or isinstance(value, Mapping):
+                    waiting.append((value, depth + 1))
     for reference in references:
         if not names & {reference, reference[1:]} and lookup(reference, schema) is None:
             return f"its input schema refers to {reference[:200]!r}, which is not in it"

@@ -262,18 +262,19 @@ class _Reducer:
         required = new.get("required")
         listed = required if isinstance(required, list) else []
         if isinstance(properties, Mapping):
-            possible = {
-                name: part
-                for name, part in properties.items()
-                if name in listed or not _is_never(part)
-            }
+            possible = {}
+            for name, part in properties.items():
+                if name in listed or not _is_never(part):
+                    possible[name] = part
             if len(possible) < len(properties):
                 new["properties"] = properties = possible
         if listed and not self.dialect.unlisted_required:
             known = properties if isinstance(properties, Mapping) else {}
             missing = [name for name in listed if name not in known]
             if missing:
-                new["properties"] = properties = {**known, **{name: {} for name in missing}}
+                new["properties"] = properties = dict(known)
+                for name in missing:
+                    properties[name] = {}
                 self._note(path, f"{', '.join(missing)[:100]} is required, so it is listed")
         if self.dialect.keys is None or not isinstance(properties, Mapping):
             return
@@ -292,10 +293,10 @@ class _Reducer:
             new["required"] = [sent.get(name, name) for name in listed]
         dependent = new.get("dependentRequired")
         if isinstance(dependent, Mapping):
-            new["dependentRequired"] = {
-                sent.get(name, name): [sent.get(each, each) for each in names]
-                for name, names in dependent.items()
-            }
+            renamed_too = {}
+            for name, names in dependent.items():
+                renamed_too[sent.get(name, name)] = [sent.get(each, each) for each in names]
+            new["dependentRequired"] = renamed_too
         for name in refused:
             self._note(path, f"property {name[:80]!r} is sent as {sent[name]!r}")
 
@@ -520,8 +521,9 @@ def _merge(
         for names in required_by_each:
             common += names
     elif required_by_each:
-        first, *others = required_by_each
-        common = [name for name in first if all(name in names for names in others)]
+        common, *others = required_by_each
+        for names in others:
+            common = [name for name in common if name in names]
     required = list(dict.fromkeys([*own_required, *common]))
     if required:
         own["required"] = required

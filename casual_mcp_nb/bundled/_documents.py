@@ -368,7 +368,7 @@ def _flatten(tree: HtmlElement) -> None:
     """
     level = [tree]
     for _ in range(_MAX_DEPTH):
-        level = [child for element in level for child in element]
+        level = list(chain.from_iterable(level))
     for element in level:
         text = " ".join(element.itertext())
         for child in list(element):

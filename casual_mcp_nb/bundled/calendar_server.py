@@ -214,14 +214,15 @@ def _event(event: dict[str, Any], characters: int) -> dict[str, Any]:
         "status": event.get("status"),
         "location": decoded_header(str(event.get("location") or ""))[:1000],
         "organizer": _person(event.get("organizer")),
-        "attendees": [
-            {**_person(each), "response": each.get("responseStatus")}
-            for each in attendees[:MAX_ATTENDEES]
-        ],
+        "attendees": list(map(_attendee, attendees[:MAX_ATTENDEES])),
         "link": event.get("htmlLink"),
         "description": description,
         "truncated": len(text) > characters or len(attendees) > MAX_ATTENDEES,
     }
+
+
+def _attendee(attendee: dict[str, Any]) -> dict[str, Any]:
+    return {**_person(attendee), "response": attendee.get("responseStatus")}
 
 
 def _person(person: Any) -> dict[str, Any]:

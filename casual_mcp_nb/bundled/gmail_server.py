@@ -126,6 +126,9 @@ class Gmail:
             )
             mail = parse_mail(_decoded(str(raw.get("raw", ""))), max_characters, plain=plain_text)
             text, cut = mail.text, mail.cut
+        attachments = []
+        for each in mail.attachments:
+            attachments.append({"name": each.name, "type": each.type, "bytes": each.size})
         return {
             "id": message_id,
             "thread_id": message.get("threadId"),
@@ -134,10 +137,7 @@ class Gmail:
             "reply_to": list(mail.reply_to),
             "text": marked_foreign(text, "mail"),
             "truncated": cut,
-            "attachments": [
-                {"name": each.name, "type": each.type, "bytes": each.size}
-                for each in mail.attachments
-            ],
+            "attachments": attachments,
         }
 
     def gmail_send(

@@ -111,11 +111,11 @@ def _meta_of(context: MiddlewareContext[CallToolRequestParams]) -> dict[str, Any
     """Find what the caller passed to the server with the call, without what the protocol adds."""
     request = context.fastmcp_context.request_context if context.fastmcp_context else None
     meta = (request and request.meta) or {}
-    return {
-        key: value
-        for key, value in meta.items()
-        if key != "progressToken" and not key.startswith("io.modelcontextprotocol/")
-    } or None
+    given: dict[str, Any] = {}
+    for key, value in meta.items():
+        if key != "progressToken" and not key.startswith("io.modelcontextprotocol/"):
+            given[key] = value
+    return given or None
 
 
 def _tool(listed: Any, own_name: str) -> Tool:

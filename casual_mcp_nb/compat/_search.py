@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.config import DiscoveryConfig
@@ -147,7 +148,7 @@ class SearchToolsTool(search_tools.SearchToolsTool):
             max_search_results=config.max_search_results if config is not None else 5,
             max_search_tokens=config.max_search_tokens if config is not None else 20_000,
         )
-        given = (tool for owned in deferred_tools.values() for tool in owned)
+        given = chain.from_iterable(deferred_tools.values())
         self._given = {spec.tool_name: tool for spec, tool in zip(converted, given, strict=True)}
 
     @property

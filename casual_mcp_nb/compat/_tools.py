@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.base.config import Config, ToolSetConfig
+from casual_mcp_nb.base.selection import Mode
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import ToolSpec, by_server
 from casual_mcp_nb.config.templates import TemplateLibrary
@@ -171,20 +172,21 @@ def partition_tools(
     options = config.tool_discovery
     converted = specs(tools, _reader(server_names))
     given = {id(spec): tool for tool, spec in zip(tools, converted, strict=True)}
+    modes: dict[str, Mode] = {}
+    always: list[str] = []
+    for name, server in config.servers.items():
+        modes[name] = mode_of(server)
+        always += always_loaded(name, server)
     loaded, deferred = manifest.partition_tools(
         converted,
-        {name: mode_of(server) for name, server in config.servers.items()},
+        modes,
         discovery=bool(options.enabled),
         defer_all=options.defer_all,
-        always_loaded=[
-            entry
-            for name, server in config.servers.items()
-            for entry in always_loaded(name, server)
-        ],
+        always_loaded=always,
     )
     by_name = {}
-    for server, owned in by_server(deferred).items():
-        by_name[server] = [given[id(spec)] for spec in owned]
+    for owner, owned in by_server(deferred).items():
+        by_name[owner] = [given[id(spec)] for spec in owned]
     return [given[id(spec)] for spec in loaded], by_name
 
 

@@ -436,9 +436,8 @@ def _scan(text: str) -> tuple[dict[KeyPath, Position], list[KeyPath]]:
     positions: dict[KeyPath, Position] = {}
     doubles: dict[KeyPath, None] = {}
     for path, offset in _walk(text):
-        if path in positions and not any(
-            path[:size] in doubles for size in range(1, len(path) + 1)
-        ):
+        begins = (path[:size] for size in range(1, len(path) + 1))
+        if path in positions and doubles.keys().isdisjoint(begins):
             doubles[path] = None
         positions[path] = _position(starts, offset)
     return positions, list(doubles)

@@ -14,6 +14,7 @@ import re
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -330,7 +331,7 @@ class Environment(Mapping[str, str]):
         return any(name in layer for layer in self._layers)
 
     def __iter__(self) -> Iterator[str]:
-        return iter({name: None for layer in self._layers for name in layer})
+        return iter(dict.fromkeys(chain.from_iterable(self._layers)))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -322,9 +322,11 @@ def _named_in_settings(mcp: Mapping[str, Any]) -> dict[str, Any]:
 
     VS Code, marimo and opencode 2 have them in a section there.
     """
-    return {
-        name: entry for name, entry in mcp.items() if name not in _OF_SETTINGS and _is_server(entry)
-    }
+    named = {}
+    for name, entry in mcp.items():
+        if name not in _OF_SETTINGS and _is_server(entry):
+            named[name] = entry
+    return named
 
 
 def _ignored_settings(mcp: Mapping[str, Any]) -> list[str]:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -182,7 +183,7 @@ class TemplateLibrary:
         """Compute a value that changes with any file that a template came from, or could come
         from.
         """
-        return tuple([_stamp(path) for paths in tuple(self._asked_for.values()) for path in paths])
+        return tuple(map(_stamp, chain.from_iterable(tuple(self._asked_for.values()))))
 
 
 @dataclass(frozen=True)

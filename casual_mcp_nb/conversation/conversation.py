@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache, cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, overload
 
@@ -78,7 +78,7 @@ class Conversation(Sequence[Turn], Displayable):
     @property
     def messages(self) -> list[ChatMessage]:
         """All messages. Always valid: exactly one result follows each call."""
-        return [message for turn in self for message in turn.messages]
+        return list(chain.from_iterable(turn.messages for turn in self))
 
     @property
     def stats(self) -> ChatStats:
@@ -341,7 +341,9 @@ def added_turns(messages: Prompt, before: Iterable[ChatMessage] = ()) -> list[Tu
     if not whole:
         raise UsageError("There are no messages to add.")
     _check_order(whole)
-    taken = {call.id for message in before for call in _calls(message)}
+    taken: set[str] = set()
+    for message in before:
+        taken.update(call.id for call in _calls(message))
     whole, _ = repaired(whole, taken)
     starts = [0]
     for number, (before_it, message) in enumerate(pairwise(whole), 1):

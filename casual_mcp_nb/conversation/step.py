@@ -561,19 +561,13 @@ def messages_of(
     tool_calls = answer.tool_calls or []
     if not tool_calls and not text_of(answer.content):
         return []
-    return [
-        answer,
-        *[
-            _result_of(
-                call,
-                ended.get(call.id),
-                edited.get(call.id),
-                sent.get(call.id),
-                reports.get(call.id, ""),
-            )
-            for call in tool_calls
-        ],
-    ]
+    messages: list[ChatMessage] = [answer]
+    for call in tool_calls:
+        id = call.id
+        messages.append(
+            _result_of(call, ended.get(id), edited.get(id), sent.get(id), reports.get(id, ""))
+        )
+    return messages
 
 
 def with_report(text: str, report: str) -> str:

@@ -575,11 +575,8 @@ class ConversationStore:
                 (writes,) = connection.execute(
                     "SELECT writes FROM conversations WHERE id = ?", (id,)
                 ).fetchone()
-                query = "SELECT json FROM parts WHERE conversation = ? AND kind = ? ORDER BY number"
-                messages, tools = (
-                    [text for (text,) in connection.execute(query, (id, kind))]
-                    for kind in ("message", "tool")
-                )
+                messages = _parts(connection, id, "message")
+                tools = _parts(connection, id, "tool")
                 events = connection.execute(
                     "SELECT turn, number, json FROM events WHERE conversation = ? ORDER BY turn,"
                     " number",
@@ -807,6 +804,12 @@ def _object(text: Any) -> dict[str, Any]:
     except _DAMAGE:
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def _parts(connection: sqlite3.Connection, id: str, kind: str) -> list[str]:
+    """Read a conversation's messages, or its tools, as JSON."""
+    query = "SELECT json FROM parts WHERE conversation = ? AND kind = ? ORDER BY number"
+    return [text for (text,) in connection.execute(query, (id, kind))]
 
 
 def _now() -> str:

@@ -93,8 +93,10 @@ def _is_flat(value: object) -> bool:
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    names = list(dict.fromkeys(str(name) for row in rows[:_ROWS] for name in row))
-    visible = names[:_COLUMNS]
+    names: dict[str, None] = {}
+    for row in rows[:_ROWS]:
+        names |= dict.fromkeys(map(str, row))
+    visible = list(names)[:_COLUMNS]
     titles = tuple(map(Column, visible))
     cells = []
     for row in rows[:_ROWS]:
@@ -110,11 +112,12 @@ def payload_sections(
     title: str, previews: Sequence[PayloadPreview], spend: Callable[[int], bool]
 ) -> tuple[Section, ...]:
     """Show a call's payloads, as far as they can be shown. `spend` decides on images by size."""
-    shown = [preview for preview in previews if preview.is_shown]
-    return tuple(
-        Section(title, (_block(preview, spend),), note=preview.what, look="payload")
-        for preview in shown
-    )
+    sections = []
+    for preview in previews:
+        if preview.is_shown:
+            block = _block(preview, spend)
+            sections.append(Section(title, (block,), note=preview.what, look="payload"))
+    return tuple(sections)
 
 
 def payload_words(previews: Sequence[PayloadPreview]) -> str:

@@ -69,10 +69,11 @@ def planned_call_view(call: PlannedCall, limits: DisplayLimits) -> View:
 def calls_view(calls: ToolCalls, limits: DisplayLimits) -> View:
     """Show calls that were run from a plan."""
     images = ImageBudget(limits.images)
-    blocks: list[Block] = [
-        call_section(call, False, limits.text, images, key=f"call-{number}", fold=len(calls) > 1)
-        for number, call in enumerate(calls[: limits.rows])
-    ]
+    fold = len(calls) > 1
+    blocks: list[Block] = []
+    for number, call in enumerate(calls[: limits.rows]):
+        key = f"call-{number}"
+        blocks.append(call_section(call, False, limits.text, images, key=key, fold=fold))
     note = words.count(len(calls), "call")
     if len(calls) > limits.rows:
         blocks.append(TextBlock(f"{words.count(len(calls) - limits.rows, 'call')} more"))

@@ -463,11 +463,10 @@ def step_view(step: Step, limits: DisplayLimits) -> View:
         note = words.count(len(step.hosted_calls), "call")
         blocks.append(Section("Calls that the provider ran", tuple(hosted), note=note))
     if step.tool_calls:
-        calls = tuple(
-            call_section(call, False, limits.text, images, key=f"call-{number}")
-            for number, call in enumerate(step.tool_calls)
-        )
-        blocks.append(Section("Calls", calls, note=words.count(len(calls), "call")))
+        calls = []
+        for number, call in enumerate(step.tool_calls):
+            calls.append(call_section(call, False, limits.text, images, key=f"call-{number}"))
+        blocks.append(Section("Calls", tuple(calls), note=words.count(len(calls), "call")))
     blocks.append(Section("New in this request", change_blocks(step.diff(), limits), fold="closed"))
     blocks.append(Section("The whole request", request_blocks(step.request, limits), fold="closed"))
     return View("step", f"Step {step.index + 1}", tuple(blocks))

@@ -194,12 +194,10 @@ class GuardedTool:
         """Identify a tool: one from this package, or the MCP SDK's, which knows only its name."""
         if isinstance(tool, ToolSpec):
             return tool.tool_name
-        named = (
-            each.tool_name
-            for each in self.deferred
-            if tool.name == each.wire_name or tool.name in each.aliases
-        )
-        return next(named, ToolName("", tool.name))
+        for each in self.deferred:
+            if tool.name == each.wire_name or tool.name in each.aliases:
+                return each.tool_name
+        return ToolName("", tool.name)
 
     def _log(self, level: str, text: str) -> None:
         self.custom.on_log(self.name, level, text)

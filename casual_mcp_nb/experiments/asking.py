@@ -52,6 +52,7 @@ def setup_key(
     for name in servers_of(view.included):
         config = chat.server_manager.config_of(name)
         servers[name] = _server(config, mask) if config else ["in-process", others]
+    deferred = [json.dumps(tool.definition, sort_keys=True) for tool in view.deferred]
     return hash_of(
         {
             "provider": model.provider,
@@ -67,9 +68,7 @@ def setup_key(
             ),
             "delivery": chat.deliveries.of(view, model),
             "loaded": view.definitions,
-            "deferred": sorted(
-                json.dumps(tool.definition, sort_keys=True) for tool in view.deferred
-            ),
+            "deferred": sorted(deferred),
             "instructions": view.instructions,
             "servers": servers,
         }

@@ -267,15 +267,14 @@ def evaluate(
     most = manifest_max_tokens
     if most is None:
         most = DiscoveryConfig().manifest_max_tokens
+    manifest = generate_manifest(tools, manifest_budget(definitions, most))
     return Evaluation(
         scores=tuple(_score(name, outcomes[name], tools) for name in strategies),
         k=k,
         cases=len(cases),
         tools=len(tools),
         definition_tokens=definitions,
-        manifest_tokens=estimate_tokens(
-            generate_manifest(tools, manifest_budget(definitions, most))
-        ),
+        manifest_tokens=estimate_tokens(manifest),
     )
 
 
@@ -341,6 +340,9 @@ def _bar(total: int, shown: bool) -> Iterator[Advance]:
 
 def _score(name: str, outcomes: Sequence[CaseResult], tools: Catalog) -> StrategyScore:
     prices = {tool.tool_name: tool.tokens for tool in tools}
+    loaded = []
+    for outcome in outcomes:
+        loaded.append(sum(prices.get(tool, 0) for tool in outcome.found))
     return StrategyScore(
         name=name,
         recall_any=fmean(any(outcome.met) for outcome in outcomes),
@@ -348,8 +350,6 @@ def _score(name: str, outcomes: Sequence[CaseResult], tools: Catalog) -> Strateg
         recall=fmean(fmean(outcome.met) for outcome in outcomes),
         mrr=fmean(outcome.reciprocal_rank for outcome in outcomes),
         server=fmean(outcome.right_server for outcome in outcomes),
-        loaded_tokens=fmean(
-            sum(prices.get(tool, 0) for tool in outcome.found) for outcome in outcomes
-        ),
+        loaded_tokens=fmean(loaded),
         misses=tuple(outcome.miss for outcome in outcomes if outcome.miss),
     )

@@ -34,7 +34,7 @@ from casual_mcp_nb.experiments.arm_results import (
 )
 from casual_mcp_nb.experiments.findings import Lint, LintFinding
 from casual_mcp_nb.experiments.graded import Verdict
-from casual_mcp_nb.experiments.matching import FAILURE_GROUPS
+from casual_mcp_nb.experiments.matching import FAILURE_GROUPS, FailureGroup
 from casual_mcp_nb.experiments.price_conclusions import price_conclusions
 from casual_mcp_nb.experiments.results import Experiments, ResultsStatus, RunResults
 from casual_mcp_nb.experiments.run_record import RunRecord, judge_cost_of
@@ -528,7 +528,8 @@ def _mark(record: RunRecord) -> Status:
 def failure_sections(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
     """Show the wrong runs, counted by reason."""
     counts = {name: arm.failures for name, arm in results.items()}
-    groups = [group for group in FAILURE_GROUPS if any(group in each for each in counts.values())]
+    present = set[FailureGroup]().union(*counts.values())
+    groups = [group for group in FAILURE_GROUPS if group in present]
     if not groups:
         return
     names = list(results)[: limits.rows]

@@ -137,18 +137,14 @@ def verdict_view(verdict: Verdict, limits: DisplayLimits) -> View:
 
 def proposals_view(proposals: Proposals, limits: DisplayLimits) -> View:
     """Show the texts that a model proposes. A model wrote them, so everything is drawn as text."""
-    sections = tuple(
-        Section(
-            f"{number}",
-            proposal_view(each, limits).blocks,
-            note=f"≈ {estimate_tokens(each.description):,} tokens",
-        )
-        for number, each in enumerate(proposals[: limits.rows])
-    )
+    sections = []
+    for number, each in enumerate(proposals[: limits.rows]):
+        note = f"≈ {estimate_tokens(each.description):,} tokens"
+        sections.append(Section(f"{number}", proposal_view(each, limits).blocks, note=note))
     return View(
         "proposals",
         f"Proposals for {proposals.tool}",
-        sections,
+        tuple(sections),
         note=words.count(len(proposals), "text"),
     )
 

@@ -189,27 +189,28 @@ class Worth(DisplayableList[ToolWorth], items="worths"):
 
     def rows(self) -> list[dict[str, Any]]:
         """Build a list of rows, one per server or tool, for a DataFrame or a CSV file."""
-        return [
-            {
-                "name": worth.name,
-                "advice": worth.advice,
-                "certain": worth.certain,
-                "gain": worth.right.mean,
-                "gain_low": worth.right.low,
-                "gain_high": worth.right.high,
-                "p": worth.right.p,
-                "tokens": worth.tokens,
-                "added_tokens": worth.input_tokens.mean if worth.input_tokens else None,
-                "used": worth.used.value,
-                "needed": worth.needed,
-                "loaded_price": worth.loaded_price,
-                "deferred_price": worth.deferred_price,
-                "deferred_low": worth.deferred_range[0],
-                "deferred_high": worth.deferred_range[1],
-                "redundant_with": ", ".join(worth.redundant_with),
-            }
-            for worth in self.worths
-        ]
+        return list(map(_row_of, self.worths))
+
+
+def _row_of(worth: ToolWorth) -> dict[str, Any]:
+    return {
+        "name": worth.name,
+        "advice": worth.advice,
+        "certain": worth.certain,
+        "gain": worth.right.mean,
+        "gain_low": worth.right.low,
+        "gain_high": worth.right.high,
+        "p": worth.right.p,
+        "tokens": worth.tokens,
+        "added_tokens": worth.input_tokens.mean if worth.input_tokens else None,
+        "used": worth.used.value,
+        "needed": worth.needed,
+        "loaded_price": worth.loaded_price,
+        "deferred_price": worth.deferred_price,
+        "deferred_low": worth.deferred_range[0],
+        "deferred_high": worth.deferred_range[1],
+        "redundant_with": ", ".join(worth.redundant_with),
+    }
 
 
 def targets_of(cases: Iterable[ToolUseCase], tools: Sequence[ToolSpec]) -> list[str]:

@@ -112,7 +112,10 @@ class ServerFunctions:
         return learned_schema(samples)
 
     def __dir__(self) -> Iterable[str]:
-        return [name for plain in self._by_name() for name in (plain, f"{plain}_async")]
+        names: list[str] = []
+        for name in self._by_name():
+            names += (name, f"{name}_async")
+        return names
 
     def __repr__(self) -> str:
         lines = [f"Functions of server {shown(self._server)}:"]

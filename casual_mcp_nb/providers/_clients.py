@@ -386,11 +386,10 @@ def taken_by(create: Callable[..., object], request: Mapping[str, Any]) -> dict[
     may accept them.
     """
     parameters = _parameters(getattr(create, "__func__", create))
-    taken: dict[str, Any] = {
-        name: []
-        for name, required in parameters.items()
-        if required and isinstance(request.get(name), list)
-    }
+    taken: dict[str, Any] = {}
+    for name, required in parameters.items():
+        if required and isinstance(request.get(name), list):
+            taken[name] = []
     body: dict[str, Any] = {}
     for name, value in request.items():
         if name in _SENDING or (name in parameters and not isinstance(value, list | dict)):

@@ -411,7 +411,8 @@ def _images(facts: Learned, refusal: Refusal) -> str | None:
             " image that a tool returns."
         )
     if refusal.status == 413 or re.search(r"\bimage", refusal.text, re.IGNORECASE):
-        facts.refused_images |= {digest_of(image) for message in sent for image in images(message)}
+        for message in sent:
+            facts.refused_images |= set(map(digest_of, images(message)))
         return (
             "The provider refused an image that a tool returned: the model reads a note in its"
             " place."

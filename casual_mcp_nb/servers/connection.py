@@ -17,7 +17,7 @@ from casual_mcp_nb.base.limits import MAX_DEPTH, is_too_deep
 from casual_mcp_nb.base.mcp import SAMPLING_METHOD, TASKS_EXTENSION
 from casual_mcp_nb.base.secret import Secrets
 from casual_mcp_nb.base.status import ServerStatus
-from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Risk, ToolSpec
+from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Restriction, Risk, ToolSpec, for_models
 from casual_mcp_nb.base.wire import Messages, ServerLog, Wire
 from casual_mcp_nb.errors import ToolCallError, UsageError, shown
 from casual_mcp_nb.isolation.worker import Worker
@@ -156,15 +156,19 @@ class Connection:
             deprecated=self._deprecated(),
             instructions=self.instructions,
             notes=lifecycle.notes,
-            app_only=tuple(tool.name for tool in self.tools if tool.restriction == "app only"),
-            task_only=tuple(tool.name for tool in self.tools if tool.restriction == "task only"),
-            apps=tuple(tool.name for tool in self.tools if tool.app and tool.restriction is None),
+            app_only=self._restricted("app only"),
+            task_only=self._restricted("task only"),
+            apps=tuple(tool.name for tool in for_models(self.tools) if tool.app),
             left_out=left_out,
             specs=self.tools,
         )
         if session is None:
             return status
         return self._with_session(status, session)
+
+    def _restricted(self, restriction: Restriction) -> tuple[str, ...]:
+        """List the tools that no model is offered for one reason."""
+        return tuple(tool.name for tool in self.tools if tool.restriction == restriction)
 
     def _with_session(self, status: ServerStatus, session: McpSession) -> ServerStatus:
         """Add what is known of a session to the status."""

@@ -190,9 +190,10 @@ class LogBuffer:
     def __init__(self, server: str, secrets: Iterable[str] = ()) -> None:
         self._server = server
         # A secret with several lines, such as a key, arrives line by line.
-        self._redact = Redactor(
-            {part for secret in secrets for part in (secret, *secret.splitlines())}
-        )
+        parts: set[str] = set()
+        for secret in secrets:
+            parts.update((secret, *secret.splitlines()))
+        self._redact = Redactor(parts)
         self._lines: deque[tuple[float, str, str]] = deque(maxlen=MAX_LINES)
         self._count = 0
         self._lock = threading.Lock()

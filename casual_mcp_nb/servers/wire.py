@@ -194,11 +194,10 @@ class WireLog:
 
     def read(self, tool: str | None = None) -> Messages:
         """List the messages, redacted, for one tool or all."""
-        stored = [
-            each
-            for each in tuple(self._stored)
-            if each.kind != "http" and tool in (None, (each.request or each.origin).tool)
-        ]
+        stored = []
+        for each in tuple(self._stored):
+            if each.kind != "http" and tool in (None, (each.request or each.origin).tool):
+                stored.append(each)
         messages = []
         for each, masked in zip(stored, self._masked(stored), strict=True):
             text = _json(masked.body, indent=2)
@@ -611,9 +610,8 @@ class _Shortener:
             left = self._left
             if left <= 0:
                 remaining = itertools.islice(value.items(), len(copy), len(copy) + _MAX_COPIED)
-                self._left_out += sum(
-                    len(item) if isinstance(item, str) else 8 for pair in remaining for item in pair
-                )
+                for part in itertools.chain.from_iterable(remaining):
+                    self._left_out += len(part) if isinstance(part, str) else 8
                 copy[_MORE] = f"{len(value) - len(copy):,} more"
                 break
             if type(name) is str and len(name) <= _SHORT:

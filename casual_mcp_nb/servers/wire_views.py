@@ -183,19 +183,9 @@ def tasks_view(tasks: Tasks, limits: DisplayLimits) -> View:
             "Tasks",
             (TextBlock("None. Servers that support tasks make one of a long call."),),
         )
-    rows = tuple(
-        (
-            str(task.number),
-            Name(f"{task.server}:{task.tool}"),
-            task_status(task),
-            first(task.problem or task.text, SUMMARY),
-            words.seconds(task.seconds),
-        )
-        for task in tasks[-limits.rows :]
-    )
-    blocks: list[Block] = [
-        Table(columns("#", "Tool", "State", "Progress", "Age #"), rows, len(tasks) - len(rows))
-    ]
+    heads = columns("#", "Tool", "State", "Progress", "Age #")
+    rows = tuple(map(_task_row, tasks[-limits.rows :]))
+    blocks: list[Block] = [Table(heads, rows, len(tasks) - len(rows))]
     running = [task.number for task in tasks if not task.is_over]
     asking = [task.number for task in tasks if task.asking]
     if asking:
@@ -210,17 +200,26 @@ def tasks_view(tasks: Tasks, limits: DisplayLimits) -> View:
     return View("tasks", "Tasks", tuple(blocks), note=done)
 
 
+def _task_row(task: ServerTask) -> tuple[Cell, ...]:
+    return (
+        str(task.number),
+        Name(f"{task.server}:{task.tool}"),
+        task_status(task),
+        first(task.problem or task.text, SUMMARY),
+        words.seconds(task.seconds),
+    )
+
+
 def task_view(task: ServerTask, limits: DisplayLimits) -> View:
     """Show one task."""
     rows: list[tuple[str, Cell]] = [
         ("Tool", Name(f"{task.server}:{task.tool}")),
         ("Age", words.seconds(task.seconds)),
     ]
-    rows += [
-        (label, text)
-        for label, text in (("Progress", task.text), ("Not polled", task.problem))
-        if text
-    ]
+    if task.text:
+        rows.append(("Progress", task.text))
+    if task.problem:
+        rows.append(("Not polled", task.problem))
     if task.asking:
         rows.append(("Waits for", "your answer"))
     how = "To wait for it: %mcp tasks wait {}"

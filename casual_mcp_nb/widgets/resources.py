@@ -136,10 +136,8 @@ class ResourcesState(State):
         begun = values.get(argument, "")
         if kind == "skill":
             return self._files_of_skill(server, name, begun)
-        others = {}
-        for key, value in values.items():
-            if key != argument and value:
-                others[key] = value
+        others = _filled(values)
+        others.pop(argument, None)
         offer = f"{server}:{name}" if kind == "prompt" else name
         with suppress(CasualMcpError):
             completions = await self._service.complete(offer, argument, begun, others)
@@ -150,13 +148,13 @@ class ResourcesState(State):
         paths: list[str] = []
         for skill in self._skills:
             if (skill.server, skill.name) == (server, name):
-                paths += [file.path for file in skill.files]
-        return [path for path in paths if path.startswith(begun)][:MAX_SHOWN]
+                paths += [file.path for file in skill.files if file.path.startswith(begun)]
+        return paths[:MAX_SHOWN]
 
     @command
     def code_of(self, kind: Kind, server: str, name: str, values: dict[str, str]) -> str:
         """Write the same as a line of Python."""
-        given = {key: value for key, value in values.items() if value}
+        given = _filled(values)
         if kind == "skill":
             arguments = [json.dumps(each) for each in (f"{server}:{name}", *given.values())]
             return f"session.resources.skills.read({', '.join(arguments)})"
@@ -180,8 +178,7 @@ class ResourcesState(State):
                 f"{server}:{name}", values.get("file") or SKILL_FILE
             )
         if kind == "prompt":
-            given = {key: value for key, value in values.items() if value}
-            return await self._service.prompt(f"{server}:{name}", given)
+            return await self._service.prompt(f"{server}:{name}", _filled(values))
         return await self._service.read(name, server, values)
 
     def _on_change(self) -> None:
@@ -297,3 +294,8 @@ def _resource_fields(resource: Resource) -> dict[str, Any]:
         "about": " · ".join(about),
         "fields": fields,
     }
+
+
+def _filled(values: Mapping[str, str]) -> dict[str, str]:
+    """Copy the values that the person gave."""
+    return {name: value for name, value in values.items() if value}
