@@ -15,7 +15,9 @@ from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.errors import UsageError, shown
 
 
-def write_text(path: Path, text: str, *, overwrite: bool, hint: str) -> None:
+def write_text(
+    path: Path, text: str, *, overwrite: bool, hint: str = "To replace it: overwrite=True."
+) -> None:
     """Write a file whole or not at all, in UTF-8.
 
     A UsageError if it exists, unless `overwrite`, or cannot be written.

@@ -199,7 +199,7 @@ class Mender:
         if word in _TEXTS:
             return self._text(word, value, here, schema, changed)
         if word in _NUMBERS or word in _COUNTS:
-            return self._number(word, value, schema, here, changed)
+            return self._number(word, value, schema, here)
         if word in _FLAGS:
             if isinstance(value, bool):
                 return value
@@ -348,11 +348,9 @@ class Mender:
             return self._drop(path, f"{_start(value)} is no regular expression")
         return value
 
-    def _number(
-        self, word: str, value: Any, schema: Mapping[str, Any], path: str, changed: dict[str, Any]
-    ) -> Any:
+    def _number(self, word: str, value: Any, schema: Mapping[str, Any], path: str) -> Any:
         if isinstance(value, bool):
-            return self._exclusive(word, value, schema, path, changed)
+            return self._exclusive(word, value, schema, path)
         number = value
         if isinstance(value, str):
             try:
@@ -371,9 +369,7 @@ class Mender:
             self._note(path, f"{_start(value)} is written as a number")
         return number
 
-    def _exclusive(
-        self, word: str, value: bool, schema: Mapping[str, Any], path: str, changed: dict[str, Any]
-    ) -> Any:
+    def _exclusive(self, word: str, value: bool, schema: Mapping[str, Any], path: str) -> Any:
         """Rewrite draft 4's `exclusiveMinimum: true` beside a `minimum`."""
         bound = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}.get(word, "")
         limit = schema.get(bound)

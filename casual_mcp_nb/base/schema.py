@@ -100,6 +100,12 @@ class SchemaReader:
         return tuple(self._list("enum")[:MAX_CHOICES])
 
     @property
+    def required_first(self) -> list[str]:
+        """The names of the properties: the required ones, then the others, each in order."""
+        required = [name for name in self.properties if name in self.required]
+        return list(dict.fromkeys((*required, *self.properties)))
+
+    @property
     def items(self) -> SchemaReader | None:
         """The schema for an array's items, if specified."""
         items = self.schema.get("items")

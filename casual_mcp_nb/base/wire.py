@@ -202,9 +202,7 @@ class Wire(DisplayableList[WireRecord], items="records"):
             UsageError: The file exists, or cannot be written.
         """
         file = Path(path).expanduser()
-        write_text(
-            file, self.to_jsonl(), overwrite=overwrite, hint="To replace it: overwrite=True."
-        )
+        write_text(file, self.to_jsonl(), overwrite=overwrite)
         return file
 
 

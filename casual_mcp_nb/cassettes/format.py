@@ -273,7 +273,7 @@ class Cassette:
         """Write the cassette to a file, whole or not at all, with secrets masked wherever they
         occur.
         """
-        write_text(path, self.to_json(secrets), overwrite=True, hint="")
+        write_text(path, self.to_json(secrets), overwrite=True)
 
     @classmethod
     def from_json(cls, text: str | bytes, name: str = "This cassette") -> Cassette:

@@ -104,9 +104,7 @@ class Audit(DisplayableList[AuditRecord], items="records"):
         file.
         """
         file = Path(path).expanduser()
-        write_text(
-            file, self.to_jsonl(), overwrite=overwrite, hint="To replace it: overwrite=True."
-        )
+        write_text(file, self.to_jsonl(), overwrite=overwrite)
         return file
 
 

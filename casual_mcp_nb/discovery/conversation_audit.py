@@ -110,13 +110,17 @@ def audit_conversation(source: str | Path | Iterable[Turn]) -> ConversationAudit
     if isinstance(source, str | Path):
         source = Conversation.load(Path(source).expanduser())
     turns = list(source)
-    steps: list[Step] = []
+    deferring: list[Step] = []
+    others: list[Step] = []
     for turn in turns:
-        steps += turn.steps
-    deferring = [step for step in steps if _is_deferring(step.request)]
-    replay = _Replay(step for step in steps if not _is_deferring(step.request))
+        for step in turn.steps:
+            if _is_deferring(step.request):
+                deferring.append(step)
+            else:
+                others.append(step)
+    replay = _Replay(others)
     return ConversationAudit(
-        requests=len(steps),
+        requests=len(deferring) + len(others),
         deferring=len(deferring),
         sent=_sum(replay.sent),
         deferred=_sum(replay.deferred),

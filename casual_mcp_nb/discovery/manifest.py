@@ -542,8 +542,7 @@ def _description(text: str, limit: int) -> list[str]:
 
 def _parameters(schema: Mapping[str, Any]) -> str:
     whole = SchemaReader(schema)
-    required = [name for name in whole.properties if name in whole.required]
-    names = [*required, *(name for name in whole.properties if name not in whole.required)]
+    names = whole.required_first
     parts = []
     for name in names[:_MAX_PARAMETERS]:
         parts.append(_parameter(name, whole.properties[name], name in whole.required))

@@ -224,14 +224,11 @@ def parameters_of(tool: ToolSpec) -> dict[str, tuple[str, SchemaReader, bool]]:
     required.
     """
     reader = SchemaReader(tool.input_schema).resolved()
-    # Those that are required first, each in the schema's order.
-    names = [name for name in reader.properties if name in reader.required]
-    names += [name for name in reader.properties if name not in reader.required]
     python_names = {}
     for python, name in named({name: name for name in reader.properties}).items():
         python_names[name] = python
     parameters = {}
-    for name in names:
+    for name in reader.required_first:
         part = (name, reader.properties[name], name in reader.required)
         parameters[python_names[name]] = part
     return parameters

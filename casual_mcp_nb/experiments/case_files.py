@@ -369,5 +369,5 @@ def save_tool_cases(
         text = write_yaml(rows)
     else:
         text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
-    write_text(path, mask(text), overwrite=overwrite, hint="To replace it: overwrite=True.")
+    write_text(path, mask(text), overwrite=overwrite)
     return path

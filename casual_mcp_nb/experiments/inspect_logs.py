@@ -56,7 +56,7 @@ def write_logs(
         except OSError as error:
             raise UsageError(f"{shown(file.parent)} cannot be created: {error.strerror}.") from None
         text = json.dumps(log, ensure_ascii=False, indent=1)
-        write_text(file, text, overwrite=overwrite, hint="To replace it: overwrite=True.")
+        write_text(file, text, overwrite=overwrite)
         files.append(file)
     return tuple(files)
 

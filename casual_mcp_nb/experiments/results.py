@@ -480,7 +480,7 @@ class RunResults(Mapping[str, ArmResults], Displayable):
                     f"An experiment cannot be saved as {shown(path.suffix or path.name)}.",
                     hint=did_you_mean(closest(path.suffix, formats), formats),
                 )
-        write_text(path, text, overwrite=overwrite, hint="To replace it: overwrite=True.")
+        write_text(path, text, overwrite=overwrite)
         return path
 
     def _as_json(self) -> str:

@@ -166,6 +166,15 @@ class CaseRuns:
             self.budget.continue_from(file.ledger)
 
     @property
+    def _setups(self) -> dict[str, Setup]:
+        """What the prepared arms offer, by digest. Thread-safe."""
+        return {each.digest: each.setup for each in tuple(self._prepared.values())}
+
+    @property
+    def _ended_places(self) -> set[tuple[str, str]]:
+        return {(record.arm, record.key) for record in self._records}
+
+    @property
     def results(self) -> RunResults:
         """The results so far. Thread-safe."""
         seconds = self._seconds
@@ -192,7 +201,7 @@ class CaseRuns:
             problem=self._problem,
             clusters=len({case.cluster or case.id for case in self._cases}),
             active=frozenset(self._active),
-            setups={each.digest: each.setup for each in tuple(self._prepared.values())},
+            setups=self._setups,
             failed_arms=dict(self._failed),
             looks=max(1, self._file.looks) if self._file is not None else 1,
             spent=self.budget.spent,
@@ -242,8 +251,7 @@ class CaseRuns:
         self._reused = len(earlier)
         self._check_limits()
         if self._file is not None:
-            setups = {prepared.digest: prepared.setup for prepared in self._prepared.values()}
-            self._file.add_arms([each.arm for each in self._arms], setups, self._cases)
+            self._file.add_arms([each.arm for each in self._arms], self._setups, self._cases)
         self.prepared = True
         await self._judge_earlier(earlier)
 
@@ -445,7 +453,7 @@ class CaseRuns:
                     wanted = [each.wanted for each in batch]
                     jobs.append(job(wanted, (tokens * share, cost * share), part))
                 await self._collect(executor, jobs)
-                ended = {(record.arm, record.key) for record in self._records}
+                ended = self._ended_places
                 pending = [each for each in pending if each.wanted.place not in ended]
                 if len(self._records) == count and (len(batches) == 1 or not self.budget.limited):
                     if self.budget.limited:
@@ -487,9 +495,8 @@ class CaseRuns:
         """Explain that a process ended, after taking over what it had appended to the file."""
         if self._file is not None:
             self._file.read()
-            known = {(record.arm, record.key) for record in self._records}
             wanted = {each.wanted.place for each in self._pending}
-            missing = wanted - known
+            missing = wanted - self._ended_places
             for place, record in self._file.records.items():
                 if place in missing and record.made:
                     self.add(record, written=True)

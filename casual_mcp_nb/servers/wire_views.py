@@ -53,7 +53,7 @@ def wire_view(wire: Wire, limits: DisplayLimits) -> View:
 
 def wire_record_view(record: WireRecord, limits: DisplayLimits) -> View:
     """Show one message with the HTTP exchange that carried it."""
-    blocks = (_wire_table([record], limits), *_wire_blocks(record))
+    blocks = (Table(_WIRE_COLUMNS, (_wire_row(record),)), *_wire_blocks(record))
     return View(
         "wire", f"{_arrow(record)} {record.method or record.kind}", blocks, note=record.server
     )
@@ -71,12 +71,11 @@ def _wire_group(group: Sequence[WireRecord], limits: DisplayLimits, several: boo
     title = Phrase(
         (Span(first_record.method or first_record.kind, "code"), Span(first_record.tool))
     )
-    rows = group[: limits.rows]
     return Section(
         title,
         (
-            _wire_table(rows, limits, len(group) - len(rows)),
-            *map(_wire_message, rows),
+            Table.of(_WIRE_COLUMNS, group, _wire_row, limits.rows),
+            *map(_wire_message, group[: limits.rows]),
         ),
         mark={"error": Status("✗ error", "bad"), "open": Status("… no answer", "busy")}.get(
             outcome
@@ -125,11 +124,7 @@ def exchange_texts(record: WireRecord) -> dict[str, str]:
     return texts
 
 
-def _wire_table(records: Sequence[WireRecord], limits: DisplayLimits, hidden: int = 0) -> Table:
-    rows = tuple(map(_wire_row, records))
-    return Table(
-        columns("Direction", "At", "Kind", "Method", "ID", "Size #", "Time #", "HTTP"), rows, hidden
-    )
+_WIRE_COLUMNS = columns("Direction", "At", "Kind", "Method", "ID", "Size #", "Time #", "HTTP")
 
 
 def _wire_row(record: WireRecord) -> tuple[Cell, ...]:
