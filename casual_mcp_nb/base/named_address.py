@@ -137,9 +137,8 @@ class AddressGuard:
                 f"the host {host[:100]!r} is not known, or there is no network"
             ) from error
         addresses = tuple(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in entries))
-        if not addresses or not all(
-            address in self.permitted or is_public(address) for address in addresses
-        ):
+        accepted = all(each in self.permitted or is_public(each) for each in addresses)
+        if not addresses or not accepted:
             raise AddressRefusedError(PRIVATE, origin_of(url), acceptable=True)
         return addresses
 

@@ -381,9 +381,8 @@ def _says_nothing(word: str, value: Any, schema: Mapping[str, Any], name: str, d
             # Without properties, it says that the object is empty.
             return bool(schema.get("properties"))
         case "default", None:
-            return "null" in SchemaReader(schema).types or any(
-                each.is_null for each in SchemaReader(schema).options
-            )
+            reader = SchemaReader(schema)
+            return "null" in reader.types or any(each.is_null for each in reader.options)
         case "minimum" | "maximum", int():
             return abs(value) == _LARGEST_INTEGER
     return word == "$schema"

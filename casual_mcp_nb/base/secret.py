@@ -278,11 +278,13 @@ def url_secrets(url: str | None) -> set[str]:
     except ValueError:
         return set()
     pairs = [pair.partition("=") for pair in parts.query.split("&")]
-    named = [value for name, _, value in pairs if _NAME_OF_SECRET.search(name)]
-    # Without a name it is a flag such as `readonly`, or a key.
-    named += [name for name, equals, _ in pairs if not equals and not _FLAG.fullmatch(name)]
-    secrets = {password, *named, *random_parts(parts.path)}
-    for name, _, value in pairs:
+    secrets = {password, *random_parts(parts.path)}
+    for name, equals, value in pairs:
+        if _NAME_OF_SECRET.search(name):
+            secrets.add(value)
+        # Without a name it is a flag such as `readonly`, or a key.
+        if not equals and not _FLAG.fullmatch(name):
+            secrets.add(name)
         secrets.update(random_parts(f"{name}/{value}"))
     if password:
         # httpx decodes both before encoding them; this is what a server may echo.

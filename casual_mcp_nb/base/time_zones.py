@@ -21,9 +21,10 @@ def zones_by_name() -> Mapping[str, str]:
     """
     names = sorted(available_timezones(), reverse=True)
     # If zones share a city name, the first wins; aliases such as US/Eastern come last.
-    zones = {name.rpartition("/")[2].replace("_", " ").casefold(): name for name in names} | {
-        name.casefold(): name for name in names
-    }
+    zones = {name.rpartition("/")[2].replace("_", " ").casefold(): name for name in names}
+    for name in names:
+        zones[name.casefold()] = name
     for zone, *cities in map(str.split, _OTHER_CITIES.split(";")):
-        zones |= {city.replace("_", " "): zone for city in cities}
+        for city in cities:
+            zones[city.replace("_", " ")] = zone
     return zones

@@ -220,10 +220,12 @@ def _flatten(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -> Non
         server["command"], server["args"] = command[0], [*command[1:], *server.get("args", [])]
     for key in ("env", "environment", "headers"):
         pairs = server.get(key)
-        if isinstance(pairs, list) and all(
-            isinstance(pair, dict) and isinstance(pair.get("name"), str) for pair in pairs
-        ):
+        if isinstance(pairs, list) and all(map(_is_named, pairs)):
             server[key] = {pair["name"]: pair.get("value", "") for pair in pairs}
+
+
+def _is_named(pair: object) -> bool:
+    return isinstance(pair, dict) and isinstance(pair.get("name"), str)
 
 
 def _rename(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -> None:

@@ -48,11 +48,10 @@ def _migrated(data: Mapping[str, Any], moved: dict[KeyPath, KeyPath]) -> dict[st
         if not isinstance(model, Mapping) or "provider" not in model:
             models[name] = model
             continue
-        client = {
-            key: model[old]
-            for old, key in _LEGACY_CLIENT.items()
-            if model.get(old) not in (None, "")
-        }
+        client = {}
+        for old, key in _LEGACY_CLIENT.items():
+            if model.get(old) not in (None, ""):
+                client[key] = model[old]
         provider = str(model["provider"])
         names = (
             provider,
@@ -65,9 +64,10 @@ def _migrated(data: Mapping[str, Any], moved: dict[KeyPath, KeyPath]) -> dict[st
                 moved["clients", chosen, key] = ("models", name, old)
         moved["models", name, "client"] = ("models", name, "provider")
         clients[chosen] = client
-        models[name] = {"client": chosen} | {
-            key: model[key] for key in _LEGACY_MODEL if key in model
-        }
+        models[name] = {"client": chosen}
+        for key in _LEGACY_MODEL:
+            if key in model:
+                models[name][key] = model[key]
     return {**data, "models": models, "clients": clients}
 
 

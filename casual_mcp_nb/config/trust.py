@@ -483,20 +483,21 @@ def _of_client(
         "variables": _names(variables),
     }
     # These can send a conversation or a key elsewhere. Left out if not set, as with servers.
-    hosted = {name: model.hosted_tools for name, model in models.items() if model.hosted_tools}
-    if hosted:
-        facts["hosted tools"] = hosted
-    texts["hosted tools"] = _names(dict.fromkeys(chain.from_iterable(hosted.values())))
-    bodies = {name: model.extra_body for name, model in models.items() if model.extra_body}
-    if bodies:
-        facts["request fields"] = bodies
-    texts["request fields"] = _names(dict.fromkeys(chain.from_iterable(bodies.values())))
-    headers = {
-        name: sorted(model.extra_headers) for name, model in models.items() if model.extra_headers
-    }
-    if headers:
-        facts["models' headers"] = headers
-    texts["models' headers"] = _names(dict.fromkeys(chain.from_iterable(headers.values())))
+    hosted: dict[str, Iterable[str]] = {}
+    bodies: dict[str, Iterable[str]] = {}
+    headers: dict[str, Iterable[str]] = {}
+    for name, model in models.items():
+        if model.hosted_tools:
+            hosted[name] = model.hosted_tools
+        if model.extra_body:
+            bodies[name] = model.extra_body
+        if model.extra_headers:
+            headers[name] = sorted(model.extra_headers)
+    sent = {"hosted tools": hosted, "request fields": bodies, "models' headers": headers}
+    for label, by_model in sent.items():
+        if by_model:
+            facts[label] = by_model
+        texts[label] = _names(dict.fromkeys(chain.from_iterable(by_model.values())))
     if models and _finds_keys(client):
         names = [model.model for model in models.values()]
         facts["models"] = sorted(names)
