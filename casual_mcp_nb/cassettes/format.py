@@ -424,7 +424,7 @@ def _read_interactions(rows: Any, definitions: Mapping[str, Any]) -> Iterator[In
             if not isinstance(request["messages"], list):
                 raise ValueError("Messages that are no list.")
             messages = before[:keep]
-            messages += list(map(checked_message, request["messages"]))
+            messages += map(checked_message, request["messages"])
             expanded += len(messages)
             if expanded > MAX_MESSAGES:
                 raise ValueError("Too many messages.")

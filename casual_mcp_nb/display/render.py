@@ -413,7 +413,7 @@ def _section(section: Section) -> list[str]:
     body = [] if section.brief else _markdown_blocks(section.blocks)
     if section.fold is None or not body or not section.title:
         return [*_heading(section), *body]
-    title, *details = list(map(_escaped_html, heading(section)))
+    title, *details = map(_escaped_html, heading(section))
     summary = " · ".join([f"<strong>{title}</strong>", *details])
     is_open = " open" if section.fold == "open" else ""
     return [f"<details{is_open}><summary>{summary}</summary>", *body, "</details>"]
