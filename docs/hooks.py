@@ -45,13 +45,13 @@ gets it.
 """
 
 
-def group_of(name: str) -> str:
-    """Return the title of the reference page that a public name is on."""
-    module = f"{casual_mcp_nb._HOMES[name]}.".removeprefix("casual_mcp_nb.")
+def title_of(module: str) -> str:
+    """Return the title of the reference page that has a module's public names."""
+    own = f"{module}.".removeprefix("casual_mcp_nb.")
     return next(
         title
         for title, modules in GROUPS
-        if any(not home or module.startswith(f"{home}.") for home in modules)
+        if any(not home or own.startswith(f"{home}.") for home in modules)
     )
 
 
@@ -82,7 +82,9 @@ def reference() -> dict[str, str]:
     """
     names = {
         title: [
-            f"casual_mcp_nb.{name}" for name in casual_mcp_nb.__all__ if group_of(name) == title
+            f"casual_mcp_nb.{name}"
+            for name in casual_mcp_nb.__all__
+            if title_of(casual_mcp_nb._HOMES[name]) == title
         ]
         for title, _ in GROUPS
     }
@@ -99,6 +101,18 @@ def reference() -> dict[str, str]:
 def path_of(title: str) -> str:
     """Return the path of a reference page."""
     return f"reference/{title.lower().replace(',', '').replace(' ', '-')}.md"
+
+
+SOURCE = re.compile(r"\]\(\.\./((?:\.\./)*)((?:casual_mcp_nb|notebooks)/[^)#]+)")
+"""A link from a page to a module or a lesson, as it works on GitHub."""
+
+
+def page_of(source: str) -> str:
+    """Return the path of the page that the site has for a module or a lesson."""
+    path = Path(source)
+    if path.suffix == ".ipynb":
+        return f"lessons/{path.stem}.md"
+    return path_of(title_of(".".join(path.with_suffix("").parts)))
 
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -211,8 +225,8 @@ def on_files(files: Any, *, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Replace each `<!-- keys: CLASS -->` by a table of keys; set how much the page weighs in a
-    search, and its description.
+    """Replace each `<!-- keys: CLASS -->` by a table of keys, and each link to a module or a lesson
+    by one to its page; set how much the page weighs in a search, and its description.
     """
     page.meta.setdefault(
         "search",
@@ -220,6 +234,7 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     )
     if description := opening(markdown):
         page.meta.setdefault("description", description)
+    markdown = SOURCE.sub(lambda match: f"]({match[1]}{page_of(match[2])}", markdown)
     return re.sub(r"<!-- keys: (\w+) -->", lambda match: keys_of(match[1]), markdown)
 
 

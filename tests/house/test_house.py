@@ -136,6 +136,9 @@ for place, cell, shown in json.load(sys.stdin):
 """
 
 
+CODE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+
+
 def pages() -> list[Path]:
     """The README, the page on additions, and the guides."""
     return [ROOT / "README.md", ROOT / "docs" / "adding.md", *guides()]
@@ -183,6 +186,27 @@ def test_each_guide_is_in_the_menu_of_the_site_from_which_llms_txt_is_made() -> 
     menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     listed = re.findall(r"^ +- .*: (guides/[\w-]+\.md)$", menu, re.MULTILINE)
     assert sorted(listed) == [f"guides/{guide.name}" for guide in guides()]
+
+
+def anchors(page: Path) -> set[str]:
+    """The addresses that GitHub gives to the headings of a page."""
+    text = CODE.sub("", page.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_each_link_from_a_page_to_a_file_works_on_github() -> None:
+    dead = []
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        text = CODE.sub("", page.read_text(encoding="utf-8"))
+        for link in re.findall(r"\]\(([^)\s:]+)\)", text):
+            path, _, anchor = link.partition("#")
+            target = page.parent / path if path else page
+            if not target.exists() or (
+                target.suffix == ".md" and anchor and anchor not in anchors(target)
+            ):
+                dead.append((str(page.relative_to(ROOT)), link))
+    assert dead == []
 
 
 def test_the_saving_in_the_readme_is_the_first_lessons() -> None:
