@@ -15,14 +15,17 @@ from casual_mcp_nb.offline.mentions import Mention, number, overlap
 from casual_mcp_nb.offline.needs import ORDER, Need, content_words
 
 _MAX_TEXT = 2_000
+_NEAR = 40
 _CLOSED = ("quoted", "json", "sql", "expression")
 """Kinds of mention that are one value, so that no single word in them is another."""
-_SOURCE = "from source src start old origin min minimum low first begin since before"
-_TARGET = "to target dest destination end new max maximum high until into after replace"
-_FROM_WORDS = ("from", "between", "of", "since")
-_TO_WORDS = ("to", "into", "in", "as", "until", "and", "by", "with")
-# What a string parameter needs, by a word in its name; else, for meaningless names, by its
-# description or format.
+_FROM = ("from", "between", "of", "since")
+_TO = ("to", "into", "in", "as", "until", "and", "by", "with")
+_MARKERS = {
+    _FROM: "from source src start old origin min minimum low first begin since before",
+    _TO: "to target dest destination end new max maximum high until into after replace",
+    ("in",): "text content contents",
+}
+"""The words before a value that can only be meant for a parameter, by a word in its name."""
 _BY_NAME = {
     "zone": "timezone tz zone timezones",
     "unit": "unit units",
@@ -40,31 +43,28 @@ _BY_NAME = {
         "text content contents body message html markdown string input prompt note notes comment"
         " sentence thought value"
     ),
-    "number": "number amount id code",
+    "code": "number amount id code",
     "filter": "filter containing",
     "search": "query search keyword keywords term terms question topic q",
 }
-_BY_DESCRIPTION = {
-    "sql": r"\bSQL\b|\bSELECT\b",
-    "zone": r"(?i)time ?zone|IANA",
-    "url": r"(?i)\bURL\b|web address",
-    "email": r"(?i)e-?mail address",
-    "date": r"(?i)\bdates?\b|ISO 8601",
-    "path": r"(?i)\b(?:path|file ?name)\b",
-}
-# Kinds of mention that can fill each kind of parameter, best first; others only take their own
-# kind.
+"""What a parameter takes, by a word in its name or its format."""
 _ACCEPTED = {
-    "path": ("path", "quoted"),
-    "sql": ("sql", "quoted"),
-    "date": ("date", "time", "weekday"),
-    "time": ("time", "date"),
-    "text": ("quoted", "json", "encoded"),
-    "number": ("quoted", "number"),
-    "search": ("quoted",),
+    "path": ("path", "quoted", "word"),
+    "sql": ("sql", "quoted", "word"),
+    "date": ("date", "time", "weekday", "word"),
+    "time": ("time", "date", "word"),
+    "text": ("quoted", "json", "encoded", "word"),
+    "code": ("quoted", "number", "word"),
+    "search": ("quoted", "word"),
     "filter": ("quoted", "name", "word"),
     "": ("quoted", "path", "name", "word"),
+    "integer": ("number",),
+    "number": ("number",),
+    "array": ("json",),
+    "object": ("json",),
+    "boolean": (),
 }
+"""Kinds of mention that can fill each kind of parameter, best first; others take their own kind."""
 _LIMITS = "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minItems"
 _SQL_START = re.compile(r"\s*(?:select|insert|update|delete|with|pragma)\b", re.I)
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
@@ -73,7 +73,8 @@ _REST_MARKER = re.compile(
 )
 _TOPIC = re.compile(r":\s+|\b(?:about|mention|containing)\s+", re.I)
 _NO = re.compile(r"\b(?:no|not|without|don't|never)\b\W+(?:\w+\W+)?$", re.I)
-_TIME_IN = re.compile(r"(?:\d|[ap]\.?m\.?|noon|midnight) in $", re.I)
+_TIME_IN = re.compile(r"(?:\d|[ap]\.?m\.?) in $", re.I)
+_MARKER = re.compile(r"([^\W\d_]+\s|\d\s*)\s*(?:the\s+)?(?:degrees?\s+)?[\"'“(]?$")
 _WORD = re.compile(r"\w[\w.@/-]{0,99}(?<![.,])")
 _PROPER = r"[A-Z](?:[\w-]|\u2019(?!s\b))*"
 _NAME = re.compile(rf"(?<=\w[ ,])(?!I\b){_PROPER}(?:\s{_PROPER})*(?:, [A-Z]{{2}}\b)?")
@@ -85,11 +86,15 @@ _GENERIC = frozenset(
         "available called content current describe different every list name named new read same working"
     )
 )
+_DENIED = re.compile(
+    r"(?:\b(?:not|except|excluding|without|other than|besides)|n't)\W+(?:\w+\W+){0,2}$", re.I
+)
+"""What turns the value after it into its opposite."""
 
 
 class Parameter(NamedTuple):
-    """A tool parameter: its type, the kind of mention for a string (or empty), and the words before
-    a value that can only be meant for it.
+    """A tool parameter: its JSON type, what it takes, the kinds of mention that can fill it, best
+    first, and the words before a value that can only be meant for it.
     """
 
     name: str
@@ -97,24 +102,11 @@ class Parameter(NamedTuple):
     schema: SchemaReader
     type: str
     kind: str
-    markers: list[str]
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """Which kinds of mention can fill it, best first."""
-        if self.type in ("array", "object"):
-            return ("json",)
-        if self.type == "boolean":
-            return ()
-        if self.type != "string":
-            return (self.kind,) if self.kind in ("base", "month") else ("number",)
-        kinds = _ACCEPTED.get(self.kind, (self.kind,))
-        if self.schema.choices:
-            kinds = (*kinds, "quoted")
-        return (*kinds, "word")
+    kinds: tuple[str, ...]
+    markers: tuple[str, ...]
 
     def accepted(self, value: Any) -> Any:
-        """Convert a value or its text to one that this parameter accepts, or return None."""
+        """Convert a value or its text to one of this parameter's type, or return None."""
         if self.type == "boolean":
             return _BOOLEANS.get(str(value).casefold())
         if self.schema.choices:
@@ -124,24 +116,17 @@ class Parameter(NamedTuple):
         if self.type == "string":
             return value if isinstance(value, str) else json.dumps(value)
         if isinstance(value, str):
-            try:
+            with suppress(ValueError, OverflowError):
                 value = number(value)
-            except (ValueError, OverflowError):
-                return None
         return value if is_of_type(value, self.type) and self._allows(value) else None
 
     def _chosen(self, said: str) -> Any:
-        """Find the choice that is said: a choice's whole name, or the beginning of only one."""
-        said = re.sub(r"^degrees? |^°", "", said)
-        alike: list[str] = []
+        """Find the choice that is said."""
         for choice in self.schema.choices:
             name = str(choice)
             if said.casefold() == name.casefold() or terms(said) == terms(name) != []:
                 return choice
-            if name.casefold().startswith(said.casefold()) and not said.isdecimal():
-                alike.append(choice)
-        is_clear = len(alike) == 1 and (len(said) > 2 or said.istitle())
-        return alike[0] if is_clear else None
+        return None
 
     def _allows(self, value: Any) -> bool:
         from jsonschema import Draft202012Validator
@@ -159,44 +144,35 @@ def parameters_of(schema: Mapping[str, Any]) -> list[Parameter]:
     parameters: list[Parameter] = []
     for name, part in reader.properties.items():
         part = part.without_null()
-        words = {word.casefold() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)}
-        kind = _kind({*words, *part.text("format").split("-")}, part)
-        markers = ["in"] if kind == "text" else []
-        if not words.isdisjoint(_SOURCE.split()):
-            markers += _FROM_WORDS
-        elif not words.isdisjoint(_TARGET.split()):
-            markers += _TO_WORDS
         required = name in reader.required
-        parameters.append(Parameter(name, required, part, _type(part), kind, markers))
+        words = {word.casefold() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)}
+        kind = _meant(_BY_NAME, {*words, *part.text("format").split("-")}) or ""
+        type_ = _type(part)
+        if type_ != "string" and kind not in ("month", "base"):
+            kind = type_
+        kinds = _ACCEPTED.get(kind, (kind, "word"))
+        if part.choices:
+            kinds = (*kinds, "quoted")
+        markers = _meant(_MARKERS, words) or ()
+        parameters.append(Parameter(name, required, part, type_, kind, kinds, markers))
     return sorted(parameters, key=attrgetter("required"), reverse=True)
 
 
 def _type(schema: SchemaReader) -> str:
-    for one in (schema, *schema.alternatives()):
+    for one in schema.alternatives():
         for kind in one.types:
             if kind != "null":
                 return kind
     return "string"
 
 
-def _kind(words: set[str], schema: SchemaReader) -> str:
-    described = ""
-    for kind, pattern in _BY_DESCRIPTION.items():
-        if not described and re.search(pattern, schema.description[:_MAX_TEXT]):
-            described = kind
-    # SQL is written in capitals where it is meant; others, such as `query`, are known by their
-    # name first.
-    if described != "sql":
-        for kind, names in _BY_NAME.items():
-            if not words.isdisjoint(names.split()):
-                return kind
-    return described
+def _meant(table: Mapping[Any, str], words: Collection[str]) -> Any:
+    """Find the first entry of a table for which one of the words stands."""
+    for meant, names in table.items():
+        if not words.isdisjoint(names.split()):
+            return meant
+    return None
 
-
-_DENIED = re.compile(
-    r"(?:\b(?:not|except|excluding|without|other than|besides)|n't)\W+(?:\w+\W+){0,2}$", re.I
-)
-"""What turns the value after it into its opposite."""
 
 Found = Iterator[tuple[Parameter, Any, Mention]]
 """Values that a parameter may take, and where they are."""
@@ -211,6 +187,7 @@ class Filling:
         chosen: Spans in the request that are a parameter's choices.
         typed: How many arguments match the parameter's kind, rather than plain words.
         guessed: Whether plain words were taken, which may not be meant as a value.
+        left: The request's words that are not used as a value.
     """
 
     def __init__(
@@ -220,8 +197,8 @@ class Filling:
         known: Mapping[str, Any] | None = None,
         own_terms: Collection[str] = (),
     ) -> None:
+        self.arguments: dict[str, Any] = {}
         self.chosen: list[Mention] = []
-        self._arguments: dict[str, Any] = {}
         self._need, self._text = need, need.text
         self._spans: list[Mention] = []
         self._parameters = parameters
@@ -229,21 +206,18 @@ class Filling:
         for find in (self._named, self._mentioned, self._listed, self._said):
             for parameter, value, place in list(find()):
                 self._put(parameter, value, place)
-        self.typed = len(self._arguments)
-        self._arguments = {**(known or {}), **self._arguments}
+        self.typed = len(self.arguments)
+        self.arguments = {**(known or {}), **self.arguments}
         # Plain words come last, and only if a call is impossible without them, and possible with
         # them.
         lacking = [one for one in self._open() if one.required]
         if len(lacking) == 1 and lacking[0].kind in ("text", "search"):
             self._take_words(lacking[0], own_terms)
         self.guessed = len(self._spans) > self.typed
-        self.arguments: dict[str, Any] = {}
-        self.missing: list[str] = []
-        for one in parameters:
-            if one.name in self._arguments:
-                self.arguments[one.name] = self._arguments[one.name]
-            elif one.required:
-                self.missing.append(one.name)
+        self.missing = [one.name for one in self._open() if one.required]
+        names = [one.name for one in parameters if one.name in self.arguments]
+        self.arguments = {name: self.arguments[name] for name in names}
+        self.left = [one for one in need.words if not self.covers(one)]
 
     def covers(self, one: Mention) -> bool:
         """Check whether a part of this was used as a value."""
@@ -256,58 +230,43 @@ class Filling:
         """
         if any(_DENIED.search(self._text[: span.start]) for span in self._spans):
             return True
-        chosen = [
-            one for one in self._parameters if one.schema.choices and one.name in self.arguments
-        ]
-        for word in self.left:
-            if any(one.accepted(word.value) is not None for one in chosen):
+        for parameter in self._parameters:
+            is_chosen = parameter.schema.choices and parameter.name in self.arguments
+            if is_chosen and any(parameter.accepted(word.value) is not None for word in self.left):
                 return True
         return False
 
-    @property
-    def left(self) -> list[Mention]:
-        """The request's words that are not used as a value."""
-        return [one for one in self._need.words if not self.covers(one)]
-
     def _open(self) -> list[Parameter]:
-        return [one for one in self._parameters if one.name not in self._arguments]
-
-    def _free(self) -> list[Mention]:
-        return [one for one in self._need.mentions if not self.covers(one)]
+        return [one for one in self._parameters if one.name not in self.arguments]
 
     def _put(self, parameter: Parameter, value: Any, place: Mention) -> None:
         """Use a part of the text as an argument, if it is free and the parameter accepts the
         value.
         """
         value = parameter.accepted(value)
-        if value is None or parameter.name in self._arguments or self.covers(place):
+        if value is None or parameter.name in self.arguments or self.covers(place):
             return
-        self._arguments[parameter.name] = value
+        self.arguments[parameter.name] = value
         self._spans.append(place)
         if parameter.schema.choices:
             self.chosen.append(place)
 
     def _named(self) -> Found:
         """Yield values given as `name=value`, or as `name: value` up to the next comma."""
-        quoted = r"\"([^\"]*)\"|'([^']*)'"
+        quoted = r"\"[^\"]*\"|'[^']*'"
         for parameter in self._parameters:
             spoken = re.escape(parameter.name).replace("_", "[_ ]")
-            value = rf"=\s*(?:{quoted}|([^\s,;]*[^\s,;?!]))|:\s+(?:{quoted}|([^,;?!]*[^\s,;.?!]))"
+            value = rf"=\s*({quoted}|[^\s,;]*[^\s,;?!])|:\s+({quoted}|[^,;?!]*[^\s,;.?!])"
             match = re.search(rf"(?<!\w){spoken}\s*(?:{value})", self._text)
             if match:
-                yield (
-                    parameter,
-                    match[match.lastindex or 0],
-                    Mention("words", match[0], *match.span()),
-                )
+                place = Mention("words", match[0], *match.span())
+                yield parameter, (match[1] or match[2]).strip("\"'"), place
 
     def _mentioned(self) -> Found:
         """Yield each parameter with the value that suits it, the best pairs first."""
-        plain = [one for one in _plain(self._need) if not self.covers(one)]
-        values = [*self._free(), *plain]
         pairs = []
-        for parameter in self._open():
-            for value in values:
+        for parameter in self._parameters:
+            for value in (*self._need.mentions, *_plain(self._need)):
                 pairs.append((self._suits(parameter, value), parameter, value))
         for score, parameter, value in sorted(pairs, key=itemgetter(0), reverse=True):
             if not score:
@@ -333,22 +292,23 @@ class Filling:
             named = _is_measured_in(parameter, value.unit)
             if not named and all(one.kind != "unit" for one in self._parameters):
                 return 0
-        marker = value.marker
+        found = _MARKER.search(before[-_NEAR:])
+        marker = found[1].strip().casefold() if found else ""
         if marker.isdigit() or (value.kind == "zone" and _TIME_IN.search(before)):
             # An amount's unit, or where a time is.
             marker = "from"
         end = marker in parameter.markers
         needs_reason = value.kind in ("number", "quoted", "name") and not parameter.required
-        if needs_reason and not (named or end or self._is_clear(parameter, value)):
+        if needs_reason and not (named or end or self._is_clear(parameter, value, marker)):
             return 0
         return 15 - parameter.kinds.index(value.kind) + 10 * end + 5 * named
 
-    def _is_clear(self, parameter: Parameter, value: Mention) -> bool:
+    def _is_clear(self, parameter: Parameter, value: Mention, marker: str) -> bool:
         """Check whether a value can only be meant for this optional parameter: a number that limits
         the results, or a proper name for the only parameter that takes one.
         """
         if value.kind == "number":
-            return parameter.name in _AMOUNTS and value.marker not in (*_FROM_WORDS, *_TO_WORDS)
+            return parameter.name in _AMOUNTS and marker not in (*_FROM, *_TO)
         takes_names = [
             one for one in self._parameters if "name" in one.kinds and not one.schema.choices
         ]
@@ -358,13 +318,12 @@ class Filling:
         """Yield all values that are items of a required list."""
         for parameter in self._open():
             items = parameter.schema.items
-            if parameter.type != "array" or not parameter.required or items is None:
-                continue
-            kinds = parameter._replace(type=_type(items.without_null())).kinds
-            found = [one for one in self._free() if one.kind in kinds]
-            if found:
-                place = Mention("list", "", found[0].start, found[-1].end)
-                yield parameter, [one.value for one in found], place
+            if parameter.type == "array" and parameter.required and items is not None:
+                kinds = _ACCEPTED.get(_type(items.without_null()), ("quoted",))
+                found = [one for one in self._need.mentions if one.kind in kinds]
+                if found:
+                    place = Mention("list", "", found[0].start, found[-1].end)
+                    yield parameter, [one.value for one in found], place
 
     def _said(self) -> Found:
         """Yield booleans whose name is said or denied, and for a filter, the word before a choice:
@@ -393,16 +352,16 @@ class Filling:
         begin = mark.end()
         following = self._text[begin:].rstrip(" ?.!")
         words = {term for word in content_words(following) for term in word.terms}
-        if words and (self._free() or not words.issubset(own_terms)):
+        if words and not words.issubset(own_terms):
             place = Mention("words", following, begin, begin + len(following))
             self._put(parameter, following.strip(), place)
 
 
 def _is_measured_in(parameter: Parameter, unit: str) -> bool:
     """Check whether a number's name or description says that it has this unit."""
-    words = {*parameter.name.casefold().split("_")}
-    words.update(terms(f"{parameter.name} {parameter.schema.description[:_MAX_TEXT]}"))
-    return not words.isdisjoint([unit.casefold(), *terms(unit)])
+    words = terms(f"{parameter.name} {parameter.schema.description[:_MAX_TEXT]}")
+    words += parameter.name.casefold().split("_")
+    return not {unit.casefold(), *terms(unit)}.isdisjoint(words)
 
 
 def _is_beside(parameter: Parameter, before: str, after: str) -> bool:

@@ -8,7 +8,7 @@ import re
 from calendar import day_name, month_name
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import date, timedelta
+from datetime import date
 from functools import cache
 from itertools import islice
 from operator import attrgetter
@@ -38,7 +38,6 @@ UNIT_WORDS = (
 _SHORT_UNIT = r"(?:[mglshCFKt]|in(?=\s+(?:to|in|into|as)\b))(?![\w/'\u2019])"
 _UNIT_AFTER = re.compile(rf"\s*(?:degrees?\s+)?({UNIT_WORDS}|{_SHORT_UNIT})", re.I)
 _BASES = {"binary": 2, "octal": 8, "decimal": 10, "hexadecimal": 16, "hex": 16}
-_DAYS = {"yesterday": -1, "tomorrow": 1}
 _MONTHS = tuple(month_name)[1:]
 _MONTH = rf"(?:{'|'.join([*_MONTHS, 'Sept', *(month[:3] for month in _MONTHS)])})\b\.?"
 _ORDINARY_WORDS = """
@@ -50,7 +49,7 @@ _FUNCTION = (
 )
 _TOKEN = rf"(?:{NUMBER}(?![A-Za-z:])|{_FUNCTION}|pi\b|\*\*|//|[-+*/%(),\[\]])"
 _PATTERNS = r"""
-json: [{\[]
+json: (?s)[{\[].*[}\]]
 quoted: <QUOTED>
 encoded: (?<![\w+/=])(?=[a-z+/]*[A-Z\d])(?:[A-Za-z\d+/]{4})+(?:[A-Za-z\d+/]{2}==|[A-Za-z\d+/]{3}=)(?![\w=])
 url: \bhttps?://[^\s<>\"']*[^\s<>\"'.,;:!?)]
@@ -62,9 +61,7 @@ date: (?i)\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:?\d\d)?)?(?!\
 date: \b\d{1,2}\.\d{1,2}\.\d{4}\b
 date: (?i)\b\d{1,2}(?:st|nd|rd|th)? (?:of )?<MONTH>(?:,? \d{4}\b)?
 date: (?i)\b<MONTH> \d{1,2}(?:st|nd|rd|th)?\b(?:,? \d{4}\b)?
-date: (?i)\b(?:yesterday|tomorrow)\b
-time: (?i)\b\d{1,2}(?=:\d\d|\s*[ap]\.?m\b)(?::\d\d){0,2}(?:\s*[ap]\.?m\b\.?)?
-time: (?i)\b(?:noon|midnight)\b
+time: (?i)\b\d{1,2}(?=:\d\d|\s*[ap]\.?m\b)(?::\d\d)?(?!:)(?:\s*[ap]\.?m\b\.?)?
 glob: (?i)(?<!\S)[\w./-]*\*[\w./*-]*\.\w+|(?<!\S)\*?\.[a-z]\w{0,4}(?!\w)
 zone: (?<![\w/])(?:(?=[A-Z])|<AFTER>)(?i:<PLACE>)(?!\w|[./]\w)
 path: (?<![\w/.])(?:~?/|\.{1,2}/)[\w./-]*[\w/-]
@@ -81,20 +78,15 @@ base: (?i)(?:(?<=\bto )|(?<=\binto )|(?<=\bin )|(?<=\bfrom ))(?:<BASES>)\b
 number: (?<![\w.])-?<NUMBER>(?![\w:])
 """
 """The kinds of value, and what they look like; the order decides which kind a text is."""
-_MARKER = re.compile(r"([^\W\d_]+\s|\d\s*)\s*(?:the\s+)?(?:degrees?\s+)?[\"'“(]?$")
-_NEAR = 40
 
 
 class Mention(NamedTuple):
-    """A value or a word in a request: its kind, its position, the word before it (or the digit, for
-    a unit), and a number's unit.
-    """
+    """A value or a word in a request: its kind, its position, and a number's unit."""
 
     kind: str
     value: Any
     start: int
     end: int
-    marker: str = ""
     unit: str = ""
 
     @property
@@ -116,24 +108,18 @@ def find_mentions(text: str) -> list[Mention]:
         for match in islice(pattern.finditer(text), MAX_MENTIONS):
             start, end = match.span()
             value = _value(kind, match[0])
-            if kind == "json":
-                value, end = _json(text, start)
             if value is None or len(mentions) == MAX_MENTIONS or any(taken[start:end]):
                 continue
             taken[start:end] = b"\1" * (end - start)
-            before = _MARKER.search(text[max(0, start - _NEAR) : start])
-            marker = before[1].strip().casefold() if before else ""
-            after = _UNIT_AFTER.match(text, end) if kind == "number" else None
-            mentions.append(Mention(kind, value, start, end, marker, after[1] if after else ""))
+            unit = _UNIT_AFTER.match(text, end) if kind == "number" else None
+            mentions.append(Mention(kind, value, start, end, unit[1] if unit else ""))
     return sorted(mentions, key=attrgetter("start"))
 
 
-def _json(text: str, start: int) -> tuple[Any, int]:
-    """Parse the object or list that begins at a place, and find its end."""
+def _json(text: str) -> Any:
     with suppress(ValueError, RecursionError):
-        value, end = json.JSONDecoder().raw_decode(text, start)
-        return value or None, end
-    return None, start
+        return json.loads(text)
+    return None
 
 
 def _calculation(text: str) -> str | None:
@@ -141,8 +127,7 @@ def _calculation(text: str) -> str | None:
     plain = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text.lower()).strip(" ,")
     with suppress(SyntaxError, ValueError, MemoryError, RecursionError):
         tree = ast.parse(plain, mode="eval")
-        parts = tree.body.elts if isinstance(tree.body, ast.Tuple) else [tree.body]
-        if any(isinstance(part, ast.BinOp | ast.Call) for part in parts):
+        if any(isinstance(part, ast.BinOp | ast.Call) for part in ast.walk(tree)):
             return ast.unparse(tree)
     return None
 
@@ -162,11 +147,9 @@ def _date(text: str) -> str | None:
 
     if text[:4].isdecimal():
         return text.replace(" ", "T")
-    today = date.today()
-    if text.casefold() in _DAYS:
-        return (today + timedelta(days=_DAYS[text.casefold()])).isoformat()
     with suppress(ValueError):
         written = parse(text.replace(" of ", " "), dayfirst=True).date()
+        today = date.today()
         if not re.search(r"\d{4}", text) and written < today:
             written = written.replace(year=today.year + 1)
         return written.isoformat()
@@ -176,15 +159,16 @@ def _date(text: str) -> str | None:
 def _time(text: str) -> str | None:
     from dateutil.parser import parse
 
-    text = {"noon": "12:00", "midnight": "00:00"}.get(text.casefold(), text)
     with suppress(ValueError):
-        return parse(text).strftime("%H:%M:%S" if text.count(":") == 2 else "%H:%M")
+        return parse(text).strftime("%H:%M")
     return None
 
 
 def _value(kind: str, text: str) -> Any:
     """Read a value, or None if the text is none."""
     match kind:
+        case "json":
+            return _json(text)
         case "date":
             return _date(text)
         case "time":
@@ -222,10 +206,9 @@ def lines_in(table: str, parts: Mapping[str, str]) -> list[tuple[str, str]]:
 @cache
 def _patterns() -> list[tuple[str, re.Pattern[str]]]:
     places = zones_by_name().keys() - _ORDINARY_WORDS.split()
-    after = [rf"(?<=\b{word} )" for word in ("in", "from", "to", "for", "at", "and", "of")]
     parts = {
         "<END>": r".*[^\s?.!;]",
-        "<AFTER>": "|".join(after),
+        "<AFTER>": r"(?<=\b(?:in|to|at|of) )|(?<=\b(?:for|and) )|(?<=\bfrom )",
         "<PLACE>": "|".join(map(re.escape, sorted(places, key=len, reverse=True))),
         "<MONTHS>": "|".join(_MONTHS),
         "<MONTH>": _MONTH,

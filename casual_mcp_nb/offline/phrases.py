@@ -65,6 +65,8 @@ gcd of: (?:largest|biggest|greatest|highest) (?:number|integer) (?:that|which) (
 lcm of: (?:smallest|least|lowest) number (?:(?:that|which) is )?(?:divisible by|a multiple of)(?: both)?
 percentage change: (?:by )?how many percent
 
+12:00: noon
+00:00: midnight
 24 December: christmas eve
 25 December: christmas(?: day)?
 31 December: new year['\u2019]?s eve
