@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
@@ -48,6 +48,12 @@ _BY_NAME = {
     "search": "query search keyword keywords term terms question topic q",
 }
 """What a parameter takes, by a word in its name or its format."""
+_BY_DESCRIPTION = re.compile(
+    r"(?P<date>\bdates?\b|ISO 8601)|(?P<zone>time ?zone|IANA)|(?P<url>\bURL\b|web address)"
+    r"|(?P<sql>\bSQL\b)|(?P<path>\b(?:path|file ?name)\b)",
+    re.I,
+)
+"""What a parameter takes whose name tells nothing."""
 _ACCEPTED = {
     "path": ("path", "quoted", "word"),
     "sql": ("sql", "quoted", "word"),
@@ -146,10 +152,13 @@ def parameters_of(schema: Mapping[str, Any]) -> list[Parameter]:
         part = part.without_null()
         required = name in reader.required
         words = {word.casefold() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)}
-        kind = _meant(_BY_NAME, {*words, *part.text("format").split("-")}) or ""
+        kind = _meant(_BY_NAME, {*words, *part.text("format").split("-")})
+        described = _BY_DESCRIPTION.search(part.description[:_MAX_TEXT])
         type_ = _type(part)
         if type_ != "string" and kind not in ("month", "base"):
             kind = type_
+        elif kind is None:
+            kind = described.lastgroup if described else ""
         kinds = _ACCEPTED.get(kind, (kind, "word"))
         if part.choices:
             kinds = (*kinds, "quoted")
@@ -166,7 +175,7 @@ def _type(schema: SchemaReader) -> str:
     return "string"
 
 
-def _meant(table: Mapping[Any, str], words: Collection[str]) -> Any:
+def _meant(table: Mapping[Any, str], words: Set[str]) -> Any:
     """Find the first entry of a table for which one of the words stands."""
     for meant, names in table.items():
         if not words.isdisjoint(names.split()):

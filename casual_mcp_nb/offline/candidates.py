@@ -14,7 +14,7 @@ from casual_mcp_nb.discovery.text import emphasis, readable, stem, synonyms, ter
 from casual_mcp_nb.offline.arguments import Filling, parameters_of
 from casual_mcp_nb.offline.needs import Need
 
-FITS, SURE, CERTAIN = 0.55, 0.7, 0.9
+FITS, SURE = 0.55, 0.7
 LIKE = 0.2
 """How much of a request a tool must cover to be named."""
 _MAX_CANDIDATES = 12

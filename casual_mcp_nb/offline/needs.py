@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from itertools import pairwise
 
 from casual_mcp_nb.discovery.text import readable
-from casual_mcp_nb.offline.mentions import NUMBER, Mention, find_mentions, overlap
+from casual_mcp_nb.offline.mentions import Mention, find_mentions, overlap
 from casual_mcp_nb.offline.phrases import reword
 
 MAX_NEEDS = 6
@@ -84,12 +85,15 @@ def content_words(text: str) -> list[Mention]:
 
 
 class Need:
-    """One thing that the person wants, in their words: the values in it, and the words that can
-    identify a tool.
+    """One thing that the person wants: the values in it, and the words that can identify a tool.
+
+    It is worded as tools would, or, if it is `spelled`, with its calculation in words, for tools
+    that do one operation each.
 
     Attributes:
+        said: The person's own words.
+        text: The same, reworded.
         values: The mentions that a tool for this must take.
-        said: The person's own words, if it is all that they said.
         is_talk: Whether it requests nothing: a greeting, thanks.
         is_chat: Whether it is a remark: `I had a long day`.
         asks: Whether it is said to us, rather than a value.
@@ -98,57 +102,43 @@ class Need:
             the type of tool that the values suggest.
     """
 
-    def __init__(self, text: str) -> None:
-        self.text = self.said = text
-        self.mentions = find_mentions(text)
+    def __init__(self, said: str, spelled: bool = False) -> None:
+        self.said = said
+        self.text = readable(said).replace("calculate", "") if spelled else reword(said)
+        self.mentions = find_mentions(self.text)
         # An amount's unit goes with its number; another is hardly ever a value.
         self.values = [one for one in self.mentions if one.kind != "unit"]
         self.words: list[Mention] = []
-        for word in content_words(text):
+        for word in content_words(self.text):
             if not any(overlap(word, one) for one in self.mentions):
                 self.words.append(word)
         self.is_talk = not self.words and not self.mentions
-        self.is_chat = _REMARK.match(text) is not None
-        self.asks = self.is_talk or self.is_chat or "?" in text or _ASKS.match(text) is not None
-        self.follows = _FOLLOWS.match(text) is not None or not self.words
-        words = _TOOL_NAME.findall(text)
+        self.is_chat = _REMARK.match(said) is not None
+        self.asks = self.is_talk or self.is_chat or "?" in said or _ASKS.match(said) is not None
+        self.follows = _FOLLOWS.match(said) is not None or not self.words
+        self.query = " ".join(dict.fromkeys(self._hints())) or said.strip()[:200]
+
+    def _hints(self) -> Iterator[str]:
+        yield from _TOOL_NAME.findall(self.text)
         for implied, pattern in _IMPLIED.items():
-            if self.words and pattern.search(text):
-                words.append(implied)
+            if self.words and pattern.search(self.text):
+                yield implied
         kinds = Counter(one.kind for one in self.mentions)
         kinds["amount"] = sum(one.unit != "" for one in self.mentions)
         for needed, hint in _HINTS.items():
             if Counter(needed.split()) <= kinds:
-                words += hint.split()
-        words += [word.value.casefold() for word in self.words]
-        self.query = " ".join(dict.fromkeys(words)) or text.strip()[:200]
-
-
-def spelled(need: Need) -> Need | None:
-    """Spell a need's only calculation as an order, for tools that do one operation each: `add 2,
-    3`.
-    """
-    calculations = [one for one in need.mentions if one.kind == "expression"]
-    if len(calculations) != 1:
-        return None
-    calculation = calculations[0]
-    said = readable(calculation.value.replace("sqrt", "square root")).replace("calculate", "")
-    numbers = re.findall(rf"-?{NUMBER}", said)
-    if len(numbers) > 2:
-        return None
-    operation = " ".join(re.findall("[a-z]+", said))
-    rest = need.text[: calculation.start] + need.text[calculation.end :]
-    return Need(f"{operation} {', '.join(numbers)} {rest}")
+                yield from hint.split()
+        for word in self.words:
+            yield word.value.casefold()
 
 
 def needs_of(text: str) -> list[Need]:
     """Split a request into its needs, in order and at most `MAX_NEEDS`.
 
-    It is reworded, then split at sentences, and at `and` or `then` before a verb or a question, but
-    not inside a value. A sentence that requests nothing belongs to the need before it, or at the
-    beginning, after it.
+    It is split at sentences, and at `and` or `then` before a verb or a question, but not inside a
+    value. A sentence that requests nothing belongs to the need before it, or at the beginning,
+    after it.
     """
-    said, text = text, reword(text)
     mentions = find_mentions(text)
     cuts = [0]
     for match in _CUT.finditer(text):
@@ -157,11 +147,8 @@ def needs_of(text: str) -> list[Need]:
     pieces: list[str] = []
     for start, end in pairwise([*cuts, len(text)]):
         piece = text[start:end]
-        if pieces and (not _ASKS.match(piece) or (len(pieces) == 1 and not _ASKS.match(pieces[0]))):
+        if pieces and not (_ASKS.match(piece) and _ASKS.match(pieces[-1])):
             pieces[-1] += piece
         elif piece.strip():
             pieces.append(piece)
-    needs = [Need(_TRAILING.sub("", piece.strip())) for piece in pieces[:MAX_NEEDS]]
-    if len(needs) == 1:
-        needs[0].said = said
-    return needs
+    return [Need(_TRAILING.sub("", piece.strip())) for piece in pieces[:MAX_NEEDS]]

@@ -95,12 +95,10 @@ show memory info: how much (?:free |main )?(?:memory|ram)\b<OF_COMPUTER>
 show cpu info: how many (?:cpus?|cores)\b<OF_COMPUTER>
 : (?:am i|are we) (?:running|using)
 how much is: how (?:\w+) (?:is|are)(?= \d)
-\1 \2 to \4 and \1 \3 to \4: (convert) (<N> \w+) and (<N> \w+) (?:in)?to (\w+)
 """
 """What replaces a phrase, and its pattern between the ends of words, in the order of their use."""
 _PARTS = {
     "<UNIT>": UNIT_WORDS,
-    "(<N>": f"(-?{NUMBER}",
     "<N>": rf"(?<![\w.])(-?{NUMBER})",
     "<BEFORE>": r"(?<=[\d)])\s*",
     "<AFTER>": r"\s*(?=\S*\d)",

@@ -21,26 +21,19 @@ from casual_mcp_nb.conversation.event import (
     SEARCH_TOOLS,
     UNLOAD_TOOLS,
 )
-from casual_mcp_nb.conversation.step import loaded_in, text_of
+from casual_mcp_nb.conversation.step import text_of
 from casual_mcp_nb.discovery.browse import categories_in, lines_in, to_unload
 from casual_mcp_nb.discovery.manifest import servers_in
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex, manifest_in
 from casual_mcp_nb.discovery.synthetic import instructions_in, skill_spec, skills_in
-from casual_mcp_nb.offline.arguments import Filling, parameters_of
-from casual_mcp_nb.offline.candidates import (
-    CERTAIN,
-    FITS,
-    SURE,
-    Candidate,
-    candidates_for,
-    nearest_to,
-)
+from casual_mcp_nb.offline.candidates import FITS, SURE, Candidate, candidates_for, nearest_to
 from casual_mcp_nb.offline.deliveries import NextCall, Offered, PastCall, calls_in
-from casual_mcp_nb.offline.needs import Need, needs_of, spelled
+from casual_mcp_nb.offline.needs import Need, needs_of
 from casual_mcp_nb.offline.replies import (
     ask_for,
     cannot,
     cut,
+    for_people,
     parse_question,
     report_failure,
     report_result,
@@ -72,13 +65,13 @@ def plan(
 class _Planner:
     def __init__(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> None:
         last = len(messages)
-        self.request = self.last_reply = ""
+        self.request = self.last_reply = reply = ""
         for place, message in enumerate(messages):
+            text = text_of(message.content)
             if message.role == "user":
-                last, self.request = place, text_of(message.content)
-        for message in messages[:last]:
-            if message.role == "assistant" and message.content:
-                self.last_reply = text_of(message.content)
+                last, self.request, self.last_reply = place, text, reply
+            elif message.role == "assistant" and text:
+                reply = text
         self.earlier_calls, self.calls = calls_in(messages[:last]), calls_in(messages[last:])
         own = {tool.wire_name: tool.description for tool in tools if not tool.server}
         self.searches, self.browses = SEARCH_TOOLS in own, LOAD_TOOLS in own
@@ -104,9 +97,6 @@ class _Planner:
                 replies[step] = None
             elif step not in calls:
                 calls.append(step)
-        # What is loaded now may be used before it changes, and changes once in a step.
-        changes = [call for call in calls if call.name in (LOAD_TOOLS, UNLOAD_TOOLS)]
-        calls = [call for call in calls if call not in changes] or changes[:1]
         left = len(self.request) - MAX_REQUEST
         if left > 0:
             note = f"(The offline planner reads the first {MAX_REQUEST:,} characters of a message"
@@ -134,16 +124,12 @@ class _Planner:
         if question is None or Need(request).asks:
             return []
         asked, name, missing = question
-        parameters = []
-        for tool in self.loaded.values():
-            if str(tool.tool_name) == name:
-                parameters = [
-                    one for one in parameters_of(tool.input_schema) if one.name in missing
-                ]
         for text in (request, f'{missing[0]}: "{request}"'):
-            filling = Filling(Need(text), parameters)
-            if parameters and filling.typed == len(parameters) and not filling.left:
-                return [Need(f"{asked} {text}")]
+            need = Need(f"{asked} {text}")
+            for one in self._candidates(need):
+                is_meant = for_people(one.tool.wire_name) == name and one.confidence >= FITS
+                if is_meant and not one.filling.missing:
+                    return [need]
         return []
 
     def _candidates(self, need: Need) -> list[Candidate]:
@@ -153,54 +139,44 @@ class _Planner:
             if tool is not None and not one.failed:
                 past.append((tool, one.call.arguments))
         candidates = candidates_for(need, self.index, past)
-        operation = spelled(need)
-        if operation is None or any(one.confidence >= FITS for one in candidates):
-            return candidates
-        return candidates_for(operation, self.index)
+        calculates = any(one.kind == "expression" for one in need.mentions)
+        if calculates and not any(one.confidence >= FITS for one in candidates):
+            return candidates_for(Need(need.said, spelled=True), self.index)
+        return candidates
 
     def _pursue(self, need: Need) -> Steps:
         if need.is_talk:
             return self._cannot("")
         candidates = self._candidates(need)
-        fitting = [one for one in candidates if one.confidence >= FITS]
-        best = fitting[0] if fitting and not fitting[0].filling.missing else None
-        names_found: list[str] = []
-        # If a tool is certain and lacks an argument, the person is asked, because no other tool
-        # would help.
-        enough = CERTAIN if best is None else SURE
-        if not fitting or fitting[0].confidence < enough:
-            names_found = yield from self._find(need)
-        if best is not None:
-            return (yield from self._use(best))
-        for past in self.calls:
-            # It was loaded, called and unloaded since.
-            if past.call.name in names_found and not past.failed:
-                return _report(past)
-        if fitting:
-            return ask_for(need.text, fitting[0])
-        nearest = None if need.is_chat else nearest_to(need, candidates)
-        return self._cannot(need.said, nearest)
+        best = next((one for one in candidates if one.confidence >= FITS), None)
+        if best is None or best.confidence < SURE:
+            yield from self._find(need)
+        if best is None:
+            return self._cannot(need.said, None if need.is_chat else nearest_to(need, candidates))
+        if best.filling.missing:
+            return ask_for(need.said, best)
+        return (yield from self._use(best))
 
-    def _find(self, need: Need) -> Generator[NextCall, PastCall, list[str]]:
+    def _find(self, need: Need) -> Generator[NextCall, PastCall, None]:
         """Find tools that are not loaded, by a search or by browsing and loading."""
         if self.searches:
-            past = yield NextCall(SEARCH_TOOLS, {"query": need.query})
-            return loaded_in(past.result)
-        if not self.browses:
-            return []
-        past = yield NextCall(BROWSE_TOOLKIT, {"query": need.query})
-        names: list[str] = []
-        for line in lines_in(past.result)[0]:
-            # What was loaded in another way may have no definition here.
-            if not line.loaded or line.name not in self.loaded:
-                names.append(line.name)
-        names = names[:_MAX_LOADED]
-        if names:
-            past = yield NextCall(LOAD_TOOLS, {"names": names})
-            if past.failed and (loaded := to_unload(past.result)):
-                yield NextCall(UNLOAD_TOOLS, {"names": loaded})
-                yield NextCall(LOAD_TOOLS, {"names": names[:1]})
-        return names
+            yield NextCall(SEARCH_TOOLS, {"query": need.query})
+        elif self.browses:
+            past = yield NextCall(BROWSE_TOOLKIT, {"query": need.query})
+            names: list[str] = []
+            for line in lines_in(past.result)[0]:
+                # What was loaded in another way may have no definition here.
+                if not line.loaded or line.name not in self.loaded:
+                    names.append(line.name)
+            if names:
+                yield from self._load(names[:_MAX_LOADED])
+
+    def _load(self, names: list[str]) -> Generator[NextCall, PastCall, None]:
+        """Load tools, or the first of them in place of all others, if there is no room."""
+        past = yield NextCall(LOAD_TOOLS, {"names": names})
+        if past.failed and (loaded := to_unload(past.result)):
+            yield NextCall(UNLOAD_TOOLS, {"names": loaded})
+            yield NextCall(LOAD_TOOLS, {"names": names[:1]})
 
     def _use(self, best: Candidate) -> Steps:
         name = best.tool.wire_name

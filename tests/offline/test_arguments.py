@@ -39,7 +39,10 @@ def filled(
             ["What time is it?", "How much disk space is free?"],
         ),
         ("What is the mean of 3, 5 and 8?", ["What is the mean of 3, 5 and 8?"]),
-        ("Convert 5 miles and 3 km to feet", ["Convert 5 miles to feet", "Convert 3 km to feet"]),
+        (
+            "Convert 5 miles to feet and convert 3 km to feet",
+            ["Convert 5 miles to feet", "convert 3 km to feet"],
+        ),
         (
             "How many words are in 'read this and then list that'?",
             ["How many words are in 'read this and then list that'?"],

@@ -57,17 +57,6 @@ def test_where_there_is_no_room_what_was_loaded_before_is_unloaded(session: Sess
     assert "84" in turn.answer
 
 
-def test_two_needs_take_turns_where_only_one_tool_can_be_loaded(session: Session) -> None:
-    session.selection.max_active_tools = 1
-    turn = session.chat("How much is 5 miles in km, and what is 12 * 7?", echo="none")
-    assert [name for name in called(turn) if name not in ON_THE_WAY] == [
-        "convert_units",
-        "evaluate_expression",
-    ]
-    assert "8.04672 km" in turn.answer
-    assert "84" in turn.answer
-
-
 def test_what_no_tool_can_do_ends_after_a_look_and_names_the_categories(session: Session) -> None:
     turn = session.chat("Sing a song", echo="none")
     assert turn.status == "done"

@@ -248,7 +248,7 @@ async def test_ids_are_unique_over_the_whole_conversation(bundled_room: Any) -> 
     for question in (
         "What is 2 + 2?",
         "How much disk space is free?",
-        "Convert 5 miles and 3 km to feet",
+        "Convert 5 miles to feet and convert 3 km to feet",
     ):
         await bundled_room.ask(question)
     ids = [
