@@ -58,12 +58,12 @@ def plan(
     reply.
     """
     offered = Offered(messages, definitions)
-    calls, reply = _Planner(messages, offered.tools).next_step()
+    calls, reply = _Planner(messages, offered).next_step()
     return list(map(offered.delivered, calls)), reply
 
 
 class _Planner:
-    def __init__(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> None:
+    def __init__(self, messages: Sequence[ChatMessage], offered: Offered) -> None:
         last = len(messages)
         self.request = self.last_reply = reply = ""
         for place, message in enumerate(messages):
@@ -73,18 +73,19 @@ class _Planner:
             elif message.role == "assistant" and text:
                 reply = text
         self.earlier_calls, self.calls = calls_in(messages[:last]), calls_in(messages[last:])
-        own = {tool.wire_name: tool.description for tool in tools if not tool.server}
+        own = {tool.wire_name: tool.description for tool in offered.tools if not tool.server}
         self.searches, self.browses = SEARCH_TOOLS in own, LOAD_TOOLS in own
         self.deferred = categories_in(own.get(BROWSE_TOOLKIT, ""))
         if self.searches:
             self.deferred = servers_in(manifest_in(own[SEARCH_TOOLS]) or "")
         # The planner never reads the rest of a cut result: it reports the first part.
-        offered = [tool for tool in tools if tool.wire_name not in PACKAGE_TOOLS]
-        self.loaded = {tool.wire_name: tool for tool in offered}
+        tools = [tool for tool in offered.tools if tool.wire_name not in PACKAGE_TOOLS]
+        self.loaded = {tool.wire_name: tool for tool in tools}
         found = [past.result for past in self.calls if past.call.name == SEARCH_TOOLS]
         for text in (own.get(READ_SKILL, ""), *found):
-            offered += map(_as_tool, skills_in(text))
-        self.index = ToolSearchIndex(offered)
+            tools += map(_as_tool, skills_in(text))
+        self.index = ToolSearchIndex(tools)
+        self._delivered = offered.delivered
 
     def next_step(self) -> tuple[list[NextCall], str]:
         """Choose the calls for the needs, or the reply if there are none."""
@@ -108,12 +109,17 @@ class _Planner:
         made = list(self.calls)
         try:
             call = next(steps)
-            while past := next((one for one in made if one.call == call), None):
+            while past := self._past(call, made):
                 made.remove(past)
-                call = steps.send(past)
+                call = steps.send(PastCall(call, past.result))
         except StopIteration as end:
             return str(end.value)
         return call
+
+    def _past(self, call: NextCall, made: list[PastCall]) -> PastCall | None:
+        # A program is compared as a whole.
+        alike = (call, self._delivered(call))
+        return next((one for one in made if one.call in alike), None)
 
     def _answer(self, request: str) -> list[Need]:
         """Complete the last request, if we asked for arguments and this gives only those.
