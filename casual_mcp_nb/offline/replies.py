@@ -22,6 +22,7 @@ EXAMPLES = {
     "system-info": "How much memory is free?",
 }
 """Questions that the planner answers with these bundled servers."""
+_WORDS = {"null": "none", "true": "yes", "false": "no"}
 _ITSELF = "This is the offline planner, not a language model: it can only use tools"
 _QUESTION = re.compile(
     r"For “(?P<need>.*?)” I can use `(?P<tool>[^`]+)`, but I still need (?P<names>`[^\n]+?`)\. ",
@@ -94,43 +95,45 @@ def report_result(name: str, text: str) -> str:
         value = text
     if isinstance(value, dict) and list(value) == ["result"]:
         value = value["result"]
-    shown = _shown(value)
+    shown = _shown(value) or "Nothing."
     gap = "\n\n" if "\n" in shown else " "
     return f"{shown}{gap}(from\u00a0`{for_people(name)}`)"
 
 
 def _shown(value: Any) -> str:
-    """Write a value as Markdown: rows as a table, fields and other items in a line each."""
+    """Write a value as Markdown: rows as a table, fields and other items in a line each. A `summary`
+    stands for all but the first table.
+    """
     if _is_table(value):
         return _table(value)
-    if isinstance(value, dict):
-        rows = next(filter(_is_table, value.values()), None)
-        lines: list[str] = []
-        for name, item in value.items():
-            if rows is None or item is not rows:
-                lines.append(f"- {name}: {_inline(item)}")
-        if isinstance(value.get("summary"), str):
-            lines = [_plain(value["summary"])]
-        shown = _joined(lines)
-        return shown if rows is None else f"{shown}\n\n{_table(rows)}"
-    if not isinstance(value, list):
+    if isinstance(value, list):
+        return _joined([f"- {_inline(item)}" for item in value])
+    if not isinstance(value, dict):
         return _plain(value)
-    if len(value) <= _MAX_ROWS and not {dict, list}.intersection(map(type, value)):
-        return ", ".join(map(_inline, value)) or "none"
-    return _joined([f"- {_inline(item)}" for item in value])
+    lines: list[str] = []
+    tables: list[str] = []
+    for name, item in value.items():
+        if _is_table(item):
+            tables.append(_table(item))
+        else:
+            lines.append(f"- {name}: {_inline(item)}")
+    if "summary" in value:
+        lines = [_plain(value["summary"])]
+        del tables[1:]
+    return "\n\n".join([_joined(lines), *tables])
 
 
 def _is_table(value: Any) -> bool:
     """Check whether a value is a list of objects with the same fields."""
-    if not isinstance(value, list) or not value or not isinstance(value[0], dict):
+    if not isinstance(value, list) or not value:
         return False
-    return all(isinstance(row, dict) and list(row) == list(value[0]) for row in value)
+    return all(isinstance(row, dict) and row.keys() == value[0].keys() for row in value)
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
     lines: list[str] = []
     for row in rows:
-        cells = [_inline(cell).replace("|", r"\|") for cell in row.values()]
+        cells = [_inline(row[name]).replace("|", r"\|") for name in rows[0]]
         lines.append(f"| {' | '.join(cells)} |")
     head = f"| {' | '.join(rows[0])} |\n|{' --- |' * len(rows[0])}\n"
     return f"{head}{_joined(lines)}"
@@ -141,7 +144,7 @@ def _joined(lines: list[str]) -> str:
     hidden = len(lines) - _MAX_ROWS
     if hidden > 0:
         lines = [*lines[:_MAX_ROWS], f"\n… and {hidden:,} more"]
-    return "\n".join(lines) or "Nothing."
+    return "\n".join(lines)
 
 
 def _inline(value: Any) -> str:
@@ -149,12 +152,11 @@ def _inline(value: Any) -> str:
 
 
 def _plain(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return {None: "none", True: "yes", False: "no"}[value]
     if isinstance(value, float):
         return f"{value:.12g}"
     if not isinstance(value, str):
         value = json.dumps(value, ensure_ascii=False)
+        value = _WORDS.get(value, value)
     return cut(value) or "(empty)"
 
 
