@@ -1,10 +1,9 @@
-"""Rank the tools that may meet a need, and decide which of them may be called for it."""
+"""Judge which of the tools that a search finds for a need may be called for it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from casual_mcp_nb.base.search import Explanation
@@ -49,38 +48,33 @@ class Candidate(NamedTuple):
 
     tool: ToolSpec
     filling: Filling
+    likeness: float
+    """From 0 to 1: how much of the need the tool's words and its arguments cover."""
     confidence: float
     """The likeness, or 0 where a call would be a guess, or would answer another question."""
-    rank: float
-    likeness: float = 1.0
-    """From 0 to 1: how much of the need the tool's words and its arguments cover."""
+    may_be_meant: bool = True
+    """Whether the request may mean a call of this tool: an order, or it only reads."""
 
 
 def candidates_for(
     need: Need, index: ToolSearchIndex, past: Sequence[tuple[ToolSpec, Mapping[str, Any]]] = ()
 ) -> list[Candidate]:
-    """Rank the loaded tools for a need, best first.
+    """Judge the loaded tools that a search for a need finds, in its order.
 
     A follow-up that gives only other values of a past call, the last that takes them, repeats that.
     """
     hits = index.search(need.query, _MAX_CANDIDATES)
-    candidates: list[Candidate] = []
-    for hit in hits:
-        share = hit.score / hits[0].score
-        candidates.append(candidate_for(need, hit.tool, hit.explain(), share))
+    candidates = [candidate_for(need, hit.tool, hit.explain()) for hit in hits]
     # `Who reserved the boat?` is about what `reserve` did, and no answer is what another tool tells.
-    forbidden = [one.likeness for one in candidates if not _is_asked_for(need, one.tool)]
+    barred = [one.likeness for one in candidates if not one.may_be_meant]
     for place, one in enumerate(candidates):
-        if one.likeness < max(forbidden, default=0.0):
+        if one.likeness < max(barred, default=0.0):
             candidates[place] = one._replace(confidence=0.0)
-    candidates.sort(key=attrgetter("rank"), reverse=True)
-    if not need.mentions or not need.follows:
-        return candidates
-    for tool, arguments in reversed(past):
-        explanation = index.explain(need.query, tool)
-        repeated = candidate_for(need, tool, explanation, known=arguments)
-        if repeated.filling.typed and repeated.confidence >= FITS:
-            return [repeated, *candidates]
+    if need.mentions and need.follows:
+        for tool, arguments in reversed(past):
+            again = candidate_for(need, tool, index.explain(need.query, tool), arguments)
+            if again.filling.typed and again.confidence >= FITS:
+                return [again, *candidates]
     return candidates
 
 
@@ -88,28 +82,21 @@ def candidate_for(
     need: Need,
     tool: ToolSpec,
     explanation: Explanation,
-    share: float = 1.0,
     known: Mapping[str, Any] | None = None,
 ) -> Candidate:
-    """Compute how well a tool meets a need.
-
-    `share` is its score relative to the best tool's, and `known` are arguments of an earlier call.
-    """
+    """Compute how well a tool meets a need, with the `known` arguments of an earlier call."""
     own_terms = set(terms(f"{tool.name} {tool.description}"))
-    parameters = parameters_of(tool.input_schema)
-    filling = Filling(need, parameters, known, own_terms)
+    filling = Filling(need, parameters_of(tool.input_schema), known, own_terms)
     worth = _worth(explanation, filling)
     if "exact name" in worth:
-        return Candidate(tool, filling, 1.0, 3.0)
+        return Candidate(tool, filling, 1.0, 1.0)
     likeness = _coverage(need, filling, worth)
     if filling.guessed and worth.keys().isdisjoint(terms(tool.name)):
         likeness = 0.0
+    may_be_meant = _may_be_meant(need, tool)
     # Otherwise, it would answer another question.
-    answers = not filling.is_partial and not _leaves_out(need, filling, worth)
-    confidence = likeness if answers and _is_asked_for(need, tool) else 0.0
-    # Of two that are about as good, the one is better that can be called.
-    rank = confidence + 0.3 * share + 0.02 * filling.typed - 0.1 * bool(filling.missing)
-    return Candidate(tool, filling, confidence, rank, likeness)
+    answers = may_be_meant and not filling.is_partial and not _leaves_out(need, filling, worth)
+    return Candidate(tool, filling, likeness, likeness if answers else 0.0, may_be_meant)
 
 
 def _worth(explanation: Explanation, filling: Filling) -> dict[str, float]:
@@ -137,7 +124,7 @@ def _leaves_out(need: Need, filling: Filling, worth: Mapping[str, float]) -> boo
     return _COMPARES.search(need.text) is not None
 
 
-def _is_asked_for(need: Need, tool: ToolSpec) -> bool:
+def _may_be_meant(need: Need, tool: ToolSpec) -> bool:
     """Check whether the request may mean a call of this tool.
 
     A tool that writes, or says neither by its annotations nor by its first verb that it only reads,
@@ -182,11 +169,10 @@ def nearest_to(need: Need, candidates: list[Candidate]) -> Candidate | None:
 
     For a question, that is none that writes.
     """
-    may_be_named: list[Candidate] = []
-    for one in candidates:
-        if _QUESTION.match(need.text) is None or _is_asked_for(need, one.tool):
-            may_be_named.append(one)
-    likest = max(may_be_named, key=attrgetter("likeness"), default=None)
-    if likest is None or likest.likeness < LIKE:
-        return None
-    return likest
+    asks = _QUESTION.match(need.text) is not None
+    named = [one for one in candidates if one.likeness >= LIKE and (one.may_be_meant or not asks)]
+    return max(named, key=_nearness, default=None)
+
+
+def _nearness(candidate: Candidate) -> tuple[float, int]:
+    return candidate.likeness, -len(candidate.filling.missing)
