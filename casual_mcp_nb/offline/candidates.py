@@ -1,9 +1,10 @@
-"""Judge which of the tools that a search finds for a need may be called for it."""
+"""Rank the tools that may meet a need, and decide which of them may be called for it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from casual_mcp_nb.base.search import Explanation
@@ -59,7 +60,7 @@ class Candidate(NamedTuple):
 def candidates_for(
     need: Need, index: ToolSearchIndex, past: Sequence[tuple[ToolSpec, Mapping[str, Any]]] = ()
 ) -> list[Candidate]:
-    """Judge the loaded tools that a search for a need finds, in its order.
+    """Rank the loaded tools for a need, best first.
 
     A follow-up that gives only other values of a past call, the last that takes them, repeats that.
     """
@@ -67,9 +68,15 @@ def candidates_for(
     candidates = [candidate_for(need, hit.tool, hit.explain()) for hit in hits]
     # `Who reserved the boat?` is about what `reserve` did, and no answer is what another tool tells.
     barred = [one.likeness for one in candidates if not one.may_be_meant]
-    for place, one in enumerate(candidates):
+    ranked: list[tuple[float, Candidate]] = []
+    for one, hit in zip(candidates, hits, strict=True):
         if one.likeness < max(barred, default=0.0):
-            candidates[place] = one._replace(confidence=0.0)
+            one = one._replace(confidence=0.0)
+        rank = one.confidence + 0.3 * hit.score / hits[0].score
+        # Of two that are about as good, the one is better that can be called, or that takes more.
+        ranked.append((rank - 0.1 * bool(one.filling.missing) + 0.02 * one.filling.typed, one))
+    ranked.sort(key=itemgetter(0), reverse=True)
+    candidates = [one for _, one in ranked]
     if need.mentions and need.follows:
         for tool, arguments in reversed(past):
             again = candidate_for(need, tool, index.explain(need.query, tool), arguments)
@@ -89,7 +96,7 @@ def candidate_for(
     filling = Filling(need, parameters_of(tool.input_schema), known, own_terms)
     worth = _worth(explanation, filling)
     if "exact name" in worth:
-        return Candidate(tool, filling, 1.0, 1.0)
+        return Candidate(tool, filling, 1.0, 2.0)
     likeness = _coverage(need, filling, worth)
     if filling.guessed and worth.keys().isdisjoint(terms(tool.name)):
         likeness = 0.0
@@ -171,8 +178,4 @@ def nearest_to(need: Need, candidates: list[Candidate]) -> Candidate | None:
     """
     asks = _QUESTION.match(need.text) is not None
     named = [one for one in candidates if one.likeness >= LIKE and (one.may_be_meant or not asks)]
-    return max(named, key=_nearness, default=None)
-
-
-def _nearness(candidate: Candidate) -> tuple[float, int]:
-    return candidate.likeness, -len(candidate.filling.missing)
+    return max(named, key=attrgetter("likeness"), default=None)

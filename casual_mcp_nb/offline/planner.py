@@ -33,7 +33,6 @@ from casual_mcp_nb.offline.replies import (
     ask_for,
     cannot,
     cut,
-    for_people,
     parse_question,
     report_failure,
     report_result,
@@ -129,13 +128,12 @@ class _Planner:
         question = parse_question(self.last_reply)
         if question is None or Need(request).asks:
             return []
-        asked, name, missing = question
-        for text in (request, f'{missing[0]}: "{request}"'):
+        asked, missing = question
+        for text in (request, f'{missing}: "{request}"'):
             need = Need(f"{asked} {text}")
-            for one in self._candidates(need):
-                is_meant = for_people(one.tool.wire_name) == name and one.confidence >= FITS
-                if is_meant and not one.filling.missing:
-                    return [need]
+            best = _best(self._candidates(need))
+            if best is not None and not best.filling.missing:
+                return [need]
         return []
 
     def _candidates(self, need: Need) -> list[Candidate]:
@@ -146,7 +144,7 @@ class _Planner:
                 past.append((tool, one.call.arguments))
         candidates = candidates_for(need, self.index, past)
         calculates = any(one.kind == "expression" for one in need.mentions)
-        if calculates and not any(one.confidence >= FITS for one in candidates):
+        if calculates and _best(candidates) is None:
             return candidates_for(Need(need.said, spelled=True), self.index)
         return candidates
 
@@ -154,7 +152,7 @@ class _Planner:
         if need.is_talk:
             return self._cannot("")
         candidates = self._candidates(need)
-        best = next((one for one in candidates if one.confidence >= FITS), None)
+        best = _best(candidates)
         if best is None or best.confidence < SURE:
             yield from self._find(need)
         if best is None:
@@ -197,6 +195,10 @@ class _Planner:
         # The deferred count includes tools loaded since.
         servers = Counter(tool.server for tool in self.loaded.values() if tool.server)
         return cannot(need, servers | self.deferred, nearest)
+
+
+def _best(candidates: Sequence[Candidate]) -> Candidate | None:
+    return next((one for one in candidates if one.confidence >= FITS), None)
 
 
 def _report(past: PastCall) -> str:

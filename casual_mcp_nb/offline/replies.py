@@ -24,10 +24,7 @@ EXAMPLES = {
 """Questions that the planner answers with these bundled servers."""
 _WORDS = {"null": "none", "true": "yes", "false": "no"}
 _ITSELF = "This is the offline planner, not a language model: it can only use tools"
-_QUESTION = re.compile(
-    r"For “(?P<need>.*?)” I can use `(?P<tool>[^`]+)`, but I still need (?P<names>`[^\n]+?`)\. ",
-    re.S,
-)
+_QUESTION = re.compile(r"For “(.*?)” I can use `[^`]+`, but I still need `([^`]+)`", re.S)
 
 
 def ask_for(need: str, candidate: Candidate) -> str:
@@ -39,14 +36,12 @@ def ask_for(need: str, candidate: Candidate) -> str:
     )
 
 
-def parse_question(text: str) -> tuple[str, str, list[str]] | None:
-    """Find the need, the tool and the missing arguments in an `ask_for`, or return None for any
-    other text.
+def parse_question(text: str) -> tuple[str, str] | None:
+    """Find the need and the first missing argument in an `ask_for`, or return None for any other
+    text.
     """
     match = _QUESTION.search(text)
-    if match is None:
-        return None
-    return match["need"], match["tool"], re.findall(r"`([^`]+)`", match["names"])
+    return (match[1], match[2]) if match else None
 
 
 def cannot(need: str, servers: Mapping[str, int], nearest: Candidate | None = None) -> str:
