@@ -87,11 +87,7 @@ _NAME = re.compile(rf"(?<=\w[ ,])(?!I\b){_PROPER}(?:\s{_PROPER})*(?:, [A-Z]{{2}}
 # A word before a noun, but no superlative: the cheapest products are not those with that word.
 _QUALIFIER = re.compile(r"(?<!\bmost )(?<!\bleast )\b(?!\w+est\b)([^\W\d_][\w-]*)\s$")
 _AMOUNTS = ("count", "limit", "n", "k", "top", "max_results", "max_count")
-_GENERIC = frozenset(
-    terms(
-        "available called content current describe different every list name named new read same working"
-    )
-)
+_GENERIC = "available called current describe different every list name named new read same".split()
 _DENIED = re.compile(
     r"(?:\b(?:not|except|excluding|without|other than|besides)|n't)\W+(?:\w+\W+){0,2}$", re.I
 )
@@ -295,7 +291,8 @@ class Filling:
             meant = terms(value.value)
             if parameter.schema.choices:
                 return 16 if parameter.required or meant else 0
-            return 4 if named and meant and meant[0] not in _GENERIC else 0
+            is_value = meant and value.value.casefold() not in _GENERIC
+            return 4 if named and is_value else 0
         if value.unit:
             # An amount is a number of this unit, or goes with a parameter for the unit.
             named = _is_measured_in(parameter, value.unit)
@@ -360,8 +357,7 @@ class Filling:
             return
         begin = mark.end()
         following = self._text[begin:].rstrip(" ?.!")
-        words = {term for word in content_words(following) for term in word.terms}
-        if words and not words.issubset(own_terms):
+        if content_words(following) and not set(terms(following)).issubset(own_terms):
             place = Mention("words", following, begin, begin + len(following))
             self._put(parameter, following.strip(), place)
 

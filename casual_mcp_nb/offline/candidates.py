@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
@@ -58,11 +58,11 @@ class Candidate(NamedTuple):
 
 
 def candidates_for(
-    need: Need, index: ToolSearchIndex, past: Sequence[tuple[ToolSpec, Mapping[str, Any]]] = ()
+    need: Need, index: ToolSearchIndex, last: tuple[ToolSpec, Mapping[str, Any]] | None = None
 ) -> list[Candidate]:
     """Rank the loaded tools for a need, best first.
 
-    A follow-up that gives only other values of a past call, the last that takes them, repeats that.
+    A follow-up that gives only other values of the last call repeats that.
     """
     hits = index.search(need.query, _MAX_CANDIDATES)
     candidates = [candidate_for(need, hit.tool, hit.explain()) for hit in hits]
@@ -77,11 +77,11 @@ def candidates_for(
         ranked.append((rank - 0.1 * bool(one.filling.missing) + 0.02 * one.filling.typed, one))
     ranked.sort(key=itemgetter(0), reverse=True)
     candidates = [one for _, one in ranked]
-    if need.mentions and need.follows:
-        for tool, arguments in reversed(past):
-            again = candidate_for(need, tool, index.explain(need.query, tool), arguments)
-            if again.filling.typed and again.confidence >= FITS:
-                return [again, *candidates]
+    if last is not None and need.mentions and need.follows:
+        tool, arguments = last
+        again = candidate_for(need, tool, index.explain(need.query, tool), arguments)
+        if again.filling.typed and again.confidence >= FITS:
+            candidates.insert(0, again)
     return candidates
 
 
@@ -92,8 +92,7 @@ def candidate_for(
     known: Mapping[str, Any] | None = None,
 ) -> Candidate:
     """Compute how well a tool meets a need, with the `known` arguments of an earlier call."""
-    own_terms = set(terms(f"{tool.name} {tool.description}"))
-    filling = Filling(need, parameters_of(tool.input_schema), known, own_terms)
+    filling = Filling(need, parameters_of(tool.input_schema), known)
     worth = _worth(explanation, filling)
     if "exact name" in worth:
         return Candidate(tool, filling, 1.0, 2.0)

@@ -190,17 +190,19 @@ def _value(kind: str, text: str) -> Any:
     return text
 
 
-def lines_in(table: str, parts: Mapping[str, str]) -> list[tuple[str, str]]:
+def patterns_in(
+    table: str, parts: Mapping[str, str], flags: re.RegexFlag = re.NOFLAG
+) -> list[tuple[str, re.Pattern[str]]]:
     """Read a table of patterns, one in a line after its name, with `parts` in place of their
     names.
     """
-    lines: list[tuple[str, str]] = []
+    patterns: list[tuple[str, re.Pattern[str]]] = []
     for line in filter(None, table.split("\n")):
         name, _, pattern = line.partition(": ")
         for part, meant in parts.items():
             pattern = pattern.replace(part, meant)
-        lines.append((name, pattern))
-    return lines
+        patterns.append((name, re.compile(pattern, flags)))
+    return patterns
 
 
 @cache
@@ -220,4 +222,4 @@ def _patterns() -> list[tuple[str, re.Pattern[str]]]:
         "<TOKEN>": _TOKEN,
         "<QUOTED>": QUOTED.pattern,
     }
-    return [(kind, re.compile(pattern)) for kind, pattern in lines_in(_PATTERNS, parts)]
+    return patterns_in(_PATTERNS, parts)

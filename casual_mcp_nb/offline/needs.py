@@ -94,8 +94,7 @@ class Need:
         said: The person's own words.
         text: The same, reworded.
         values: The mentions that a tool for this must take.
-        is_talk: Whether it requests nothing: a greeting, thanks.
-        is_chat: Whether it is a remark: `I had a long day`.
+        is_talk: Whether it requests nothing: a greeting, thanks, a remark as `I had a long day`.
         asks: Whether it is said to us, rather than a value.
         follows: Whether it continues the previous request.
         query: The search query: the words, what the question implies (`how many` means count), and
@@ -112,9 +111,10 @@ class Need:
         for word in content_words(self.text):
             if not any(overlap(word, one) for one in self.mentions):
                 self.words.append(word)
-        self.is_talk = not self.words and not self.mentions
-        self.is_chat = _REMARK.match(said) is not None
-        self.asks = self.is_talk or self.is_chat or "?" in said or _ASKS.match(said) is not None
+        asks = "?" in said
+        is_remark = not asks and _REMARK.match(said) is not None
+        self.is_talk = is_remark or not (self.words or self.mentions)
+        self.asks = self.is_talk or asks or _ASKS.match(said) is not None
         self.follows = _FOLLOWS.match(said) is not None or not self.words
         self.query = " ".join(dict.fromkeys(self._hints())) or said.strip()[:200]
 

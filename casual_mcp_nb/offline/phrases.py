@@ -4,36 +4,36 @@ from __future__ import annotations
 
 import re
 
-from casual_mcp_nb.offline.mentions import NUMBER, QUOTED, UNIT_WORDS, lines_in
+from casual_mcp_nb.offline.mentions import NUMBER, QUOTED, UNIT_WORDS, patterns_in
 
 _PHRASES = r"""
-2: two
-3: three
-4: four
-5: five
-6: six
-7: seven
-8: eight
-9: nine
-10: ten
-11: eleven
-12: twelve
-13: thirteen
-14: fourteen
-15: fifteen
-16: sixteen
-17: seventeen
-18: eighteen
-19: nineteen
-20: twenty
-30: thirty
-40: forty
-50: fifty
-60: sixty
-70: seventy
-80: eighty
-90: ninety
-100: hundred
+2: \btwo\b
+3: \bthree\b
+4: \bfour\b
+5: \bfive\b
+6: \bsix\b
+7: \bseven\b
+8: \beight\b
+9: \bnine\b
+10: \bten\b
+11: \beleven\b
+12: \btwelve\b
+13: \bthirteen\b
+14: \bfourteen\b
+15: \bfifteen\b
+16: \bsixteen\b
+17: \bseventeen\b
+18: \beighteen\b
+19: \bnineteen\b
+20: \btwenty\b
+30: \bthirty\b
+40: \bforty\b
+50: \bfifty\b
+60: \bsixty\b
+70: \bseventy\b
+80: \beighty\b
+90: \bninety\b
+100: \bhundred\b
 \1 1: (in|is|of|convert) (?:an?|one)(?= <UNIT>)
 
 \g<1>1x^2: (?<![\w.])(-?)x\s*(?:\^|\*\*)\s*2(?=.*= 0)
@@ -45,15 +45,15 @@ the quadratic equation with a=\1, b=0, c=\2\3: <N>\s*\*?\s*x\s*(?:\^|\*\*)\s*2\s
 sqrt(\1): (?:the )?square root of <N>
 (\1) ** (1 / 3): (?:the )?cube root of <N>
 factorial(\1): (?:the )?factorial of <N>
-factorial(\1): <N> factorial
+factorial(\1): <N> factorial\b
 factorial(\1): <N>!(?!\w)
-\1 ** 2: <N> squared
-\1 ** 3: <N> cubed
+\1 ** 2: <N> squared\b
+\1 ** 3: <N> cubed\b
 \2 - \1: (?:subtract|take) <N> (?:away )?from <N>
 \1 + \2: (?:add|sum(?: of)?) <N> (?:and|to) <N>(?!\s*(?:,|and)\s*\d)
 \1 * \2: (?:multiply|product of) <N> (?:by|with|and) <N>
-\1 / \2: divide <N> by <N>
-round(\1, \2): round <N> to (\d) (?:decimal|digit|place)\w*(?: places)?
+\1 / \2: \bdivide <N> by <N>
+round(\1, \2): \bround <N> to (\d) (?:decimal|digit|place)\w*(?: places)?
  + : <BEFORE>plus<AFTER>
  - : <BEFORE>minus<AFTER>
  * : <BEFORE>(?:times|multiplied by|\u00d7)<AFTER>
@@ -63,40 +63,40 @@ round(\1, \2): round <N> to (\d) (?:decimal|digit|place)\w*(?: places)?
  / 100 * : <BEFORE>(?:%|percent) of<AFTER>
 gcd of: (?:largest|biggest|greatest|highest) (?:number|integer) (?:that|which) (?:evenly )?divides(?: both)?
 lcm of: (?:smallest|least|lowest) number (?:(?:that|which) is )?(?:divisible by|a multiple of)(?: both)?
-percentage change: (?:by )?how many percent
+percentage change: (?:by )?how many percent\b
 
-12:00: noon
-00:00: midnight
-24 December: christmas eve
-25 December: christmas(?: day)?
-31 December: new year['\u2019]?s eve
-1 January: new year(?:['\u2019]?s(?: day)?)?
+12:00: \bnoon\b
+00:00: \bmidnight\b
+24 December: \bchristmas eve\b
+25 December: \bchristmas(?: day)?
+31 December: \bnew year['\u2019]?s eve\b
+1 January: \bnew year(?:['\u2019]?s(?: day)?)?
 difference in \1, start=today, end: (?:how many|number of) <TIMES> (?:are (?:there |left )?)?(?:until|till|to)
-difference in \1, end=today, start: (?:how many|number of) <TIMES> (?:have passed |is it |are there )?since
-difference in years, end=today, start: how old (?:am|is|are)\b.{0,40}?\bborn on
-add duration time=today, \1 \2: what (?:date|day) (?:is it|(?:will it|it will) be) in (\d+) <TIMES>
-add duration time=today, \1 \2: what (?:date|day) (?:is |will it be )?(?:it )?(\d+) <TIMES> from (?:now|today)
-day of week: weekday
-day of week: a (?:mon|tues|wednes|thurs|fri|satur|sun)day
+difference in \1, end=today, start: (?:how many|number of) <TIMES> (?:have passed |is it |are there )?since\b
+difference in years, end=today, start: \bhow old (?:am|is|are)\b.{0,40}?\bborn on\b
+add duration time=today, \1 \2: \bwhat (?:date|day) (?:is it|(?:will it|it will) be) in (\d+) <TIMES>
+add duration time=today, \1 \2: \bwhat (?:date|day) (?:is |will it be )?(?:it )?(\d+) <TIMES> from (?:now|today)
+day of week: \bweekday\b
+day of week: \ba (?:mon|tues|wednes|thurs|fri|satur|sun)day\b
 week number, text=today: (?:which|what) week (?:number )?(?:of the year )?is (?:it|this)\b(?: today| now)?
 week number, text=\1: (?:which|what) week (?:number )?(?:of the year )?is (\w[\w-]*)
 
-for : for the (?:word|words|phrase|text|string)\s+
-search files for \1: where (?:is|does|do) (?:the (?:word|text) )?(\w+) (?:appear|mentioned|occur|used)
+for : \bfor the (?:word|words|phrase|text|string)\s+
+search files for \1: \bwhere (?:is|does|do) (?:the (?:word|text) )?(\w+) (?:appear|mentioned|occur|used)
 search text of files for: (?:do|does|which|what) (?:any )?files? (?:mention|contain|have)s?
-which files are in the \1: what(?:['\u2019]s| is) in (?:this|the|my) (folder|directory)
-what is the size of: how (?:big|large) is
-count the characters in: how long is (?:the|this) (?:text|word|sentence)
+which files are in the \1: \bwhat(?:['\u2019]s| is) in (?:this|the|my) (folder|directory)
+what is the size of: \bhow (?:big|large) is\b
+count the characters in: \bhow long is (?:the|this) (?:text|word|sentence)
 query: (?:run|execute)(?= select\s)
 describe the columns of: (?:which|what) columns (?:do|does|has|are in)
 
-cpu: processors?
-show memory info: how much (?:free |main )?(?:memory|ram)\b<OF_COMPUTER>
-show cpu info: how many (?:cpus?|cores)\b<OF_COMPUTER>
+cpu: \bprocessors?
+show memory info: \bhow much (?:free |main )?(?:memory|ram)\b<OF_COMPUTER>
+show cpu info: \bhow many (?:cpus?|cores)\b<OF_COMPUTER>
 : (?:am i|are we) (?:running|using)
-how much is: how (?:\w+) (?:is|are)(?= \d)
+how much is: \bhow (?:\w+) (?:is|are)(?= \d)
 """
-"""What replaces a phrase, and its pattern between the ends of words, in the order of their use."""
+"""What replaces a phrase, and its pattern, in the order of their use."""
 _PARTS = {
     "<UNIT>": UNIT_WORDS,
     "<N>": rf"(?<![\w.])(-?{NUMBER})",
@@ -110,17 +110,7 @@ _PARTS = {
 }
 
 
-def _bounded(pattern: str) -> str:
-    """Let a pattern begin and end only where words do."""
-    begin = r"\b" if pattern[0].isalpha() else ""
-    end = r"\b" if pattern[-1].isalpha() else ""
-    return f"{begin}{pattern}{end}"
-
-
-_COMPILED = [
-    (instead, re.compile(_bounded(pattern), re.I))
-    for instead, pattern in lines_in(_PHRASES, _PARTS)
-]
+_COMPILED = patterns_in(_PHRASES, _PARTS, re.I)
 
 
 def reword(text: str) -> str:

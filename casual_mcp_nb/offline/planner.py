@@ -19,12 +19,11 @@ from casual_mcp_nb.conversation.event import (
     PACKAGE_TOOLS,
     READ_SKILL,
     SEARCH_TOOLS,
-    UNLOAD_TOOLS,
 )
 from casual_mcp_nb.conversation.step import text_of
-from casual_mcp_nb.discovery.browse import categories_in, lines_in, to_unload
+from casual_mcp_nb.discovery.browse import categories_in, lines_in
 from casual_mcp_nb.discovery.manifest import servers_in
-from casual_mcp_nb.discovery.search_tools import ToolSearchIndex, manifest_in
+from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.discovery.synthetic import instructions_in, skill_spec, skills_in
 from casual_mcp_nb.offline.candidates import FITS, SURE, Candidate, candidates_for, nearest_to
 from casual_mcp_nb.offline.deliveries import NextCall, Offered, PastCall, calls_in
@@ -32,10 +31,8 @@ from casual_mcp_nb.offline.needs import Need, needs_of
 from casual_mcp_nb.offline.replies import (
     ask_for,
     cannot,
-    cut,
     parse_question,
-    report_failure,
-    report_result,
+    report,
 )
 
 if TYPE_CHECKING:
@@ -71,12 +68,12 @@ class _Planner:
                 last, self.request, self.last_reply = place, text, reply
             elif message.role == "assistant" and text:
                 reply = text
-        self.earlier_calls, self.calls = calls_in(messages[:last]), calls_in(messages[last:])
+        self.calls = calls_in(messages[last:])
         own = {tool.wire_name: tool.description for tool in offered.tools if not tool.server}
         self.searches, self.browses = SEARCH_TOOLS in own, LOAD_TOOLS in own
         self.deferred = categories_in(own.get(BROWSE_TOOLKIT, ""))
         if self.searches:
-            self.deferred = servers_in(manifest_in(own[SEARCH_TOOLS]) or "")
+            self.deferred = servers_in(own[SEARCH_TOOLS])
         # The planner never reads the rest of a cut result: it reports the first part.
         tools = [tool for tool in offered.tools if tool.wire_name not in PACKAGE_TOOLS]
         self.loaded = {tool.wire_name: tool for tool in tools}
@@ -85,6 +82,10 @@ class _Planner:
             tools += map(_as_tool, skills_in(text))
         self.index = ToolSearchIndex(tools)
         self._delivered = offered.delivered
+        self._repeatable: tuple[ToolSpec, Mapping[str, Any]] | None = None
+        for past in calls_in(messages[:last]):
+            if past.call.name in self.loaded and not past.failed:
+                self._repeatable = self.loaded[past.call.name], past.call.arguments
 
     def next_step(self) -> tuple[list[NextCall], str]:
         """Choose the calls for the needs, or the reply if there are none."""
@@ -105,20 +106,18 @@ class _Planner:
 
     def _replayed(self, steps: Steps) -> NextCall | str:
         """Find the first call that was not made yet, or the reply."""
-        made = list(self.calls)
         try:
             call = next(steps)
-            while past := self._past(call, made):
-                made.remove(past)
+            while past := self._past(call):
                 call = steps.send(PastCall(call, past.result))
         except StopIteration as end:
             return str(end.value)
         return call
 
-    def _past(self, call: NextCall, made: list[PastCall]) -> PastCall | None:
+    def _past(self, call: NextCall) -> PastCall | None:
         # A program is compared as a whole.
         alike = (call, self._delivered(call))
-        return next((one for one in made if one.call in alike), None)
+        return next((one for one in self.calls if one.call in alike), None)
 
     def _answer(self, request: str) -> list[Need]:
         """Complete the last request, if we asked for arguments and this gives only those.
@@ -137,12 +136,7 @@ class _Planner:
         return []
 
     def _candidates(self, need: Need) -> list[Candidate]:
-        past = []
-        for one in self.earlier_calls:
-            tool = self.loaded.get(one.call.name)
-            if tool is not None and not one.failed:
-                past.append((tool, one.call.arguments))
-        candidates = candidates_for(need, self.index, past)
+        candidates = candidates_for(need, self.index, self._repeatable)
         calculates = any(one.kind == "expression" for one in need.mentions)
         if calculates and _best(candidates) is None:
             return candidates_for(Need(need.said, spelled=True), self.index)
@@ -153,43 +147,40 @@ class _Planner:
             return self._cannot("")
         candidates = self._candidates(need)
         best = _best(candidates)
+        found = None
         if best is None or best.confidence < SURE:
-            yield from self._find(need)
+            found = yield from self._find(need)
+        if best is None and found is not None and found.failed:
+            return report(found.call.name, found.result)
         if best is None:
-            return self._cannot(need.said, None if need.is_chat else nearest_to(need, candidates))
+            return self._cannot(need.said, nearest_to(need, candidates))
         if best.filling.missing:
             return ask_for(need.said, best)
         return (yield from self._use(best))
 
-    def _find(self, need: Need) -> Generator[NextCall, PastCall, None]:
+    def _find(self, need: Need) -> Generator[NextCall, PastCall, PastCall | None]:
         """Find tools that are not loaded, by a search or by browsing and loading."""
         if self.searches:
-            yield NextCall(SEARCH_TOOLS, {"query": need.query})
-        elif self.browses:
-            past = yield NextCall(BROWSE_TOOLKIT, {"query": need.query})
-            names: list[str] = []
-            for line in lines_in(past.result)[0]:
-                # What was loaded in another way may have no definition here.
-                if not line.loaded or line.name not in self.loaded:
-                    names.append(line.name)
-            if names:
-                yield from self._load(names[:_MAX_LOADED])
-
-    def _load(self, names: list[str]) -> Generator[NextCall, PastCall, None]:
-        """Load tools, or the first of them in place of all others, if there is no room."""
-        past = yield NextCall(LOAD_TOOLS, {"names": names})
-        if past.failed and (loaded := to_unload(past.result)):
-            yield NextCall(UNLOAD_TOOLS, {"names": loaded})
-            yield NextCall(LOAD_TOOLS, {"names": names[:1]})
+            return (yield NextCall(SEARCH_TOOLS, {"query": need.query}))
+        if not self.browses:
+            return None
+        found = yield NextCall(BROWSE_TOOLKIT, {"query": need.query})
+        names: list[str] = []
+        for line in lines_in(found.result)[0]:
+            # What was loaded in another way may have no definition here.
+            if not line.loaded or line.name not in self.loaded:
+                names.append(line.name)
+        if names:
+            found = yield NextCall(LOAD_TOOLS, {"names": names[:_MAX_LOADED]})
+        return found
 
     def _use(self, best: Candidate) -> Steps:
         name = best.tool.wire_name
         if name in self.loaded:
-            return _report((yield NextCall(name, best.filling.arguments)))
+            past = yield NextCall(name, best.filling.arguments)
+            return report(name, past.result)
         past = yield NextCall(READ_SKILL, {"skill": name})
-        if past.failed:
-            return report_failure(name, past.result)
-        return f"{cut(instructions_in(past.result))}\n\n(from the skill `{name}`)"
+        return report(name, past.result if past.failed else instructions_in(past.result))
 
     def _cannot(self, need: str, nearest: Candidate | None = None) -> str:
         # The deferred count includes tools loaded since.
@@ -199,12 +190,6 @@ class _Planner:
 
 def _best(candidates: Sequence[Candidate]) -> Candidate | None:
     return next((one for one in candidates if one.confidence >= FITS), None)
-
-
-def _report(past: PastCall) -> str:
-    if past.failed:
-        return report_failure(past.call.name, past.result)
-    return report_result(past.call.name, past.result)
 
 
 def _as_tool(skill: Skill) -> ToolSpec:

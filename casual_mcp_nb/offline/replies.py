@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from casual_mcp_nb.base.content import says_failed
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.discovery.manifest import counted
 from casual_mcp_nb.discovery.text import one_line
@@ -76,14 +77,13 @@ def for_people(name: str) -> str:
     return str(tool) if tool.server else name
 
 
-def report_failure(name: str, result: str) -> str:
-    """Report a failed call in the tool's own words."""
-    reason = re.sub(r"^error:?\s*", "", result.strip(), flags=re.I)
-    return f"`{for_people(name)}` failed: {cut(reason) or 'it gave no reason.'}"
-
-
-def report_result(name: str, text: str) -> str:
-    """Report a tool's result: its `summary` and the rows in it, or all of it."""
+def report(name: str, text: str) -> str:
+    """Report a tool's result: its `summary` and the rows in it, or all of it; or why it failed, in
+    the tool's own words.
+    """
+    if says_failed(text):
+        reason = re.sub(r"^error:?\s*", "", text.strip(), flags=re.I)
+        return f"`{for_people(name)}` failed: {cut(reason) or 'it gave no reason.'}"
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

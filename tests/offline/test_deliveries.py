@@ -20,7 +20,7 @@ CONFIG: dict[str, Any] = {
         name: {"bundled": name, "transport": "in-process", "defer_loading": True}
         for name in ("math", "text", "time", "units")
     },
-    "tool_discovery": {"enabled": True, "max_active_tools": 1},
+    "tool_discovery": {"enabled": True},
 }
 
 
