@@ -36,7 +36,6 @@ _BY_NAME = {
     "path": "path file filename filepath folder directory dir root",
     "sql": "sql statement",
     "month": "month",
-    "base": "base radix",
     "date": "date day weekday datetime moment deadline birthday",
     "time": "time clock hour",
     "text": (
@@ -87,7 +86,7 @@ _NAME = re.compile(rf"(?<=\w[ ,])(?!I\b){_PROPER}(?:\s{_PROPER})*(?:, [A-Z]{{2}}
 # A word before a noun, but no superlative: the cheapest products are not those with that word.
 _QUALIFIER = re.compile(r"(?<!\bmost )(?<!\bleast )\b(?!\w+est\b)([^\W\d_][\w-]*)\s$")
 _AMOUNTS = ("count", "limit", "n", "k", "top", "max_results", "max_count")
-_GENERIC = "available called current describe different every list name named new read same".split()
+_GENERIC = "available called current describe different every list name named new read same working"
 _DENIED = re.compile(
     r"(?:\b(?:not|except|excluding|without|other than|besides)|n't)\W+(?:\w+\W+){0,2}$", re.I
 )
@@ -151,7 +150,7 @@ def parameters_of(schema: Mapping[str, Any]) -> list[Parameter]:
         kind = _meant(_BY_NAME, {*words, *part.text("format").split("-")})
         described = _BY_DESCRIPTION.search(part.description[:_MAX_TEXT])
         type_ = _type(part)
-        if type_ != "string" and kind not in ("month", "base"):
+        if type_ != "string" and kind != "month":
             kind = type_
         elif kind is None:
             kind = described.lastgroup if described else ""
@@ -291,7 +290,7 @@ class Filling:
             meant = terms(value.value)
             if parameter.schema.choices:
                 return 16 if parameter.required or meant else 0
-            is_value = meant and value.value.casefold() not in _GENERIC
+            is_value = meant and value.value.casefold() not in _GENERIC.split()
             return 4 if named and is_value else 0
         if value.unit:
             # An amount is a number of this unit, or goes with a parameter for the unit.
@@ -304,21 +303,15 @@ class Filling:
             # An amount's unit, or where a time is.
             marker = "from"
         end = marker in parameter.markers
-        needs_reason = value.kind in ("number", "quoted", "name") and not parameter.required
-        if needs_reason and not (named or end or self._is_clear(parameter, value, marker)):
+        is_meant = named or end or parameter.required
+        if value.kind == "number":
+            # It may limit the results.
+            is_meant = is_meant or (parameter.name in _AMOUNTS and marker not in (*_FROM, *_TO))
+        elif value.kind == "name":
+            is_meant = is_meant or parameter.kind == "filter"
+        if value.kind in ("number", "quoted", "name") and not is_meant:
             return 0
         return 15 - parameter.kinds.index(value.kind) + 10 * end + 5 * named
-
-    def _is_clear(self, parameter: Parameter, value: Mention, marker: str) -> bool:
-        """Check whether a value can only be meant for this optional parameter: a number that limits
-        the results, or a proper name for the only parameter that takes one.
-        """
-        if value.kind == "number":
-            return parameter.name in _AMOUNTS and marker not in (*_FROM, *_TO)
-        takes_names = [
-            one for one in self._parameters if "name" in one.kinds and not one.schema.choices
-        ]
-        return value.kind == "name" and takes_names == [parameter]
 
     def _listed(self) -> Found:
         """Yield all values that are items of a required list."""

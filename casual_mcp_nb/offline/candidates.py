@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from casual_mcp_nb.base.search import Explanation
@@ -55,6 +55,8 @@ class Candidate(NamedTuple):
     """The likeness, or 0 where a call would be a guess, or would answer another question."""
     may_be_meant: bool = True
     """Whether the request may mean a call of this tool: an order, or it only reads."""
+    share: float = 1.0
+    """Its score in the search, relative to the best tool's."""
 
 
 def candidates_for(
@@ -65,24 +67,26 @@ def candidates_for(
     A follow-up that gives only other values of the last call repeats that.
     """
     hits = index.search(need.query, _MAX_CANDIDATES)
-    candidates = [candidate_for(need, hit.tool, hit.explain()) for hit in hits]
+    found: list[Candidate] = []
+    for hit in hits:
+        one = candidate_for(need, hit.tool, hit.explain())
+        found.append(one._replace(share=hit.score / hits[0].score))
     # `Who reserved the boat?` is about what `reserve` did, and no answer is what another tool tells.
-    barred = [one.likeness for one in candidates if not one.may_be_meant]
-    ranked: list[tuple[float, Candidate]] = []
-    for one, hit in zip(candidates, hits, strict=True):
-        if one.likeness < max(barred, default=0.0):
-            one = one._replace(confidence=0.0)
-        rank = one.confidence + 0.3 * hit.score / hits[0].score
-        # Of two that are about as good, the one is better that can be called, or that takes more.
-        ranked.append((rank - 0.1 * bool(one.filling.missing) + 0.02 * one.filling.typed, one))
-    ranked.sort(key=itemgetter(0), reverse=True)
-    candidates = [one for _, one in ranked]
+    barred = max((one.likeness for one in found if not one.may_be_meant), default=0.0)
+    candidates = [one for one in found if one.likeness >= barred]
+    candidates.sort(key=_rank, reverse=True)
     if last is not None and need.mentions and need.follows:
         tool, arguments = last
         again = candidate_for(need, tool, index.explain(need.query, tool), arguments)
         if again.filling.typed and again.confidence >= FITS:
             candidates.insert(0, again)
     return candidates
+
+
+def _rank(one: Candidate) -> float:
+    # Of two that are about as good, the one is better that can be called, or that takes more.
+    rank = one.confidence + 0.3 * one.share + 0.02 * one.filling.typed
+    return rank - 0.1 * bool(one.filling.missing)
 
 
 def candidate_for(
@@ -138,11 +142,11 @@ def _may_be_meant(need: Need, tool: ToolSpec) -> bool:
     """
     verbs: list[str] = []
     for text in (tool.name, tool.description):
-        for verb in _VERB.findall(text)[:1]:
-            verbs.append(stem(verb.casefold()))
-    read_only = tool.annotations.read_only if tool.annotations else None
-    writes = read_only is False or (read_only is None and not _CHANGES.isdisjoint(verbs[:1]))
-    if read_only or (not writes and not _READS.isdisjoint(verbs)):
+        verbs += [stem(verb.casefold()) for verb in _VERB.findall(text)[:1]]
+    reads = tool.annotations.read_only if tool.annotations else None
+    if reads is None:
+        reads = _CHANGES.isdisjoint(verbs[:1]) and not _READS.isdisjoint(verbs)
+    if reads:
         return True
     if _QUESTION.match(need.text):
         return False

@@ -37,7 +37,6 @@ UNIT_WORDS = (
 )
 _SHORT_UNIT = r"(?:[mglshCFKt]|in(?=\s+(?:to|in|into|as)\b))(?![\w/'\u2019])"
 _UNIT_AFTER = re.compile(rf"\s*(?:degrees?\s+)?({UNIT_WORDS}|{_SHORT_UNIT})", re.I)
-_BASES = {"binary": 2, "octal": 8, "decimal": 10, "hexadecimal": 16, "hex": 16}
 _MONTHS = tuple(month_name)[1:]
 _MONTH = rf"(?:{'|'.join([*_MONTHS, 'Sept', *(month[:3] for month in _MONTHS)])})\b\.?"
 _ORDINARY_WORDS = """
@@ -74,7 +73,6 @@ weekday: \b(?:<WEEKDAYS>)(?=s?\b)
 unit: (?i)(?:(?<=\d)|(?<=\d )|(?<=\bto ))(?:<UNIT>|<SHORT>)
 unit: (?i)(?:(?<=\bin )|(?<=\binto )|(?<=\bconvert ))<UNIT>
 unit: (?i)(?<=\bmany )<UNIT>(?= (?:are|is|in)\b(?! there| left))
-base: (?i)(?:(?<=\bto )|(?<=\binto )|(?<=\bin )|(?<=\bfrom ))(?:<BASES>)\b
 number: (?<![\w.])-?<NUMBER>(?![\w:])
 """
 """The kinds of value, and what they look like; the order decides which kind a text is."""
@@ -181,8 +179,6 @@ def _value(kind: str, text: str) -> Any:
             return zones_by_name()[text.casefold()]
         case "month":
             return _MONTHS.index(text) + 1
-        case "base":
-            return _BASES[text.casefold()]
         case "quoted":
             return text[1:-1]
         case "glob" if "*" not in text:
@@ -217,7 +213,6 @@ def _patterns() -> list[tuple[str, re.Pattern[str]]]:
         "<WEEKDAYS>": "|".join(day_name),
         "<UNIT>": UNIT_WORDS,
         "<SHORT>": _SHORT_UNIT,
-        "<BASES>": "|".join(_BASES),
         "<NUMBER>": NUMBER,
         "<TOKEN>": _TOKEN,
         "<QUOTED>": QUOTED.pattern,

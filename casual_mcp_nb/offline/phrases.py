@@ -61,6 +61,10 @@ round(\1, \2): \bround <N> to (\d) (?:decimal|digit|place)\w*(?: places)?
  ** : <BEFORE>(?:to the power of|\^)<AFTER>
  % : <BEFORE>modulo<AFTER>
  / 100 * : <BEFORE>(?:%|percent) of<AFTER>
+to base 2: \b(?:in)?to binary\b|\bin binary\b
+to base 8: \b(?:in)?to octal\b|\bin octal\b
+to base 10: \b(?:in)?to decimal\b|\bin decimal\b
+to base 16: \b(?:in)?to hex(?:adecimal)?\b|\bin hex(?:adecimal)?\b
 gcd of: (?:largest|biggest|greatest|highest) (?:number|integer) (?:that|which) (?:evenly )?divides(?: both)?
 lcm of: (?:smallest|least|lowest) number (?:(?:that|which) is )?(?:divisible by|a multiple of)(?: both)?
 percentage change: (?:by )?how many percent\b
