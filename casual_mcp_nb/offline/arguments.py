@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
@@ -190,7 +190,7 @@ class Filling:
         missing: Required parameters that the request does not fill.
         chosen: Spans in the request that are a parameter's choices.
         typed: How many arguments match the parameter's kind, rather than plain words.
-        guessed: Whether plain words were taken, which may not be meant as a value.
+        guess: Plain words that were taken, which may not be meant as a value.
         left: The request's words that are not used as a value.
     """
 
@@ -199,10 +199,10 @@ class Filling:
         need: Need,
         parameters: Sequence[Parameter],
         known: Mapping[str, Any] | None = None,
-        own_terms: Collection[str] = (),
     ) -> None:
         self.arguments: dict[str, Any] = {}
         self.chosen: list[Mention] = []
+        self.guess = ""
         self._need, self._text = need, need.text
         self._spans: list[Mention] = []
         self._parameters = parameters
@@ -216,8 +216,7 @@ class Filling:
         # them.
         lacking = [one for one in self._open() if one.required]
         if len(lacking) == 1 and lacking[0].kind in ("text", "search"):
-            self._take_words(lacking[0], own_terms)
-        self.guessed = len(self._spans) > self.typed
+            self._take_words(lacking[0])
         self.missing = [one.name for one in self._open() if one.required]
         names = [one.name for one in parameters if one.name in self.arguments]
         self.arguments = {name: self.arguments[name] for name in names}
@@ -340,19 +339,18 @@ class Filling:
                     if word and content_words(word[1]):
                         yield parameter, word[1], Mention("words", word[1], *word.span(1))
 
-    def _take_words(self, parameter: Parameter, own_terms: Collection[str]) -> None:
-        """Use plain words from the request for a free text, unless they only say what the tool
-        does: `Sort the lines`.
-        """
+    def _take_words(self, parameter: Parameter) -> None:
+        """Use plain words from the request for a free text."""
         order = ORDER.match(self._text)
         mark = (_REST_MARKER if order else _TOPIC).search(self._text) or order
         if mark is None:
             return
         begin = mark.end()
         following = self._text[begin:].rstrip(" ?.!")
-        if content_words(following) and not set(terms(following)).issubset(own_terms):
+        if content_words(following):
+            self.guess = following.strip()
             place = Mention("words", following, begin, begin + len(following))
-            self._put(parameter, following.strip(), place)
+            self._put(parameter, self.guess, place)
 
 
 def _is_measured_in(parameter: Parameter, unit: str) -> bool:

@@ -101,7 +101,7 @@ def candidate_for(
     if "exact name" in worth:
         return Candidate(tool, filling, 1.0, 2.0)
     likeness = _coverage(need, filling, worth)
-    if filling.guessed and worth.keys().isdisjoint(terms(tool.name)):
+    if filling.guess and not _is_likely_text(filling.guess, tool, worth):
         likeness = 0.0
     may_be_meant = _may_be_meant(need, tool)
     # Otherwise, it would answer another question.
@@ -119,6 +119,14 @@ def _worth(explanation: Explanation, filling: Filling) -> dict[str, float]:
             worth[term] = max(worth.get(term, 0.0), _SYNONYM if part.query_term else 1.0)
     # The name of a parameter that has a value belongs to that value.
     return worth | dict.fromkeys(terms(" ".join(filling.arguments)), 1.0)
+
+
+def _is_likely_text(guess: str, tool: ToolSpec, worth: Mapping[str, float]) -> bool:
+    """Check whether plain words may be meant as a text for a tool, which its name must say, rather
+    than tell what it does: `Sort the lines`.
+    """
+    is_named = not worth.keys().isdisjoint(terms(tool.name))
+    return is_named and not worth.keys() >= set(terms(guess))
 
 
 def _leaves_out(need: Need, filling: Filling, worth: Mapping[str, float]) -> bool:
