@@ -93,16 +93,14 @@ def _tool(definition: Mapping[str, Any]) -> ToolSpec:
 
 def calls_in(messages: Sequence[ChatMessage]) -> list[PastCall]:
     """Collect the calls that were made, in order, with their results."""
-    results: dict[str, str] = {}
-    made: list[Any] = []
-    for message in messages:
-        if message.role == "tool":
-            results[message.tool_call_id] = text_of(message.content)
-        elif message.role == "assistant":
-            made += message.tool_calls or ()
+    made: dict[str, NextCall] = {}
     past: list[PastCall] = []
-    for each in made:
-        name, arguments, _ = read_call(each.function.name, each.function.arguments)
-        call = NextCall(name, arguments if isinstance(arguments, dict) else {})
-        past.append(PastCall(call, bare_result(results.get(each.id, ""), name)))
+    for message in messages:
+        if message.role == "assistant":
+            for each in message.tool_calls or ():
+                name, arguments, _ = read_call(each.function.name, each.function.arguments)
+                made[each.id] = NextCall(name, arguments if isinstance(arguments, dict) else {})
+        elif message.role == "tool" and message.tool_call_id in made:
+            call = made[message.tool_call_id]
+            past.append(PastCall(call, bare_result(text_of(message.content), call.name)))
     return past

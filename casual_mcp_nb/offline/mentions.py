@@ -101,16 +101,13 @@ def overlap(one: Mention, other: Mention) -> bool:
 def find_mentions(text: str) -> list[Mention]:
     """Find the values in a text, in order and without overlaps, at most `MAX_MENTIONS`."""
     mentions: list[Mention] = []
-    taken = bytearray(len(text))
     for kind, pattern in _patterns():
         for match in islice(pattern.finditer(text), MAX_MENTIONS):
-            start, end = match.span()
-            value = _value(kind, match[0])
-            if value is None or len(mentions) == MAX_MENTIONS or any(taken[start:end]):
-                continue
-            taken[start:end] = b"\1" * (end - start)
-            unit = _UNIT_AFTER.match(text, end) if kind == "number" else None
-            mentions.append(Mention(kind, value, start, end, unit[1] if unit else ""))
+            unit = _UNIT_AFTER.match(text, match.end()) if kind == "number" else None
+            found = Mention(kind, _value(kind, match[0]), *match.span(), unit[1] if unit else "")
+            is_free = not any(overlap(found, other) for other in mentions)
+            if found.value is not None and is_free and len(mentions) < MAX_MENTIONS:
+                mentions.append(found)
     return sorted(mentions, key=attrgetter("start"))
 
 

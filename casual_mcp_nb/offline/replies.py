@@ -49,9 +49,8 @@ def cannot(need: str, servers: Mapping[str, int], nearest: Candidate | None = No
     """Reply that no offered tool matches, or that nothing was requested, with the nearest tool and
     the available servers.
     """
-    parts = ["Ask for something that a tool can do."]
-    if need:
-        parts = [f"None of the tools fits “{cut(need, 200)}”."]
+    fits_none = f"None of the tools fits “{cut(need, 200)}”."
+    parts = [fits_none if need else "Ask for something that a tool can do."]
     if nearest is not None:
         name, filling = for_people(nearest.tool.wire_name), nearest.filling
         lacking = f", which still needs {_names(nearest)}" if filling.missing else ""
