@@ -14,6 +14,7 @@ from typing import Any, Literal
 from fastmcp import Client, FastMCP
 from kit.strangers import (
     apiary,
+    bakery,
     choir,
     clinic,
     documented,
@@ -82,6 +83,7 @@ RIGHT = {
     film_archive: 9,
     clinic: 9,
     observatory: 9,
+    bakery: 8,
 }
 """How many questions of each server are answered right, at least."""
 
