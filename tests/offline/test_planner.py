@@ -307,3 +307,12 @@ async def test_a_call_that_would_answer_a_part_or_the_opposite_is_declined(
 async def test_a_field_without_a_value_is_reported(room_of: Callable[..., Any]) -> None:
     room = room_of([READ], {"read_note": '{"title": "plan", "deadline": null}'})
     assert "- deadline: none" in (await room.ask("Read the note 'plan'")).text
+
+
+async def test_words_that_tell_what_a_tool_does_are_no_text_for_it(
+    room_of: Callable[..., Any],
+) -> None:
+    count = tool("count_words", "Count the words of a text.", text=TEXT)
+    assert (await room_of([count]).ask("Count the words")).calls == []
+    said = await room_of([count]).ask("Count the words in: red blue")
+    assert said.calls == [("desk__count_words", {"text": "red blue"})]
