@@ -28,6 +28,13 @@ _ITSELF = "This is the offline planner, not a language model: it can only use to
 _QUESTION = re.compile(r"For “(.*?)” I can use `[^`]+`, but I still need `([^`]+)`", re.S)
 
 
+_LARGE = re.compile(
+    r"\[Result r_\w+: (?P<what>[^\]]+?)\. You read its head\.[^\]]*\]\n(?P<head>.*?)(?:\n\[A tool.*)?",
+    re.S,
+)
+"""The head of a large result, between what tells a model how to read on and how to pass it."""
+
+
 def ask_for(need: str, candidate: Candidate) -> str:
     """Ask for a request's missing arguments; `parse_question` parses the question."""
     name, names = for_people(candidate.tool.wire_name), _names(candidate)
@@ -49,8 +56,8 @@ def cannot(need: str, servers: Mapping[str, int], nearest: Candidate | None = No
     """Reply that no offered tool matches, or that nothing was requested, with the nearest tool and
     the available servers.
     """
-    fits_none = f"None of the tools fits “{cut(need, 200)}”."
-    parts = [fits_none if need else "Ask for something that a tool can do."]
+    not_sure = f"I found no tool that certainly fits “{cut(need, 200)}”."
+    parts = [not_sure if need else "Ask for something that a tool can do."]
     if nearest is not None:
         name, filling = for_people(nearest.tool.wire_name), nearest.filling
         lacking = f", which still needs {_names(nearest)}" if filling.missing else ""
@@ -81,8 +88,12 @@ def report(name: str, text: str) -> str:
     the tool's own words.
     """
     if says_failed(text):
-        reason = re.sub(r"^error:?\s*", "", text.strip(), flags=re.I)
+        reason = re.sub(r"^error:\s*", "", text.strip(), flags=re.I)
         return f"`{for_people(name)}` failed: {cut(reason) or 'it gave no reason.'}"
+    if large := _LARGE.fullmatch(text):
+        head = large["head"].replace("```", "")
+        shown = f"A {large['what']}. It begins:\n\n```\n{cut(head)}\n```"
+        return f"{shown}\n\n(from\u00a0`{for_people(name)}`)"
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -146,7 +146,7 @@ def test_a_file_grows_with_the_conversation_and_not_with_its_square(tmp_path: Pa
         last = session.export(tmp_path / "all.html").read_text(encoding="utf-8")
     for ending in ("html", "md", "json"):
         assert sizes[ending, 39] < 2.1 * sizes[ending, 19]
-    assert sizes["html", 39] < 40 * 16_000
+    assert sizes["html", 39] < 40 * 17_000
     assert last.count("math__subtract") > 0
     assert last.count("Definitions") == 1
 
