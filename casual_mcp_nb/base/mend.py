@@ -169,7 +169,7 @@ class Mender:
         if isinstance(value, str) and (kind := _TYPE_WORDS.get(value.lower())):
             self._note(path, f"{value!r} is written as a type")
             return {"type": kind}
-        self._note(path, "is no schema, and anything is taken")
+        self._note(path, "is not a schema, so any value is accepted")
         return {}
 
     def _keyword(
@@ -213,7 +213,7 @@ class Mender:
         ):
             return self._of_objects(word, value, here, depth)
         if word == "examples" and not isinstance(value, list):
-            return self._drop(here, "is no list")
+            return self._drop(here, "is not a list")
         return value
 
     def _of_objects(self, word: str, value: Any, path: str, depth: int) -> Any:
@@ -227,7 +227,7 @@ class Mender:
             elif word == "dependencies" and isinstance(part, Mapping | bool):
                 kept[name] = self._schema(part, f"{path}.{name}", depth + 1)[0]
             else:
-                self._note(f"{path}.{name}", "is no list of names: left out")
+                self._note(f"{path}.{name}", "is not a list of names: left out")
         if len(kept) == len(value) and all(kept[name] is value[name] for name in kept):
             return value
         return kept
@@ -271,7 +271,7 @@ class Mender:
             changed["prefixItems"] = self._list(value, path, depth)
             return _DROP
         if value is None or (isinstance(value, str) and value.lower() in ("true", "false")):
-            return self._drop(path, f"{value!r} is no schema")
+            return self._drop(path, f"{value!r} is not a schema")
         return self._schema(value, path, depth + 1)[0]
 
     def _list(self, value: Any, path: str, depth: int) -> Any:
@@ -279,7 +279,7 @@ class Mender:
             self._note(path, "is written as a list")
             value = [value]
         if not isinstance(value, list) or not value:
-            return self._drop(path, "is no list with schemas")
+            return self._drop(path, "is not a list with schemas")
         parts = []
         for number, part in enumerate(value):
             parts.append(self._schema(part, f"{path}[{number}]", depth + 1)[0])
@@ -314,7 +314,7 @@ class Mender:
             self._note(path, "is written as a list")
             return [value]
         if not isinstance(value, list | tuple):
-            return self._drop(path, f"{_start(value)} is no list of names")
+            return self._drop(path, f"{_start(value)} is not a list of names")
         names = list(dict.fromkeys(of_type(value, str)))
         if names == value:
             return value
@@ -323,7 +323,7 @@ class Mender:
 
     def _enum(self, value: Any, path: str) -> Any:
         if not isinstance(value, list | tuple) or not value:
-            return self._drop(path, f"{_start(value)} is no list of values")
+            return self._drop(path, f"{_start(value)} is not a list of values")
         # By type too, because 1 and true are equal in Python.
         different: dict[str, Any] = {}
         for each in value:
@@ -356,13 +356,13 @@ class Mender:
             try:
                 number = float(value)
             except ValueError:
-                return self._drop(path, f"{_start(value)} is no number")
+                return self._drop(path, f"{_start(value)} is not a number")
             if number == number and abs(number) < 2**53 and number.is_integer():
                 number = int(number)
         if not isinstance(number, int | float) or number != number or abs(number) == float("inf"):
-            return self._drop(path, f"{_start(value)} is no number")
+            return self._drop(path, f"{_start(value)} is not a number")
         if word in _COUNTS and (number < 0 or number != int(number)):
-            return self._drop(path, f"{_start(value)} is no number of characters or items")
+            return self._drop(path, f"{_start(value)} is not a number of characters or items")
         if word == "multipleOf" and number <= 0:
             return self._drop(path, f"{_start(value)} is not greater than 0")
         if number is not value:
@@ -376,7 +376,7 @@ class Mender:
         if value and isinstance(limit, int | float) and not isinstance(limit, bool):
             self._note(path, f"true is written {limit}, the {bound}")
             return limit
-        return self._drop(path, f"{value} is no number")
+        return self._drop(path, f"{value} is not a number")
 
 
 _DROP: Any = object()

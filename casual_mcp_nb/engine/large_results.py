@@ -133,7 +133,7 @@ def not_there(handle: str, messages: Iterable[ChatMessage]) -> str:
     if message is None:
         return (
             f"there is no result with the handle {shown(handle)} in this conversation, or it is"
-            " not kept any more. Call the tool that gives it"
+            " no longer kept. Call the tool that returned it"
         )
     # A report on a task is in the result of some later call.
     call_id = getattr(message, "origins", {}).get(handle) or getattr(message, "tool_call_id", "")

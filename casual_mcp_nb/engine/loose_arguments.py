@@ -108,8 +108,8 @@ class Reduced(NamedTuple):
                 f" {self._written()}."
             )
         return (
-            f"The model gave {shown(tool.wire_name)} {_listed(self.left_out)}, which it does not"
-            " have: that was left out."
+            f"{shown(tool.wire_name)} has no {_listed(self.left_out)}, which the model gave: that was"
+            " left out."
         )
 
     def _written(self) -> str:

@@ -104,7 +104,7 @@ class ResultPasser:
         if taken is None:
             raise CannotPass(not_there(handle, self.messages))
         if "error" in taken:
-            raise CannotPass(f"{handle} cannot be passed so: {encodable(taken['error'])}")
+            raise CannotPass(f"{handle} cannot be passed like this: {encodable(taken['error'])}")
         size = taken["size"]
         if size > left:
             raise CannotPass(

@@ -82,7 +82,7 @@ def of_difference(
     least = least_clusters(_tests(difference))
     if difference.clusters < least:
         return (
-            f"{second}: {units} cannot tell it from {first}, whatever the runs show ({counts}). "
+            f"{units} cannot tell {second} from {first}, whatever the runs show ({counts}). "
             f"The test takes at least {least:,}{_unit(difference.n, difference.clusters)}."
         )
     if not difference.better and not difference.worse:

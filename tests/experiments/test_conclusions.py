@@ -60,7 +60,7 @@ def test_no_sentence_contradicts_itself(candidates: int) -> None:
 @pytest.mark.defect("P9")
 def test_five_cases_that_all_got_better_are_too_few_for_the_test() -> None:
     text = conclusions.of_difference("A", "B", difference_of([1.0] * 5))
-    assert "5 cases cannot tell it from A" in text
+    assert "5 cases cannot tell B from A" in text
     assert "at least 6 cases" in text
     # Before the runs it is known as well, with a number of cases that is enough.
     before = conclusions.of_size(5, 5, 3)

@@ -291,7 +291,7 @@ async def test_where_nothing_fits_the_nearest_tool_is_named_with_what_it_needs(
 ) -> None:
     said = await bundled_room.ask(question)
     assert said.tools == []
-    assert "None of the tools" in said.text
+    assert "no tool that certainly fits" in said.text
     nearest = said.text.split("The nearest is ")[1].split(". To call it")[0]
     assert re.findall("`([^`]+)`", nearest) == [tool, *missing]
 

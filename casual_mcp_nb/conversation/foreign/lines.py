@@ -45,7 +45,7 @@ class Unread:
     def __str__(self) -> str:
         named = ", ".join(f"{kind} ({number:,})" for kind, number in self.kinds.most_common())
         records = count(self.kinds.total(), "record")
-        return f"Not shown, because not understood: {records}: {named}."
+        return f"Not understood, and left out: {records}: {named}."
 
 
 def read_objects(
