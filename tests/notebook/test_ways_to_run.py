@@ -166,7 +166,7 @@ def test_an_interrupt_at_the_question_for_an_approval_ends_a_script_in_a_termina
     )
     os.close(theirs)
     said = b""
-    while b"or type why: " not in said:
+    while not re.search(rb"type\s+why: ", said):
         said += os.read(ours, 1000)
     process.send_signal(signal.SIGINT)
     assert process.wait(20) != 0
