@@ -1,15 +1,17 @@
-"""Read a request: the words that can identify a tool, and the values that it mentions."""
+"""Split a request into needs, worded as tools would, with the values that it mentions."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 
 from casual_mcp_nb.discovery.text import readable
 from casual_mcp_nb.offline.mentions import Mention, find_mentions, overlap
 from casual_mcp_nb.offline.phrases import reword
 
+MAX_NEEDS = 6
 _VERBS = (
     "add|append|calculate|call|check|compare|compute|convert|copy|count|create|delete|describe|divide|draw|echo|evaluate|explain|"
     "extract|fetch|find|format|generate|get|give|join|list|look|make|move|multiply|open|parse|query|read|remove|rename|replace|run|"
@@ -22,11 +24,9 @@ _AND = r"\s*(?:(?:and|then|also|now|next|finally|please)[\s,]+)*"
 _FOLLOWS = re.compile(r"\s*(?:and|what about|how about|now|also|then|same)\b", re.I)
 _ASKS = re.compile(rf"{_AND}(?:{_VERBS}|{_QUESTIONS})\b|{_FOLLOWS.pattern}", re.I)
 ORDER = re.compile(rf"{_AND}(?:{_VERBS})\b", re.I)
-_CUT = re.compile(
-    r"(?<=[.?!;])\s+|\n+"
-    rf"|,?\s{{1,9}}(?:and\s+then|and\s+also|and|then)\s+(?=(?:{_VERBS}|{_QUESTIONS})\b)",
-    re.I,
-)
+_JOINT = r",?\s{1,9}(?:and\s+then|and\s+also|and|then)"
+_CUT = re.compile(rf"(?<=[.?!;])\s+|\n+|{_JOINT}\s+(?=(?:{_VERBS}|{_QUESTIONS})\b)", re.I)
+_TRAILING = re.compile(rf"{_JOINT}$", re.I)
 _IMPLIED = {
     "count": re.compile(r"\bhow many\b", re.I),
     "list": re.compile(
@@ -132,19 +132,23 @@ class Need:
             yield word.value.casefold()
 
 
-def first_request(text: str) -> tuple[str, str]:
-    """Split a text into its first request and those after it.
+def needs_of(text: str) -> list[Need]:
+    """Split a request into its needs, in order and at most `MAX_NEEDS`.
 
-    It ends at a sentence, or at `and` or `then` before a verb or a question, but not inside a
-    value. A sentence that requests nothing belongs to the request.
+    It is split at sentences, and at `and` or `then` before a verb or a question, but not inside a
+    value. A sentence that requests nothing belongs to the need before it, or at the beginning,
+    after it.
     """
     mentions = find_mentions(text)
-    begin, asks = 0, False
+    cuts = [0]
     for match in _CUT.finditer(text):
         if not any(one.start < match.end() < one.end for one in mentions):
-            rest = text[match.end() :]
-            asks = asks or _ASKS.match(text, begin) is not None
-            if asks and _ASKS.match(rest):
-                return text[: match.start()], rest
-            begin = match.end()
-    return text, ""
+            cuts.append(match.end())
+    pieces: list[str] = []
+    for start, end in pairwise([*cuts, len(text)]):
+        piece = text[start:end]
+        if pieces and not (_ASKS.match(piece) and _ASKS.match(pieces[-1])):
+            pieces[-1] += piece
+        elif piece.strip():
+            pieces.append(piece)
+    return [Need(_TRAILING.sub("", piece.strip())) for piece in pieces[:MAX_NEEDS]]

@@ -27,11 +27,10 @@ from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.discovery.synthetic import instructions_in, skill_spec, skills_in
 from casual_mcp_nb.offline.candidates import FITS, SURE, Candidate, candidates_for, nearest_to
 from casual_mcp_nb.offline.deliveries import NextCall, Offered, PastCall, calls_in
-from casual_mcp_nb.offline.needs import Need, first_request
+from casual_mcp_nb.offline.needs import Need, needs_of
 from casual_mcp_nb.offline.replies import (
     ask_for,
     cannot,
-    cut,
     parse_question,
     report,
 )
@@ -50,9 +49,13 @@ Steps = Generator[NextCall, PastCall, str]
 
 def plan(
     messages: Sequence[ChatMessage], definitions: Sequence[Mapping[str, Any]]
-) -> NextCall | str:
-    """Choose the next call, or the reply if there is none to make."""
-    return _Planner(messages, Offered(messages, definitions)).next_step()
+) -> tuple[list[NextCall], str]:
+    """Choose the next step's calls, which can be made at the same time, or if there are none, the
+    reply.
+    """
+    offered = Offered(messages, definitions)
+    calls, reply = _Planner(messages, offered).next_step()
+    return list(map(offered.delivered, calls)), reply
 
 
 class _Planner:
@@ -84,21 +87,22 @@ class _Planner:
             if past.call.name in self.loaded and not past.failed:
                 self._repeatable = self.loaded[past.call.name], past.call.arguments
 
-    def next_step(self) -> NextCall | str:
-        """Choose the next call for the first request, or the reply."""
-        text = self.request[:MAX_REQUEST].strip()
-        first, rest = first_request(text)
-        step = self._replayed(self._pursue(self._answer(text) or Need(first)))
-        if isinstance(step, NextCall):
-            return self._delivered(step)
-        replies = [step]
-        if rest:
-            replies.append(f"(One thing at a time: ask again for “{cut(rest, 200)}”.)")
+    def next_step(self) -> tuple[list[NextCall], str]:
+        """Choose the calls for the needs, or the reply if there are none."""
+        request = self.request[:MAX_REQUEST].strip()
+        calls: list[NextCall] = []
+        replies: dict[str, None] = {}
+        for need in self._answer(request) or needs_of(request) or [Need("")]:
+            step = self._replayed(self._pursue(need))
+            if isinstance(step, str):
+                replies[step] = None
+            elif step not in calls:
+                calls.append(step)
         left = len(self.request) - MAX_REQUEST
         if left > 0:
             note = f"(The offline planner reads the first {MAX_REQUEST:,} characters of a message"
-            replies.append(f"{note}, and {left:,} were left out.)")
-        return "\n\n".join(replies)
+            replies[f"{note}, and {left:,} were left out.)"] = None
+        return calls, "" if calls else "\n\n".join(replies)
 
     def _replayed(self, steps: Steps) -> NextCall | str:
         """Find the first call that was not made yet, or the reply."""
@@ -115,21 +119,21 @@ class _Planner:
         alike = (call, self._delivered(call))
         return next((one for one in self.calls if one.call in alike), None)
 
-    def _answer(self, request: str) -> Need | None:
+    def _answer(self, request: str) -> list[Need]:
         """Complete the last request, if we asked for arguments and this gives only those.
 
         Anything else is a new request.
         """
         question = parse_question(self.last_reply)
         if question is None or Need(request).asks:
-            return None
+            return []
         asked, missing = question
         for text in (request, f'{missing}: "{request}"'):
             need = Need(f"{asked} {text}")
             best = _best(self._candidates(need))
             if best is not None and not best.filling.missing:
-                return need
-        return None
+                return [need]
+        return []
 
     def _candidates(self, need: Need) -> list[Candidate]:
         candidates = candidates_for(need, self.index, self._repeatable)

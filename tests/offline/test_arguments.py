@@ -10,7 +10,7 @@ import pytest
 
 from casual_mcp_nb.offline.arguments import Filling, parameters_of
 from casual_mcp_nb.offline.mentions import find_mentions
-from casual_mcp_nb.offline.needs import Need, first_request
+from casual_mcp_nb.offline.needs import Need, needs_of
 from casual_mcp_nb.offline.phrases import reword
 
 TEXT = {"type": "string"}
@@ -29,46 +29,34 @@ def filled(
 
 
 @pytest.mark.parametrize(
-    ("request_text", "first", "rest"),
+    ("request_text", "needs"),
     [
-        ("What is 2 + 2?", "What is 2 + 2?", ""),
-        (
-            "What is 2 + 2 and which tables are there?",
-            "What is 2 + 2",
-            "which tables are there?",
-        ),
-        (
-            "Read a.txt, then count the words in it.",
-            "Read a.txt",
-            "count the words in it.",
-        ),
+        ("What is 2 + 2?", ["What is 2 + 2?"]),
+        ("What is 2 + 2 and which tables are there?", ["What is 2 + 2", "which tables are there?"]),
+        ("Read a.txt, then count the words in it.", ["Read a.txt", "count the words in it."]),
         (
             "What time is it? How much disk space is free?",
-            "What time is it?",
-            "How much disk space is free?",
+            ["What time is it?", "How much disk space is free?"],
         ),
-        ("What is the mean of 3, 5 and 8?", "What is the mean of 3, 5 and 8?", ""),
+        ("What is the mean of 3, 5 and 8?", ["What is the mean of 3, 5 and 8?"]),
+        (
+            "Convert 5 miles to feet and convert 3 km to feet",
+            ["Convert 5 miles to feet", "convert 3 km to feet"],
+        ),
         (
             "How many words are in 'read this and then list that'?",
-            "How many words are in 'read this and then list that'?",
-            "",
+            ["How many words are in 'read this and then list that'?"],
         ),
         (
             "Count the words in: It rains. The sun shines.",
-            "Count the words in: It rains. The sun shines.",
-            "",
-        ),
-        (
-            "We are in Oslo. What time is it? Where are we?",
-            "We are in Oslo. What time is it?",
-            "Where are we?",
+            ["Count the words in: It rains. The sun shines."],
         ),
     ],
 )
-def test_the_first_request_of_a_text_ends_before_the_next_but_never_inside_a_value(
-    request_text: str, first: str, rest: str
+def test_a_request_is_split_into_its_needs_but_never_inside_a_value(
+    request_text: str, needs: list[str]
 ) -> None:
-    assert first_request(request_text) == (first, rest)
+    assert [need.text for need in needs_of(request_text)] == needs
 
 
 @pytest.mark.parametrize(
@@ -244,4 +232,4 @@ def test_a_broken_or_endless_schema_does_no_harm(schema: dict[str, Any]) -> None
 @pytest.mark.timeout(10)
 def test_a_hostile_request_is_read_in_reasonable_time(text: str) -> None:
     assert len(find_mentions(text)) < 3000
-    assert first_request(text)[0]
+    assert needs_of(text)

@@ -193,6 +193,12 @@ async def test_a_tool_that_is_loaded_is_used_without_a_search(
     assert field in said.text
 
 
+async def test_a_question_about_the_computer_leaves_what_follows_it(bundled_room: Any) -> None:
+    said = await bundled_room.ask("How much memory is free and what is 17 * 23 + 4?")
+    assert "memory are available" in said.text
+    assert "395" in said.text
+
+
 @pytest.mark.parametrize("question", EXAMPLES.values())
 async def test_the_questions_that_the_planner_proposes_are_answered(
     bundled_room: Any, question: str
@@ -230,18 +236,19 @@ async def test_a_follow_up_about_something_else_does_not_reuse_the_last_tool(
     assert said.tools == [("math__evaluate_expression", {"expression": "17 * 23 + 4"})]
 
 
-async def test_one_thing_is_done_at_a_time_and_the_rest_is_named(bundled_room: Any) -> None:
+async def test_several_needs_are_searched_and_called_side_by_side(bundled_room: Any) -> None:
     said = await bundled_room.ask("What is 12 * (3 + 4), and which tables are in the database?")
-    assert said.tools == [("math__evaluate_expression", {"expression": "12 * (3 + 4)"})]
+    assert [len(calls) for calls in said.rounds] == [2, 2]
+    assert [name for name, _ in said.tools] == ["math__evaluate_expression", "sqlite__list_tables"]
     assert "84" in said.text
-    assert "“which tables are in the database?”" in said.text
+    assert "customers" in said.text
 
 
 async def test_ids_are_unique_over_the_whole_conversation(bundled_room: Any) -> None:
     for question in (
         "What is 2 + 2?",
         "How much disk space is free?",
-        "Convert 5 miles to feet",
+        "Convert 5 miles to feet and convert 3 km to feet",
     ):
         await bundled_room.ask(question)
     ids = [

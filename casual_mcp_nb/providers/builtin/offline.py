@@ -33,19 +33,19 @@ class OfflineClient:
     async def answer(
         self, model: str, messages: list[ChatMessage], options: ChatOptions
     ) -> ModelResponse:
-        """Plan a conversation's next step: a tool call or a reply, without usage."""
+        """Plan a conversation's next step: tool calls or a reply, without usage."""
         from casual_llm import AssistantMessage, AssistantToolCall, AssistantToolCallFunction
 
         # On another thread, because long messages are slow.
-        step = await asyncio.to_thread(_plan, messages, options.extra.get("tools", ()))
-        if isinstance(step, str):
-            return ModelResponse(AssistantMessage(content=step), finish_reason="stop")
-        number = 1 + sum(len(getattr(message, "tool_calls", None) or ()) for message in messages)
-        arguments = json.dumps(step.arguments, ensure_ascii=False)
-        function = AssistantToolCallFunction(name=step.name, arguments=arguments)
-        call = AssistantToolCall(id=f"call_{number}", function=function)
-        message = AssistantMessage(content="", tool_calls=[call])
-        return ModelResponse(message, finish_reason="tool_calls")
+        planned, reply = await asyncio.to_thread(_plan, messages, options.extra.get("tools", ()))
+        first = 1 + sum(len(getattr(message, "tool_calls", None) or ()) for message in messages)
+        calls: list[AssistantToolCall] = []
+        for number, call in enumerate(planned, first):
+            arguments = json.dumps(call.arguments, ensure_ascii=False)
+            function = AssistantToolCallFunction(name=call.name, arguments=arguments)
+            calls.append(AssistantToolCall(id=f"call_{number}", function=function))
+        message = AssistantMessage(content=reply, tool_calls=calls or None)
+        return ModelResponse(message, finish_reason="tool_calls" if calls else "stop")
 
     async def _chat(
         self, model: str, messages: list[ChatMessage], options: ChatOptions
@@ -61,7 +61,9 @@ class OfflineClient:
         yield StreamChunk(content=answer.message.content or "", finish_reason=answer.finish_reason)
 
 
-def _plan(messages: list[ChatMessage], tools: Sequence[Mapping[str, Any]]) -> NextCall | str:
+def _plan(
+    messages: list[ChatMessage], tools: Sequence[Mapping[str, Any]]
+) -> tuple[list[NextCall], str]:
     # Reads as much as the rest of the package.
     from casual_mcp_nb.offline.planner import plan
 
