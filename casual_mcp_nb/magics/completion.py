@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from casual_mcp_nb.base.model_options import DELIVERY_SETTINGS
-from casual_mcp_nb.base.tool import full_names
 from casual_mcp_nb.magics.args import (
     CELL_OPTIONS,
     COMPARE_OPTIONS,
@@ -79,6 +78,9 @@ class Names:
         wait = 0.0
         if NEEDS_RESOURCES.match(text):
             wait = WAIT
+        # Loading the extension imports no tools.
+        from casual_mcp_nb.base.tool import full_names
+
         resources, prompts = session.parts.resource_service.known_soon(wait)
         arguments: dict[str, Sequence[str]] = {}
         for resource in resources:
