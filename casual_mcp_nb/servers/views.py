@@ -99,18 +99,15 @@ def failures(servers: Servers, limits: DisplayLimits) -> tuple[Section, ...]:
 
 
 def failure(server: str, state: ServerState, error: str | None, stderr: str | None) -> Section:
-    """Show why one server failed, with its last line on stderr. A long error, and the other lines,
-    are folded.
-    """
-    note = error = error or "The server gave no reason."
+    """Show why one server failed. A long error, and its last lines on stderr, are folded."""
+    error = error or "The server gave no reason."
     blocks = []
     if len(error) > 100 or "\n" in error:
         blocks.append(TextBlock(error))
     if stderr:
         blocks.append(TextBlock(stderr, label="End of stderr", code=True))
-        note = f"{error}: {stderr.strip().splitlines()[-1].strip()}" if stderr.strip() else error
     return Section(
-        server, tuple(blocks), mark=STATES[state], note=note, fold="closed" if blocks else None
+        server, tuple(blocks), mark=STATES[state], note=error, fold="closed" if blocks else None
     )
 
 

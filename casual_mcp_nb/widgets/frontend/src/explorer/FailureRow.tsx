@@ -18,7 +18,6 @@ interface Props {
 export function FailureRow({ bench, entry: { server }, props }: Props) {
   const info = useWidgetState<ExplorerState>().selection.servers[server];
   const reason = info?.error ?? "No reason was given.";
-  const last = (info?.tail ?? "").trim().split("\n").at(-1);
   const showLog = () => {
     bench.choose({ kind: "server", server }, { focus: true });
     bench.serverPart.value = "log";
@@ -33,7 +32,7 @@ export function FailureRow({ bench, entry: { server }, props }: Props) {
       {...props}
     >
       <Cell class="cmn-clip" title={[info?.error, info?.tail].filter(Boolean).join("\n\n")} data-testid="reason">
-        {last ? `${reason}: ${last}` : reason}
+        {reason}
       </Cell>
       <Cell class="cmn-row cmn-nowrap" onClick={(event) => event.stopPropagation()}>
         <RestartButton key={server} server={server} tabIndex={props.tabIndex} />
