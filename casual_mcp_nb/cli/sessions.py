@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -117,9 +118,11 @@ def _usage_of_sessions(path: Path) -> ToolUsage:
     for file in files:
         counter.add_conversation()
         for turn in Conversation.load(file):
-            # Codex writes the copied turns of a fork with the time of the copy.
-            calls = tuple([call.id for call in turn.tool_calls])
-            counter.add_turn(rows_of(turn, offers), (turn.prompt, calls, turn.answer))
+            identity: Hashable = None
+            if turn.started.agent == "Codex" and turn.tool_calls:
+                # It writes the turns that a fork copies with the time of the copy.
+                identity = (turn.prompt, *(call.id for call in turn.tool_calls))
+            counter.add_turn(rows_of(turn, offers), identity)
     return counter.usage()
 
 

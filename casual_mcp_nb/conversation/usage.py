@@ -177,53 +177,55 @@ class _OpenCall:
 class UsageCounter:
     """Counts the uses of tools over the turns of any number of conversations.
 
-    A fork, and many a resumed session of another agent, begins with a copy of the turns of another
-    conversation. They are counted once.
+    A fork, and many a resumed session of another agent, begins with a copy of another
+    conversation's turns. They are counted once.
     """
 
     def __init__(self) -> None:
         self._conversations = 0
         self._turns = 0
-        self._history: int | None = 0
-        self._histories: set[int] = set()
-        self._calls: set[tuple[int | None, float, str]] = set()
+        self._counted: set[Hashable] = set()
         self._offers: Counter[Offer] = Counter()
         self._counts: dict[ToolName, _Count] = {}
         self._names: dict[str, ToolName] = {}
 
     def add_conversation(self) -> None:
-        """Count one more conversation, to which the turns after this belong."""
+        """Count one more conversation."""
         self._conversations += 1
-        self._history = 0
 
     def add_turn(self, rows: Iterable[UsageRow], identity: Hashable = None) -> None:
-        """Count a turn by its events, in order.
+        """Count a turn by its events, in order. Its copies, which have its time, are left out.
 
         Args:
             rows: The events.
             identity: What a copy of the turn has, too, if that is not the time when it began.
         """
         rows = list(rows)
-        began = rows[0].began if rows and rows[0].event == "TurnStarted" else None
-        before = self._history
-        if self._is_copy(began if identity is None else identity):
+        began, recorded = None, 0
+        if rows and rows[0].event == "TurnStarted":
+            began, recorded = rows[0].began, rows[0].recorded
+        if identity is None and began is not None:
+            identity = began, len(rows)
+        if identity is not None and self._is_counted(identity):
             return
         open_calls: dict[str, _OpenCall] = {}
-        not_sent = 0
+        steps = 0
         for row in rows:
+            steps += row.event == "StepStarted"
+            if 0 < steps <= recorded:
+                # It was made in the turn from which it is copied.
+                continue
             match row.event:
                 case "TurnStarted":
                     self._turns += not row.added
-                    not_sent = row.recorded
-                case "StepStarted" if not_sent:
-                    not_sent -= 1
                 case "StepStarted":
                     self._offers[row.offered] += 1
                 case "ToolsSearched":
                     for tool in row.hits:
                         self._of(tool).found += 1
                 case "ToolStarted" if row.tool is not None and _is_real(row.tool):
-                    if self._is_known((before, row.at, row.call_id)):
+                    # Another agent's turn can be copied before it has ended.
+                    if began is not None and self._is_counted((began, row.at, row.call_id)):
                         continue
                     open_calls[row.call_id] = _OpenCall(row.tool, row.at)
                     self._names.setdefault(row.wire_name, row.tool)
@@ -242,24 +244,11 @@ class UsageCounter:
                     call = open_calls.pop(row.call_id)
                     self._end(call.tool, row.at - call.at - call.waited, row.status)
 
-    def _is_copy(self, identity: Hashable) -> bool:
-        """Check whether all turns of the conversation until this one were counted in another."""
-        if identity is None or self._history is None:
-            self._history = None
-            return False
-        self._history = hash((self._history, identity))
-        if self._history in self._histories:
+    def _is_counted(self, identity: Hashable) -> bool:
+        """Check whether a turn or a call was counted before, and remember it."""
+        if identity in self._counted:
             return True
-        self._histories.add(self._history)
-        return False
-
-    def _is_known(self, call: tuple[int | None, float, str]) -> bool:
-        """Check whether a call was counted before: only the beginning of its turn was copied."""
-        if call[0] is None:
-            return False
-        if call in self._calls:
-            return True
-        self._calls.add(call)
+        self._counted.add(identity)
         return False
 
     def _start(self, tool: ToolName, when: float | None) -> None:

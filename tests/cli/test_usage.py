@@ -62,17 +62,41 @@ def test_a_session_and_a_folder_of_them_are_counted(
 
 
 def test_what_a_resumed_session_copies_is_counted_once(
-    session_file: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fields = {"type": "tool_use", "id": "t2", "name": "mcp__git__log", "input": {}}
-    message = {"id": "m2", "role": "assistant", "content": [fields]}
-    again = {"type": "assistant", "timestamp": "2026-01-05T09:00:00Z", "message": message}
-    asked = {"type": "user", "message": {"role": "user", "content": "Again."}}
-    lines = [{**dict(line), "sessionId": "s2"} for line in (*LINES, asked, again)]
-    resumed = session_file.with_name("resumed.jsonl")
-    resumed.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    both = usage(capsys, "--sessions", session_file.parent)
-    assert (both["conversations"], both["turns"], both["calls"]) == (2, 2, 2)
+    def asked(text: str, second: int, call: str, *more: str) -> list[dict[str, Any]]:
+        at = {"timestamp": f"2026-01-05T09:00:{second:02}Z"}
+        lines = [{"type": "user", "message": {"role": "user", "content": text}, **at}]
+        for id in (call, *more):
+            part = {"type": "tool_use", "id": id, "name": "mcp__git__log", "input": {}}
+            message = {"id": f"m{id}", "role": "assistant", "content": [part]}
+            lines.append({"type": "assistant", "message": message, **at})
+        return lines
+
+    first, second = asked("Look.", 0, "t1"), asked("Again.", 20, "t2", "t3")
+    sessions = {
+        "first": [*first, *second],
+        "resumed": [*first, *second, *asked("More.", 40, "t4")],
+        # From the middle of the second turn.
+        "forked": [*first, *asked("Again.", 20, "t2"), *asked("Other.", 50, "t5")],
+        # Somebody else says the same.
+        "other": asked("Look.", 59, "t6"),
+    }
+    for name, lines in sessions.items():
+        text = "\n".join(json.dumps({**line, "sessionId": name}) for line in lines)
+        (tmp_path / f"{name}.jsonl").write_text(text, encoding="utf-8")
+    used = usage(capsys, "--sessions", tmp_path)
+    assert (used["conversations"], used["calls"]) == (4, 6)
+
+
+def test_calls_of_other_sessions_with_the_same_ids_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b"):
+        lines = [{**line, "sessionId": name} for line in LINES]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    used = usage(capsys, "--sessions", tmp_path)
+    assert (used["turns"], used["calls"]) == (2, 2)
 
 
 def test_what_a_fork_of_codex_copies_is_counted_once(
