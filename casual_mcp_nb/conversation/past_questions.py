@@ -134,6 +134,7 @@ class PastQuestionReader:
     def __init__(self) -> None:
         self._read: dict[str, tuple[int, Sequence[PastQuestion]]] = {}
         self._last: tuple[PastQuestion, ...] = ()
+        self._definitions: Mapping[tuple[str, ToolName], str] = {}
 
     def read(self, connection: sqlite3.Connection) -> tuple[PastQuestion, ...]:
         """Read the latest questions, the last one first. The same tuple if nothing has changed."""
@@ -143,11 +144,11 @@ class PastQuestionReader:
             if read is None or read[0] != writes:
                 read = writes, tuple(_questions_in(connection, id))
             self._read[id] = read
-        forgotten, definitions = _forgotten(connection), _definitions(connection)
+        forgotten, self._definitions = _forgotten(connection), _definitions(connection)
         distinct: dict[tuple[str, ToolName, str], PastQuestion] = {}
         for question in sorted(chain(*(each for _, each in self._read.values())), key=_age):
             if question.agent:
-                digest = definitions.get((question.conversation, question.tool), "")
+                digest = self._definitions.get((question.conversation, question.tool), "")
                 question = replace(question, definition=digest)
             if not _is_forgotten(question, forgotten):
                 distinct.setdefault((question.text, question.tool, question.definition), question)
@@ -156,20 +157,16 @@ class PastQuestionReader:
             self._last = questions
         return self._last
 
-
-def first_used(
-    questions: Iterable[PastQuestion], digest_of: Callable[[ToolName], str]
-) -> set[tuple[str, str, str, str]]:
-    """Find the tools that other agents called and that are now connected for the first time, as
-    rows for `keep_definitions`.
-    """
-    rows: set[tuple[str, str, str, str]] = set()
-    for question in questions:
-        if question.agent and not question.definition:
-            tool, digest = question.tool, digest_of(question.tool)
-            if digest:
+    def first_used(self, digest_of: Callable[[ToolName], str]) -> set[tuple[str, str, str, str]]:
+        """Find the tools that other agents called, in any of the conversations that were read, and
+        that are connected for the first time, as rows for `keep_definitions`.
+        """
+        rows: set[tuple[str, str, str, str]] = set()
+        for question in chain(*(each for _, each in self._read.values())):
+            tool, place = question.tool, (question.conversation, question.tool)
+            if question.agent and place not in self._definitions and (digest := digest_of(tool)):
                 rows.add((question.conversation, tool.server, tool.tool, digest))
-    return rows
+        return rows
 
 
 def keep_definitions(

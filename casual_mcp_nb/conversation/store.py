@@ -36,7 +36,7 @@ from casual_mcp_nb.conversation.conversation import (
     StoredStatus,
 )
 from casual_mcp_nb.conversation.event import TurnFinished
-from casual_mcp_nb.conversation.store_file import connect
+from casual_mcp_nb.conversation.store_file import BUSY_SECONDS, connect
 from casual_mcp_nb.conversation.stored_spending import carry_over, create_table
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.conversation.usage import ToolUsage
@@ -475,16 +475,17 @@ class ConversationStore:
                 other agents' questions count from now on for the tools that it knows, as they are
                 now.
         """
-        from casual_mcp_nb.conversation.past_questions import first_used, keep_definitions
+        from casual_mcp_nb.conversation.past_questions import keep_definitions
 
         self.flush()
         if not self.path.exists():
             return ()
         with self._reading() as connection:
             questions = reader.read(connection)
-        rows = first_used(questions, digest_of) if digest_of is not None else set()
+        rows = reader.first_used(digest_of) if digest_of is not None else set()
         if rows:
-            with self._writing() as connection:
+            # While another kernel writes, or where nobody can: a later search does it.
+            with suppress(UsageError), self._writing(busy_seconds=0) as connection:
                 keep_definitions(connection, rows)
                 questions = reader.read(connection)
         return questions
@@ -614,9 +615,13 @@ class ConversationStore:
                 ) from None
 
     @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
+    def _writing(self, busy_seconds: float = BUSY_SECONDS) -> Iterator[sqlite3.Connection]:
         with self._reading() as connection:
-            connection.execute("BEGIN IMMEDIATE")
+            _wait_at_most(connection, busy_seconds)
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            finally:
+                _wait_at_most(connection, BUSY_SECONDS)
             try:
                 yield connection
             except BaseException:
@@ -804,6 +809,11 @@ def _object(text: Any) -> dict[str, Any]:
     except _DAMAGE:
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def _wait_at_most(connection: sqlite3.Connection, seconds: float) -> None:
+    """Set how long a statement waits for another process that writes."""
+    connection.execute(f"PRAGMA busy_timeout = {round(1000 * seconds)}")
 
 
 def _parts(connection: sqlite3.Connection, id: str, kind: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -391,10 +392,28 @@ def test_a_tool_that_changed_since_a_search_first_used_it_forgets_other_agents_t
     path = tmp_path / "chats.db"
     changed = books("Give any title to any reader.")
     with opened(path, changed, learn=False) as session:
-        session.conversations.save(Conversation.load(claude_code(tmp_path / "session.jsonl")))
-        # Nothing has used it yet.
+        for _ in range(2):
+            session.conversations.save(Conversation.load(claude_code(tmp_path / "session.jsonl")))
+        # Nothing has used them yet.
         assert not session.search(ELSEWHERE)
     for server, hits in ((books(), 1), (changed, 0), (books(), 1)):
         with opened(path, server) as session:
             assert len(session.search(ELSEWHERE)) == hits
             assert len(session.tools.memory) == 2
+
+
+def test_while_another_process_writes_a_search_learns_from_own_conversations(
+    session: Session, tmp_path: Path
+) -> None:
+    lent(session)
+    session.conversations.save(Conversation.load(claude_code(tmp_path / "session.jsonl")))
+    own = next(each for each in session.tools.memory if not each.agent)
+    store = session.conversations.store
+    assert store is not None
+    store.flush()
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert session.search(own.text)
+        assert not session.search(ELSEWHERE)
+        other.execute("ROLLBACK")
+    assert session.search(ELSEWHERE)
