@@ -153,6 +153,17 @@ def test_subagents_in_the_session_itself_find_their_call_by_its_prompt(tmp_path:
     assert nested == {"t1": ["t3"], "t2": ["t4"]}
 
 
+@pytest.mark.parametrize(
+    "prompt",
+    ['{"name": "Ada"}', "[1, 2]", '[{"type": "text", "text": "x"}]', json.dumps(result("t1", "x"))],
+)
+def test_a_prompt_that_looks_like_a_message_is_a_prompt(tmp_path: Path, prompt: str) -> None:
+    lines = [said(1, "Go."), answer(2, "m1", use("t1", "Read"), (1, 2, 0, 0)), said(3, prompt)]
+    turns = Conversation.load(write(tmp_path / "s1.jsonl", lines))
+    assert [turn.prompt for turn in turns] == ["Go.", prompt]
+    assert turns[0].tool_calls[0].status != "ok"
+
+
 def test_what_the_program_adds_is_no_turn(tmp_path: Path) -> None:
     path = write(
         tmp_path / "s.jsonl",

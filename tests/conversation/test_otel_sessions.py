@@ -733,3 +733,13 @@ def test_a_prompt_and_an_answer_can_be_in_two_events(tmp_path: Path) -> None:
     ]
     (turn,) = load(tmp_path, [chat])
     assert (turn.prompt, turn.answer) == ("How many?", "Three.")
+
+
+@pytest.mark.parametrize("said", ['{"answer": 42}', "[1, 2]", "It rains."])
+def test_an_answer_that_is_json_is_an_answer(tmp_path: Path, said: str) -> None:
+    messages = {
+        "gen_ai__input__messages": json.dumps([{"role": "user", "content": "What?"}]),
+        "gen_ai__output__messages": json.dumps([{"role": "assistant", "content": said}]),
+    }
+    chat = span("s1", "", 0, "chat x", gen_ai__operation__name="chat", **messages)
+    assert load(tmp_path / "spans.json", [chat])[0].answer == said

@@ -88,7 +88,7 @@ def messages_in(value: Any, role: str, depth: int = _MAX_DEPTH) -> Iterator[Mess
     if isinstance(value, dict):
         inner = next((value[name] for name in _LISTS if isinstance(value.get(name), list)), None)
         if inner is None:
-            yield message_in(value, role)
+            yield message_in(value, role, as_json=True)
         value = inner
     if isinstance(value, str):
         yield Message(role, [value])
@@ -97,8 +97,14 @@ def messages_in(value: Any, role: str, depth: int = _MAX_DEPTH) -> Iterator[Mess
             yield from messages_in(each, role, depth - 1)
 
 
-def message_in(value: dict[str, Any], role: str) -> Message:
-    """Read a message. `role` is that of one that does not say it."""
+def message_in(value: dict[str, Any], role: str, *, as_json: bool = False) -> Message:
+    """Read a message.
+
+    Args:
+        value: The message.
+        role: The role of one that does not say it.
+        as_json: Whether a text may be its parts as JSON. A text without parts stays one.
+    """
     fields = unwrapped(value)
     kind = text_in(fields, "type")
     if kind in _ROLES:
@@ -106,7 +112,9 @@ def message_in(value: dict[str, Any], role: str) -> Message:
     role = text_in(fields, "role") or role
     message = Message(_ROLES.get(role, role))
     content = _first(fields, _CONTENT)
-    parts = objects_in(from_text(content))
+    parts = objects_in(content)
+    if as_json:
+        parts = _parts_in(from_text(content)) or parts
     if _kind(fields) in ("call", "result"):
         parts = [fields]
     for part in parts:
@@ -117,6 +125,12 @@ def message_in(value: dict[str, Any], role: str) -> Message:
         for call in objects_in(from_text(fields.get(name))):
             message.calls.append(_call(unwrapped(call)))
     return message
+
+
+def _parts_in(content: Any) -> list[dict[str, Any]]:
+    """List the parts that content consists of: objects that say their kind, or have a text."""
+    parts = objects_in(content)
+    return parts if all(part.keys() & {"type", "text", "content"} for part in parts) else []
 
 
 def unwrapped(value: Any) -> dict[str, Any]:
