@@ -239,8 +239,10 @@ class _Writer:
         if tool is not None:
             schema = tool.input_schema
         for definition in self._offered:
-            if tool is None and definition["name"] == call.name:
-                schema = definition["parameters"]
+            if tool is None and definition.get("name") == call.name:
+                # A file can say anything.
+                parameters = definition.get("parameters")
+                schema = parameters if isinstance(parameters, Mapping) else {}
         arguments, places = places_in(call.arguments, schema)
         for place in places:
             result, options = self._results[place.handle], []

@@ -293,9 +293,9 @@ def connect_error(server: str, address: str, reason: str | None, stderr_tail: st
         f"Server {shown(server)} ({address[:200]}) is not connected:"
         f" {reason or 'it was not started'}."
     )
-    return ConnectError(
-        text + _tail(stderr_tail), server=server, hint="Fix that, then reconnect it."
-    )
+    if stderr_tail.strip() not in text:
+        text += _tail(stderr_tail)
+    return ConnectError(text, server=server, hint="Fix that, then reconnect it.")
 
 
 def closed_error(server: str) -> ClosedError:

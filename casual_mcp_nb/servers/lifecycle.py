@@ -326,7 +326,9 @@ class Lifecycle:
         stderr = session.stderr_tail
         if not stderr.strip():
             return f". {advice_of_silence(command)}" if reason == EXITED else ""
-        text = f", with this on its stderr: {telling_line(stderr)[:_MAX_LINE]}"
+        line, text = telling_line(stderr)[:_MAX_LINE], ""
+        if line:
+            text = f", with this on its stderr: {line}"
         advice = advice_of_stderr(stderr, command)
         return f"{text}. {advice}" if advice else text
 

@@ -122,6 +122,18 @@ async def test_a_server_that_ends_without_a_word_is_told_what_may_be_missing(
         await connection.connect()
 
 
+async def test_the_line_of_stderr_that_tells_why_is_said_once(opened: Opened, raw: Raw) -> None:
+    for stderr, times in (("ValueError: no key", 1), ("}\nNode.js v20.1.0", 0)):
+        connection = opened(Connection("broken", raw(stderr=f"{stderr}\n", exit=1)))
+        with pytest.raises(ConnectError) as caught:
+            await connection.connect()
+        said = str(caught.value).partition("is not connected")[2]
+        assert said.count("ValueError: no key") == times
+        reason = connection.status.error or ""
+        assert ("stderr" in reason) == bool(times)
+        assert reason.count("ValueError: no key") == times
+
+
 @pytest.mark.defect("M15")
 @pytest.mark.parametrize(
     ("command", "advice"),

@@ -141,9 +141,15 @@ export function Player({ lesson }: { lesson: Lesson }) {
   );
 }
 
-/** The name of this page's file, as in its address. */
+/** The name of this page's file. */
 function fileName(): string {
-  return (location.pathname.split("/").pop() || "lesson.html").slice(0, 80);
+  const name = location.pathname.split("/").pop() || "lesson.html";
+  try {
+    return decodeURIComponent(name).slice(0, 80);
+  } catch {
+    // Its address is no text in UTF-8.
+    return name.slice(0, 80);
+  }
 }
 
 function spoken(slide: Slide): string {
@@ -169,7 +175,8 @@ function Keys({ lesson }: { lesson: Lesson }) {
       <p class="cmn-quiet">
         {lesson.cassette ? (
           <>
-            This page contains its cassette: <code>{`Session.quick(cassette="${fileName()}").cassettes.replay()`}</code>
+            This page contains its cassette:{" "}
+            <code>{`Session.quick(cassette=${JSON.stringify(fileName())}).cassettes.replay()`}</code>
           </>
         ) : (
           "The conversation is too large to replay this page as a cassette."
