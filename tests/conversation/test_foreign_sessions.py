@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.history import assert_valid
 from kit.json_lines import spoiled, write
 
 from casual_mcp_nb import Conversation, Session
@@ -162,6 +163,20 @@ def test_a_prompt_that_looks_like_a_message_is_a_prompt(tmp_path: Path, prompt: 
     turns = Conversation.load(write(tmp_path / "s1.jsonl", lines))
     assert [turn.prompt for turn in turns] == ["Go.", prompt]
     assert turns[0].tool_calls[0].status != "ok"
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [("", ""), ("call_2", ""), ("i" * 300 + "1", "i" * 300 + "2"), ("\ud800", "\ud801")],
+    ids=["none", "one", "long", "surrogates"],
+)
+def test_calls_with_odd_ids_are_all_there_and_a_history_is_valid(
+    tmp_path: Path, ids: tuple[str, str]
+) -> None:
+    lines = [said(1, "Go."), *(answer(2, "m1", use(id, "Read"), (1, 2, 0, 0)) for id in ids)]
+    conversation = Conversation.load(write(tmp_path / "s1.jsonl", lines))
+    assert len({call.id for call in conversation[0].tool_calls}) == 2
+    assert_valid(conversation.messages)
 
 
 def test_what_the_program_adds_is_no_turn(tmp_path: Path) -> None:

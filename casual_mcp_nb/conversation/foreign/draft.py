@@ -279,10 +279,9 @@ class Draft:
         Returns:
             The call, or None if it is not kept.
         """
-        key = key or id
+        key = key or id or f"without an id, {len(self._calls) + 1}"
         if key not in self._calls and step.kept and not self.is_full:
             call = self.new_call(id, name, arguments, query)
-            call.id = call.id or f"call_{len(self._calls) + 1}"
             step.calls.append(call)
             self._calls[key] = call
         elif key not in self._calls:

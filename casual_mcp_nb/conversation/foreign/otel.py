@@ -8,7 +8,7 @@ spans of models only: those of agents repeat them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -205,9 +205,6 @@ class SpanReader(Reader):
                 # Nothing else says what the agent answered.
                 self.draft.adopt(node.answer)
                 self._turn_of(node, node).steps.append(node.answer)
-        known: set[str] = set()
-        for turn in self.draft.turns:
-            _name_calls(turn.steps, known)
         self._nodes.clear()
         self._turns.clear()
         super().close()
@@ -302,16 +299,6 @@ class SpanReader(Reader):
 
 def _order(path: list[_Node]) -> tuple[float, int]:
     return path[0].began or 0.0, len(path)
-
-
-def _name_calls(steps: Iterable[DraftStep], known: set[str]) -> None:
-    """Give calls an id that no other call has."""
-    for step in steps:
-        for call in step.calls:
-            while not call.id or call.id in known:
-                call.id = f"{call.id or 'call'}_{len(known) + 1}"
-            known.add(call.id)
-            _name_calls([*call.steps, DraftStep(calls=call.calls)], known)
 
 
 def _open_call(steps: list[DraftStep], id: str, name: str) -> DraftCall | None:

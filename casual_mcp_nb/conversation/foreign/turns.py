@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -49,6 +49,9 @@ _UNKNOWN_MODEL = "unknown"
 
 def turns_of(draft: Draft) -> list[Turn]:
     """Make turns of a draft, which is used up."""
+    known: set[str] = set()
+    for turn in draft.turns:
+        _name_calls(turn.steps, known)
     writer = _Writer(draft)
     turns: list[Turn] = []
     drafts = deque(draft.turns)
@@ -57,6 +60,16 @@ def turns_of(draft: Draft) -> list[Turn]:
         turn = drafts.popleft()
         turns.append(Turn(Trace(writer.events(turn))))
     return turns
+
+
+def _name_calls(steps: Iterable[DraftStep], known: set[str]) -> None:
+    """Give calls an id that no other call has: it may be missing, cut or masked."""
+    for step in steps:
+        for call in step.calls:
+            while not call.id or call.id in known:
+                call.id = f"{call.id or 'call'}_{len(known) + 1}"
+            known.add(call.id)
+            _name_calls([*call.steps, DraftStep(calls=call.calls)], known)
 
 
 def notes_on(draft: Draft) -> tuple[str, ...]:
