@@ -25,6 +25,7 @@ from casual_mcp_nb.discovery.browse import categories_in, lines_in
 from casual_mcp_nb.discovery.manifest import servers_in
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.discovery.synthetic import instructions_in, skill_spec, skills_in
+from casual_mcp_nb.discovery.text import terms
 from casual_mcp_nb.offline.candidates import FITS, SURE, Candidate, candidates_for, nearest_to
 from casual_mcp_nb.offline.deliveries import NextCall, Offered, PastCall, calls_in
 from casual_mcp_nb.offline.needs import Need, needs_of
@@ -122,16 +123,20 @@ class _Planner:
     def _answer(self, request: str) -> list[Need]:
         """Complete the last request, if we asked for arguments and this gives only those.
 
-        Anything else is a new request.
+        Anything else is a new request. Words that would be left over belong to the value.
         """
         question = parse_question(self.last_reply)
         if question is None or Need(request).asks:
             return []
         asked, missing = question
+        known = set(terms(Need(asked).text))
         for text in (request, f'{missing}: "{request}"'):
             need = Need(f"{asked} {text}")
             best = _best(self._candidates(need))
-            if best is not None and not best.filling.missing:
+            if best is None or best.filling.missing:
+                continue
+            left = " ".join(word.value for word in best.filling.left)
+            if known.issuperset(terms(left)):
                 return [need]
         return []
 

@@ -117,6 +117,22 @@ async def test_only_a_value_of_the_right_type_answers_the_question_for_an_argume
     assert (await room.ask(reply)).calls == calls
 
 
+@pytest.mark.parametrize(
+    ("reply", "path"),
+    [
+        ("shopping list", "shopping list"),
+        ("my notes of May.txt", "my notes of May.txt"),
+        ("the file May.txt", "May.txt"),
+    ],
+)
+async def test_all_words_of_an_answer_are_the_value(
+    room_of: Callable[..., Any], reply: str, path: str
+) -> None:
+    room = room_of([tool("delete_file", "Delete a file.", path=TEXT)])
+    assert (await room.ask("Delete the file")).calls == []
+    assert (await room.ask(reply)).calls == [("desk__delete_file", {"path": path})]
+
+
 async def test_a_request_that_nothing_fits_is_named_in_the_persons_own_words(
     room_of: Callable[..., Any],
 ) -> None:
