@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from casual_mcp_nb.base.tool import ToolAnnotations, ToolSpec
 from casual_mcp_nb.conversation.event import (
     BROWSE_TOOLKIT,
+    FINDING,
     LOAD_TOOLS,
     PACKAGE_TOOLS,
     READ_SKILL,
@@ -61,14 +62,18 @@ def plan(
 
 class _Planner:
     def __init__(self, messages: Sequence[ChatMessage], offered: Offered) -> None:
-        last = len(messages)
+        before = last = len(messages)
         self.request = self.last_reply = reply = ""
         for place, message in enumerate(messages):
             text = text_of(message.content)
             if message.role == "user":
-                last, self.request, self.last_reply = place, text, reply
+                before, last = last, place
+                self.request, self.last_reply, reply = text, reply, ""
             elif message.role == "assistant" and text:
                 reply = text
+        if any(past.call.name not in FINDING for past in calls_in(messages[before:last])):
+            # A reply that reports a result may hold a question that is not ours.
+            self.last_reply = ""
         self.calls = calls_in(messages[last:])
         own = {tool.wire_name: tool.description for tool in offered.tools if not tool.server}
         self.searches, self.browses = SEARCH_TOOLS in own, LOAD_TOOLS in own

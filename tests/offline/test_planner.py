@@ -133,6 +133,18 @@ async def test_all_words_of_an_answer_are_the_value(
     assert (await room.ask(reply)).calls == [("desk__delete_file", {"path": path})]
 
 
+@pytest.mark.parametrize("status", ["", "Error: "])
+async def test_a_question_in_a_tools_result_is_not_the_planners(
+    room_of: Callable[..., Any], status: str
+) -> None:
+    asked = await room_of([DELETE]).ask("Delete the note")
+    assert re.findall("`([^`]+)`", asked.text) == ["desk:delete_note", "title"]
+    room = room_of([READ, DELETE], {"read_note": f"{status}{asked.text}"})
+    said = await room.ask("Read the note 'plan'")
+    assert asked.text in said.text
+    assert (await room.ask("ideas")).calls == []
+
+
 async def test_a_request_that_nothing_fits_is_named_in_the_persons_own_words(
     room_of: Callable[..., Any],
 ) -> None:
