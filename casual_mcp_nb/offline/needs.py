@@ -13,9 +13,9 @@ from casual_mcp_nb.offline.phrases import reword
 
 MAX_NEEDS = 6
 _VERBS = (
-    "add|append|calculate|call|check|compare|compute|convert|copy|count|create|delete|describe|divide|draw|echo|evaluate|explain|"
+    "add|append|calculate|call|cancel|check|compare|compute|convert|copy|count|create|delete|describe|divide|draw|echo|evaluate|explain|"
     "extract|fetch|find|format|generate|get|give|join|list|look|make|move|multiply|open|parse|query|read|remove|rename|replace|run|"
-    "save|search|send|show|solve|sort|split|subtract|sum|summarise|summarize|tell|translate|use|write"
+    "save|search|send|show|solve|sort|split|stop|subtract|sum|summarise|summarize|tell|translate|use|write"
 )
 _QUESTIONS = (
     "what|what's|which|who|whose|when|where|why|how|is|are|does|do|can|could|will|would|please"
@@ -47,6 +47,8 @@ _EMPTY_WORDS = (
     " thanks value"
 )
 _EMPTY = frozenset(_EMPTY_WORDS.split())
+_TAKES_BACK = {"forget", "later", "maybe", "mind", "never", "nevermind"}
+"""Words of which a message only takes back a request: `never mind`."""
 
 
 _REMARK = re.compile(
@@ -113,7 +115,8 @@ class Need:
                 self.words.append(word)
         asks = "?" in said
         is_remark = not asks and _REMARK.match(said) is not None
-        self.is_talk = is_remark or not (self.words or self.mentions)
+        said_words = {word.value.casefold() for word in self.words}
+        self.is_talk = is_remark or not (self.mentions or said_words - _TAKES_BACK)
         self.asks = self.is_talk or asks or _ASKS.match(said) is not None
         self.follows = _FOLLOWS.match(said) is not None or not self.words
         self.query = " ".join(dict.fromkeys(self._hints())) or said.strip()[:200]

@@ -133,6 +133,17 @@ async def test_all_words_of_an_answer_are_the_value(
     assert (await room.ask(reply)).calls == [("desk__delete_file", {"path": path})]
 
 
+@pytest.mark.parametrize(
+    "reply", ["never mind", "Forget it, thanks", "stop", "Cancel that please", "Maybe later."]
+)
+async def test_a_request_can_be_taken_back(room_of: Callable[..., Any], reply: str) -> None:
+    room = room_of([READ])
+    assert "still need `title`" in (await room.ask("Read a note")).text
+    assert (await room.ask(reply)).calls == []
+    await room.ask("Read a note")
+    assert (await room.ask(f'"{reply}"')).calls == [("desk__read_note", {"title": reply})]
+
+
 @pytest.mark.parametrize("status", ["", "Error: "])
 async def test_a_question_in_a_tools_result_is_not_the_planners(
     room_of: Callable[..., Any], status: str
