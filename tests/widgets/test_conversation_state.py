@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import sys
@@ -18,9 +19,11 @@ from kit.waiting import wait_until
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.config import ToolSetConfig
 from casual_mcp_nb.errors import UnknownNameError, UsageError
+from casual_mcp_nb.notebook.limits import SessionLimits
 from casual_mcp_nb.notebook.questions import ApprovalQuestion
 from casual_mcp_nb.notebook.step_mode import StepQuestion
 from casual_mcp_nb.providers.scripted import call, scripted_model
+from casual_mcp_nb.widgets import limits as limits_module
 from casual_mcp_nb.widgets.conversation import ConversationState
 from casual_mcp_nb.widgets.limits import LimitsState
 from casual_mcp_nb.widgets.tokens import TokenMeter, TokensState
@@ -374,6 +377,32 @@ def test_each_spend_limit_shows_with_what_is_used_of_it(told: Told) -> None:
     state.close()
 
 
+def test_a_slow_read_of_the_limits_does_not_replace_a_later_one(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, release = threading.Event(), threading.Event()
+    in_words = limits_module._in_words
+
+    def slow_at_first(limits: SessionLimits) -> list[str]:
+        used = in_words(limits)
+        if not read.is_set():
+            read.set()
+            release.wait(30)
+        return used
+
+    monkeypatch.setattr(limits_module, "_in_words", slow_at_first)
+    state, limits = LimitsState(told.session), told.session.limits
+    limits.set("day", max_total_tokens=100_000)
+    assert read.wait(30)
+    told.session.chat("x", model=scripted_model("done"))
+    used = f"{limits[2].tokens:,} of 100,000 tokens today"
+    wait_until(lambda: state.snapshot()["used"] == [used], "what the turn took is read")
+    release.set()
+    told.session.parts.engine.run(asyncio.to_thread(int))
+    assert state.snapshot()["used"] == [used]
+    state.close()
+
+
 def test_a_closed_panel_lets_go_of_its_session() -> None:
     session = Session.from_config(CONFIG)
     panel = session.panel()
@@ -396,6 +425,7 @@ def test_the_first_message_shows_immediately_while_provider_libraries_load() -> 
     code = """
 import sys, threading
 from casual_mcp_nb import Session
+from casual_mcp_nb.widgets import limits as limits_module
 from casual_mcp_nb.widgets.conversation import ConversationState
 class Watcher:
     def find_spec(self, name, *_):
