@@ -121,7 +121,7 @@ when a search first used the conversation.
 _DEFINED = "SELECT conversation, server, tool, digest FROM definitions"
 _DAMAGE = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError)
 _NO_SERVERS = frozenset({SYNTHETIC, *OWN_TOOLS.values()})
-"""What has another agent's searches, and the tools of its own."""
+"""The servers under which another agent's searches and its built-in tools are listed."""
 _BY_NAME = "select:"
 """How Claude Code's searches begin that name tools."""
 _ADDED = re.compile(r"\s*<([\w-]+)>")

@@ -142,6 +142,15 @@ async def test_arms_are_run_repeatedly_and_judged(session: Session) -> None:
     assert (use.runs, use.needed, use.searched, use.found, use.called) == (4, 2, 2, 2, 2)
 
 
+async def test_a_tool_that_gave_the_right_answer_was_needed_if_a_case_names_none(
+    session: Session,
+) -> None:
+    case = ToolUseCase("What is 17 * 23?", answer="391")
+    results = await session.experiments.run_async([case], deliveries=["bridge"])
+    use = {use.tool: use for use in results.tool_uses()}["math:evaluate_expression"]
+    assert (use.needed, use.found, use.called, use.unneeded_called) == (1, 1, 1, 0)
+
+
 async def test_other_descriptions_change_what_a_model_calls_and_are_compared_by_case(
     small: Session,
 ) -> None:

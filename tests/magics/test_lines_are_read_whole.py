@@ -53,7 +53,16 @@ def test_a_line_that_ends_in_a_question_mark_is_the_magics_own(kernel: Kernel) -
 
 @pytest.mark.defect("C8")
 @pytest.mark.parametrize(
-    "line", ["undo 3", "new please", "status now", "tools nosuchserver", "stop it", "lint all"]
+    "line",
+    [
+        "undo 3",
+        "ask --echo text What is 2?",
+        "new please",
+        "status now",
+        "tools nosuchserver",
+        "stop it",
+        "lint all",
+    ],
 )
 def test_words_that_a_command_does_not_take_are_refused(kernel: Kernel, line: str) -> None:
     before = kernel.printed("print(len(session.turns))")

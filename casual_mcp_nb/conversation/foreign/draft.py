@@ -107,7 +107,7 @@ class Draft:
 
     Attributes:
         agent: The agent's name.
-        server: The server of its own tools.
+        server: The server under which the agent's built-in tools are listed.
         provider: The provider's name, as in a config.
         title: The session's title, or its first words.
         system: The system prompt, if the file has it.
