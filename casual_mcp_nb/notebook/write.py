@@ -107,7 +107,6 @@ class WrittenCell(Displayable):
         difference: The lines that the correction changed, as a unified diff.
         state: How the last run ended, `not run` if there was none.
         error: The exception of the last run.
-        call_counts: How many calls the last `run` made, by their status.
     """
 
     def __init__(
@@ -123,7 +122,7 @@ class WrittenCell(Displayable):
         self.difference = ""
         self.state: ProgramState = "not run"
         self.error: BaseException | None = None
-        self.call_counts: Mapping[CallStatus, int] = {}
+        self._made = ProgramCalls()
 
     @property
     def code(self) -> str:
@@ -170,6 +169,15 @@ class WrittenCell(Displayable):
         return self._reading.may_call_any_tool
 
     @property
+    def call_counts(self) -> Mapping[CallStatus, int]:
+        """How many calls the last `run` has made, by their status.
+
+        A call can end after the run: an interrupt waits for it half a second at most, and a thread
+        can outlive the program.
+        """
+        return dict(self._made.statuses)
+
+    @property
     def now(self) -> WrittenProgram:
         """The cell as a value that does not change. It is what is displayed."""
         error = ""
@@ -208,7 +216,7 @@ class WrittenCell(Displayable):
     def _edit(self, code: str) -> None:
         if code != self._code:
             self._code, self._reading = code, self._writer.reading(code)
-            self.state, self.error, self.call_counts = "not run", None, {}
+            self.state, self.error, self._made = "not run", None, ProgramCalls()
 
     def insert(self) -> None:
         """Put the program into a new cell below this one, or at IPython's next prompt, to be edited
@@ -263,10 +271,9 @@ class WrittenCell(Displayable):
         if tree.body and isinstance(tree.body[-1], ast.Expr):
             last = ast.Expression(tree.body[-1].value)
             tree.body.pop()
-        calls = ProgramCalls()
-        self.error, self.state, self.call_counts = None, "stopped", {}
+        self.error, self.state, self._made = None, "stopped", ProgramCalls()
         try:
-            with calls.running():
+            with self._made.running():
                 # Without the `__future__` imports of this module.
                 exec(compile(tree, name, "exec", dont_inherit=True), variables)
                 value = None
@@ -277,8 +284,6 @@ class WrittenCell(Displayable):
         except (Exception, SystemExit) as error:
             self.error, self.state = error, "failed"
             raise
-        finally:
-            self.call_counts = dict(calls.statuses)
 
     @blocking
     async def repair(self, problem: str = "", *, variables: Sequence[str] = ()) -> WrittenCell:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -246,6 +247,28 @@ denied"""
     assert (len(BURNT), cell.call_counts) == (7, {"ok": 7, "denied": 1})
     assert cell.repair().run(variables) == [7]
     assert len(BURNT) == 7 + 39
+
+
+def test_a_call_that_ends_after_the_program_is_counted() -> None:
+    called, may_end = threading.Event(), threading.Event()
+    server = FastMCP("slow")
+
+    @server.tool(annotations={"readOnlyHint": True})
+    def wait() -> bool:
+        called.set()
+        return may_end.wait(30)
+
+    code = """thread = Thread(target=session.tools.slow.wait)
+thread.start()
+called.wait(30)"""
+    with Session({}, in_process={"slow": server}) as session:
+        cell = session.models.write("wait", model=scripted_model(fenced(code)))
+        variables = {"session": session, "Thread": threading.Thread, "called": called}
+        assert cell.run(variables) is True
+        assert (cell.state, cell.call_counts, cell.now.call_counts) == ("ok", {}, {})
+        may_end.set()
+        variables["thread"].join(30)
+        assert (cell.call_counts, cell.now.call_counts) == ({"ok": 1}, {"ok": 1})
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])

@@ -52,6 +52,10 @@ def test_a_stop_ends_the_call_that_a_program_waits_for(kernel: Kernel) -> None:
     running = kernel.start("cell.run()")
     kernel.wait(running, "stream")
     assert kernel.interrupt(running).status == "error"
+    # The cell waits for the end of the call half a second at most.
+    kernel.printed(
+        "async with asyncio.timeout(30):\n    while not cell.call_counts: await asyncio.sleep(0.01)"
+    )
     states = (
         "cell.state, cell.call_counts, session.tools.calls[0].call.status, before, 'after' in"
         " globals()"
