@@ -222,15 +222,14 @@ class Session(Checked, Displayable):
 
     @classmethod
     def demo(cls, model: str | None = None) -> Self:
-        """Open a session with the bundled servers.
+        """Open a session with the bundled servers whose libraries are installed.
 
         Args:
             model: See `quick`, or None for the offline planner: no key, no network.
         """
-        from casual_mcp_nb.config.quick import model_sections
         from casual_mcp_nb.notebook.demo import demo_config
 
-        return cls({**demo_config(), **model_sections(model)})
+        return cls(demo_config(model))
 
     @classmethod
     def resume(cls, id: str | None = None, *, store: StoreLike = DEFAULT) -> Self:

@@ -874,6 +874,12 @@ class Config(BaseConfig):
         """Remarks about how the file was read: ignored keys, servers that were left out."""
         return self._origin.notes
 
+    def with_notes(self, *notes: str) -> Config:
+        """Copy the config with further remarks."""
+        noted = self.model_copy()
+        noted._origin = replace(self._origin, notes=(*self._origin.notes, *notes))
+        return noted
+
     @property
     def unusable(self) -> Mapping[str, str]:
         """The servers of another host's file that cannot be used, each with the reason.

@@ -20,7 +20,6 @@ from casual_mcp_nb.cli.terminal import (
     AsJson,
     Source,
     connect,
-    demo_config_of,
     show,
     tell,
     tell_failures,
@@ -151,9 +150,11 @@ def demo(
             + "."
         )
         tell("For example: What is 17 * 24?  ·  What time is it in Tokyo when it is 14:30 in Oslo?")
+    from casual_mcp_nb.notebook.demo import demo_config
+
     return _chat(
         Source(demo=True),
-        demo_config_of(model),
+        demo_config(model),
         " ".join(message),
         TurnSettings(allow=allow, json=json),
     )

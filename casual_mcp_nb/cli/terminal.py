@@ -345,9 +345,10 @@ class Source:
     def load(self) -> Config:
         """Load the config. Nothing is started."""
         from casual_mcp_nb.config.loader import load_config
+        from casual_mcp_nb.notebook.demo import demo_config
 
         if self.demo:
-            return demo_config_of(None)
+            return demo_config()
         if self.is_missing:
             raise ConfigError(f"There is no {shown(DEFAULT_CONFIG)} in this folder.", hint=NAME_ONE)
         return load_config(self.config)
@@ -367,7 +368,11 @@ class Source:
         """
         from casual_mcp_nb.session import Session
 
-        session = Session(config or self.load(), trust=self.trust, quiet=True, approval=approval)
+        config = config or self.load()
+        if self.demo:
+            for note in config.notes:
+                tell(note)
+        session = Session(config, trust=self.trust, quiet=True, approval=approval)
         session.questions.how_to_allow = _allowed_by_option
         try:
             report = session.consent.trust()
@@ -387,15 +392,6 @@ class Source:
             connect(session)
             tell_failures(session)
             yield session
-
-
-def demo_config_of(model: str | None) -> Config:
-    """Build the demo's config."""
-    from casual_mcp_nb.config.loader import load_config
-    from casual_mcp_nb.config.quick import model_sections
-    from casual_mcp_nb.notebook.demo import demo_config
-
-    return load_config({**demo_config(), **model_sections(model)})
 
 
 def connect(session: Session) -> None:

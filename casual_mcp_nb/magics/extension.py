@@ -347,7 +347,7 @@ class McpMagics(Magics):
         from casual_mcp_nb.notebook.start_display import StartDisplay
 
         self._check_variable()
-        display = StartDisplay(announcement)
+        display = StartDisplay(announcement, explained=not self._quiet)
         session: Session | None = None
         status: SessionStatus | None = None
         try:

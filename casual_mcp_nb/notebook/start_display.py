@@ -35,9 +35,18 @@ class StartDisplay:
         announcement: The first text.
         quiet: Whether to show nothing.
         handle: A display that the cell has already, or None for a new one.
+        explained: Whether what the person reads next says why servers failed. A terminal's lines
+            leave the reasons to it.
     """
 
-    def __init__(self, announcement: str, *, quiet: bool = False, handle: Any = None) -> None:
+    def __init__(
+        self,
+        announcement: str,
+        *,
+        quiet: bool = False,
+        handle: Any = None,
+        explained: bool = False,
+    ) -> None:
         in_cell = threading.current_thread() is threading.main_thread()
         visible = in_cell and not quiet and not is_set(QUIET_VARIABLE)
         self._context = contextvars.copy_context()
@@ -49,6 +58,7 @@ class StartDisplay:
         if visible:
             self._handle = handle
         self._owned = handle is None
+        self._explained = explained
         self._on_terminal = False
         if visible and handle is None:
             if notebook_shell() is not None:
@@ -124,7 +134,7 @@ class StartDisplay:
             has_ended = status.state in ("ready", "unlisted", "failed")
             if has_ended and status.name not in self._reported:
                 self._reported.add(status.name)
-                sys.stderr.write(f"{line_of(status)}\n")
+                sys.stderr.write(f"{line_of(status, explained=self._explained)}\n")
         sys.stderr.flush()
 
 
@@ -137,18 +147,26 @@ def announcement_of(names: Iterable[str]) -> str:
     return f"Starting {', '.join(names[:_MAX_NAMES])}{more} …"
 
 
-def line_of(status: ServerStatus) -> str:
-    """Format a line about a server that is ready or has failed."""
+def line_of(status: ServerStatus, *, explained: bool = False) -> str:
+    """Format a line about a server that is ready or has failed.
+
+    Args:
+        status: The server.
+        explained: Leave out why it failed.
+    """
     took = ""
     if status.seconds is not None:
         took = f" ({status.seconds:.1f} s)"
     if status.state == "ready" and status.error is None:
         return f"{status.name}: ready, {count(status.tools, 'tool')}{took}"
-    reason = " ".join((status.error or "no reason was given").split())[:_MAX_REASON]
     state: str = status.state
     if state == "unlisted":
         state = "connected"
-    return f"{status.name}: {state}{took}: {reason}"
+    line = f"{status.name}: {state}{took}"
+    if explained:
+        return line
+    reason = " ".join((status.error or "no reason was given").split())[:_MAX_REASON]
+    return f"{line}: {reason}"
 
 
 def summary_of(servers: Servers) -> str:

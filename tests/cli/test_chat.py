@@ -64,6 +64,17 @@ def test_events_as_json_lines(config: Path, run: Run) -> None:
     assert sum(each["event"] == "TurnFinished" for each in events) == 1
 
 
+def test_the_demo_says_once_which_of_its_servers_needs_a_library(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pint", None)
+    code, out, err = run("demo", "What is 17 * 23?")
+    assert code == 0
+    assert "391" in out
+    assert err.count("pint") == 1
+    assert "casual-mcp-nb[bundled]" in err
+
+
 @pytest.mark.parametrize(
     "words", [["--model", "gtp"], ["--toolset", "nmbers"], ["--allow", "maths"]]
 )

@@ -103,3 +103,26 @@ def test_it_is_drawn_once_and_fits_and_the_question_comes_last(terminal: Termina
     assert len(shown.splitlines()) < 25
     terminal.type("print(turn)")
     assert len(terminal.prompt().splitlines()) > len(shown.splitlines())
+
+
+def test_what_cannot_start_is_said_once(terminal: Terminal) -> None:
+    terminal.type("import sys; sys.modules['pint'] = None")
+    terminal.prompt()
+    terminal.type("%load_ext casual_mcp_nb")
+    terminal.prompt()
+    terminal.type("del session")
+    terminal.prompt()
+
+    terminal.type("%mcp demo")
+    shown = terminal.prompt()
+    assert shown.count("pint") == 1
+    assert shown.count("casual-mcp-nb[bundled]") == 1
+    assert "failed" not in shown
+    terminal.type("session.chat('What is 17 * 23?').notices")
+    assert "pint" not in terminal.prompt()
+
+    # The state is in the line of its start and in the table, the reason only above the table.
+    terminal.type("%mcp connect bundled:units")
+    shown = terminal.prompt()
+    assert shown.count("failed") >= 2
+    assert shown.count("pint is not installed") == 1
