@@ -51,6 +51,11 @@ def conclusions(
         looks: How many looks at these cases were planned.
     """
     candidates = max(1, arms - 1)
+    if cases == 1:
+        if arms > 1:
+            least = least_clusters(candidates * looks)
+            yield f"It takes at least {least:,} cases to test which arm is right more often."
+        return
     for each in comparisons:
         yield of_difference(each.first, each.second, each.right, candidates=candidates, looks=looks)
     too_few = any(each.right.clusters < least_clusters(_tests(each.right)) for each in comparisons)

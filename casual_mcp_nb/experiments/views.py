@@ -371,8 +371,12 @@ def arms_table(results: RunResults, limits: DisplayLimits) -> Table:
             shown.append(name)
     last = results.repeats if results.repeats > 1 else None
     heads = ["Arm", "Runs #"]
+    # Of one run, an interval says nothing.
+    has_intervals = len(results.cases) * results.repeats > 1
     if results.judged:
-        heads += ["Right", "95% interval"]
+        heads.append("Right")
+        if has_intervals:
+            heads.append("95% interval")
         if last:
             heads.append(f"Right {last} of {last}")
     ranked = len({arm.ranked_by for arm in arms if arm.ranked_by}) > 1
@@ -382,7 +386,7 @@ def arms_table(results: RunResults, limits: DisplayLimits) -> Table:
     for number, arm in enumerate(arms):
         row: list[Cell] = [arm.arm.name, _runs(arm, results.repeats * len(results.cases))]
         if results.judged:
-            row += _right(arm, last)
+            row += _right(arm, last, has_intervals=has_intervals)
         if ranked:
             row.append(arm.ranked_by or "")
         row += [_bar(name, spreads[name][number], spreads[name], arm) for name in shown]
@@ -403,12 +407,13 @@ def _runs(arm: ArmResults, planned: int) -> Cell:
     return Status(text, "bad") if arm.not_made or arm.not_graded else text
 
 
-def _right(arm: ArmResults, last: int | None) -> list[Cell]:
+def _right(arm: ArmResults, last: int | None, *, has_intervals: bool) -> list[Cell]:
     right = arm.right
     if right is None:
-        return [words.UNKNOWN] * (3 if last else 2)
-    share = Bar(words.percent(right.value), right.value, _BLUE, narrow=True)
-    cells: list[Cell] = [share, f"{words.percent(right.low)} to {words.percent(right.high)}"]
+        return [words.UNKNOWN] * (1 + has_intervals + bool(last))
+    cells: list[Cell] = [Bar(words.percent(right.value), right.value, _BLUE, narrow=True)]
+    if has_intervals:
+        cells.append(f"{words.percent(right.low)} to {words.percent(right.high)}")
     if last is not None:
         passed, short = arm.pass_hat(last), arm.cases_short_of(last)
         cell = words.UNKNOWN if passed is None else words.percent(passed)

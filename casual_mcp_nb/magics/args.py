@@ -460,6 +460,8 @@ COMPARE_OPTIONS = {
     "--max-runs": "max_runs",
 }
 """Options for `%mcp compare`, each with its keyword argument for `session.experiments.compare`."""
+_SETTINGS = ("discovery", "models", "tool_sets", "strategies", "deliveries")
+"""Those that make set-ups differ."""
 DISCOVERY = {"on": True, "off": False, "auto": "auto"}
 """Values for `%mcp compare --discovery`."""
 _VALUE = r"(?:=|\s+)(?P<value>\"[^\"]*\"|'[^']*'|[^\s\"'-][^\s\"']*)"
@@ -544,6 +546,8 @@ def parse_compare(line: str) -> tuple[str, dict[str, Any]]:
     The first word that is not an option or its value begins the message. The message may be in
     quotes, which is necessary if it begins with two hyphens.
 
+    Without an option that makes set-ups differ, discovery on is compared with every tool loaded.
+
     Returns the message, and keyword arguments for `session.experiments.compare`, which checks the
     names.
 
@@ -566,6 +570,8 @@ def parse_compare(line: str) -> tuple[str, dict[str, Any]]:
             "What is your message?",
             hint="For example: %mcp compare --discovery on,off What is 17 * 24?",
         )
+    if not any(given.get(setting) for setting in _SETTINGS):
+        given["discovery"] = [True, False]
     return message, given
 
 

@@ -977,7 +977,8 @@ def _plan(session: Session, line: str) -> Any:
 @command(
     "compare",
     _MEASURE,
-    "answer a message with several set-ups: tokens, time and cost of each",
+    "answer a message with several set-ups: tokens, time and cost of each. By default, with"
+    " discovery and with every tool loaded",
     usage="[--discovery on,off,auto] [--models A,B] [--toolsets A,B] [--strategies search,browse] "
     "[--deliveries definitions,bridge] [--repeats N] [--check TEXT] [--max-runs N] MESSAGE",
     example="--discovery on,off What is 17 * 24?",

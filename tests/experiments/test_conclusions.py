@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass
 
 import pytest
 
 from casual_mcp_nb.experiments import conclusions
+from casual_mcp_nb.experiments.arm_results import ArmComparison
 from casual_mcp_nb.experiments.statistics import (
     SHARES,
     PairedDifference,
@@ -68,6 +70,17 @@ def test_five_cases_that_all_got_better_are_too_few_for_the_test() -> None:
     assert "at least 6 cases" in before
     assert "take 45 cases" in before
     assert (smallest_difference(45, 3) or 1) <= conclusions.PROPOSED
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_of_one_case_nothing_is_tested(runs: bool) -> None:
+    compared = []
+    if runs:
+        compared = [ArmComparison("A", "B", difference_of([1.0]))]
+    said = conclusions.conclusions(compared, arms=2, clusters=1, cases=1, repeats=1)
+    (text,) = said
+    assert re.findall(r"\d+", text) == ["6"]
+    assert not list(conclusions.conclusions([], arms=1, clusters=1, cases=1, repeats=1))
 
 
 @pytest.mark.defect("P9")

@@ -222,25 +222,35 @@ def test_an_invalid_step_is_reported_with_the_right_syntax(text: str) -> None:
         parse_position("diff", text)
 
 
+ON_AND_OFF = {"discovery": [True, False]}
+STRATEGIES = {"strategies": ["search", "browse"]}
+
+
 @pytest.mark.parametrize(
     ("line", "message", "options"),
     [
-        ("What is 17 * 24?", "What is 17 * 24?", {}),
+        ("What is 17 * 24?", "What is 17 * 24?", ON_AND_OFF),
+        ("--strategies search,browse What is it?", "What is it?", STRATEGIES),
         ("--discovery on,off What is it?", "What is it?", {"discovery": [True, False]}),
         (
             '--models gpt,claude --repeats=3 "What\'s it?"',
             "What's it?",
             {"models": ["gpt", "claude"], "repeats": 3},
         ),
+        ("--check 3 --max-runs 9 Say it", "Say it", {"check": "3", "max_runs": 9, **ON_AND_OFF}),
         (
             "--check '24 h' --toolsets all,numbers What is a day",
             "What is a day",
             {"check": "24 h", "tool_sets": [None, "numbers"]},
         ),
-        ('"What does --help do?"', "What does --help do?", {}),
-        ("5 - 3 and -x", "5 - 3 and -x", {}),
-        ("What does git commit --amend do?", "What does git commit --amend do?", {}),
-        ("--repeats 2 What does --models do", "What does --models do", {"repeats": 2}),
+        ('"What does --help do?"', "What does --help do?", ON_AND_OFF),
+        ("5 - 3 and -x", "5 - 3 and -x", ON_AND_OFF),
+        ("What does git commit --amend do?", "What does git commit --amend do?", ON_AND_OFF),
+        (
+            "--repeats 2 What does --models do",
+            "What does --models do",
+            {"repeats": 2, **ON_AND_OFF},
+        ),
     ],
 )
 def test_a_comparison_has_its_options_before_the_message(
