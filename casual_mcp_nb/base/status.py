@@ -350,7 +350,8 @@ class ConsentStatus(Displayable):
 
     Until the config is accepted, starting a server asks. If it is strict, every call asks unless
     its policy was set to `never`. `policies` are those that were set in Python or with a magic, by
-    server. `problems` are tool names in the config that do not exist.
+    server. `effective` are those that apply, `default` if nothing is set: of each server, and of
+    its tools that have their own. `problems` are tool names in the config that do not exist.
     """
 
     accepted: bool
@@ -360,6 +361,7 @@ class ConsentStatus(Displayable):
     changed: tuple[ToolName, ...] = ()
     problems: tuple[str, ...] = ()
     policies: Mapping[str, Policies] = field(default_factory=dict)
+    effective: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 def amount(kind: LimitKind, *values: float) -> str:

@@ -199,11 +199,35 @@ def policy_of(
     """Resolve a tool's policy. With `strict` it is `always` unless somebody set it to `never`."""
     if is_outgoing(tool, config):
         return "always"
-    policies = override
-    if policies is None and config is not None:
-        policies = config.approval
+    return _policy_of(tool.name, _given(config, override), config, strict=strict)
+
+
+def policies_of(
+    config: ServerConfig | None, override: Policies | None = None, *, strict: bool = False
+) -> dict[str, Policy]:
+    """Resolve a server's policy, under the name `*`, and those of tools that have their own."""
+    given = _given(config, override)
+    names = [OTHER_TOOLS]
+    if isinstance(given, Mapping):
+        names += [name for name in given if name != OTHER_TOOLS]
+    resolved = {name: _policy_of(name, given, config, strict=strict) for name in names}
+    bundled = _bundled(config)
+    if bundled is not None:
+        resolved.update(dict.fromkeys(sorted(bundled.asks_each_time), "always"))
+    return resolved
+
+
+def _given(config: ServerConfig | None, override: Policies | None) -> Policies | None:
+    if override is None and config is not None:
+        return config.approval
+    return override
+
+
+def _policy_of(
+    name: str, policies: Policies | None, config: ServerConfig | None, *, strict: bool
+) -> Policy:
     if isinstance(policies, Mapping):
-        policies = policies.get(tool.name, policies.get(OTHER_TOOLS))
+        policies = policies.get(name, policies.get(OTHER_TOOLS))
     if strict:
         return "never" if policies == "never" else "always"
     if policies is not None:
@@ -378,6 +402,10 @@ class Consent:
         # Those of the notebook's own functions come from their decorators.
         given.pop(NOTEBOOK, None)
         return given
+
+    def policies_of(self, server: str) -> dict[str, Policy]:
+        """Resolve a server's policies, see `policies_of`."""
+        return policies_of(self.config_of(server), self.overrides.get(server), strict=self.strict)
 
     def set_policy(self, server: str, policy: Approval, tool: str | None = None) -> None:
         """Set the policy of a server, or of one of its tools; its other tools keep theirs."""

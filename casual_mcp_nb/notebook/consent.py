@@ -18,11 +18,13 @@ from casual_mcp_nb.config.trust import Trust, TrustState, TrustStore, exact
 from casual_mcp_nb.conversation.audit import Audit
 from casual_mcp_nb.conversation.event import Notice
 from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.consent import Policy
 from casual_mcp_nb.errors import TrustRequiredError, UnknownNameError, UsageError, shown
 from casual_mcp_nb.notebook.log import is_set
 from casual_mcp_nb.notebook.open_questions import Questions
 from casual_mcp_nb.notebook.session_memory import typing_place
 from casual_mcp_nb.notebook.typed_lines import can_prompt
+from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
 
 logger = logging.getLogger(__name__)
 
@@ -246,7 +248,16 @@ class SessionConsent(Namespace):
             changed=tuple(self._chat.changed_tools),
             problems=tuple(notice.text for notice in self.problems),
             policies=self.policies,
+            effective=self._effective(),
         )
+
+    def _effective(self) -> dict[str, dict[str, Policy]]:
+        """Resolve the policies of each server, and of the notebook's functions if there are any."""
+        consent = self._chat.consent
+        names = [*self._chat.server_manager.names]
+        if any(tool.server == NOTEBOOK for tool in self._chat.catalog):
+            names.append(NOTEBOOK)
+        return {name: consent.policies_of(name) for name in names}
 
     @property
     def policies(self) -> Mapping[str, Policies]:

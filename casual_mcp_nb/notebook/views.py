@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from casual_mcp_nb.base.config import Strategy, ToolSetConfig, option_limits
+from casual_mcp_nb.base.config import OTHER_TOOLS, Strategy, ToolSetConfig, option_limits
 from casual_mcp_nb.base.content import media_type_of
 from casual_mcp_nb.base.elsewhere import Elsewhere
 from casual_mcp_nb.base.iterables import labelled
@@ -560,11 +560,9 @@ def consent_view(consent: ConsentStatus, limits: DisplayLimits) -> View:
         ("Step mode", "on" if consent.step_mode else "off"),
         ("Calls so far", words.number(consent.calls)),
     ]
-    for server, policies in consent.policies.items():
-        by_tool = {"": policies} if isinstance(policies, str) else policies
-        text = ", ".join(f"{tool} {policy}".strip() for tool, policy in by_tool.items())
-        facts.append((f"Calls of {server}", text))
     blocks: list[Block] = [KeyValues(tuple(facts))]
+    if consent.effective:
+        blocks += _policies(consent, limits)
     if consent.changed:
         heads = columns("Server", "Tool")
         table = Table.of(heads, consent.changed, _tool_name_row, limits.rows)
@@ -572,6 +570,43 @@ def consent_view(consent: ConsentStatus, limits: DisplayLimits) -> View:
     if consent.problems:
         blocks.append(Section("Problems", (TextBlock("\n".join(consent.problems[: limits.rows])),)))
     return View("consent", "Consent", tuple(blocks))
+
+
+_POLICIES_MEAN = {
+    "never": "no call asks.",
+    "always": "each call asks.",
+    "destructive": "a call asks unless its tool says that it destroys nothing.",
+    "default": (
+        "a call asks if its tool is destructive, or is of somebody else's server and does not say"
+        " whether it is."
+    ),
+}
+
+_MAX_OWN = 6
+
+
+def _policies(consent: ConsentStatus, limits: DisplayLimits) -> Iterator[Block]:
+    """Show each server's policy and what the policies mean."""
+    heads = columns("Server", "Policy", "Tools with their own")
+    table = Table.of(heads, list(consent.effective.items()), _policies_row, limits.rows)
+    used: set[str] = set()
+    for policies in consent.effective.values():
+        used.update(policies.values())
+    meanings = []
+    for policy, meaning in _POLICIES_MEAN.items():
+        if policy in used:
+            meanings.append(f"{policy}: {meaning}")
+    yield table
+    yield TextBlock("\n".join(meanings))
+
+
+def _policies_row(item: tuple[str, Mapping[str, str]]) -> tuple[Cell, ...]:
+    server, policies = item
+    own = []
+    for tool, policy in policies.items():
+        if tool != OTHER_TOOLS:
+            own.append(f"{tool} {policy}")
+    return (Name(server), policies.get(OTHER_TOOLS, ""), words.listed(own, _MAX_OWN))
 
 
 def _tool_name_row(tool: ToolName) -> tuple[Cell, ...]:

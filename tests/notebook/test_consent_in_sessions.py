@@ -363,3 +363,39 @@ def test_policies_are_set_for_a_server_or_a_tool_and_resumed(tmp_path: Path) -> 
     with Session.resume(id, store=file) as session:
         assert session.consent.policies == {"math": "never"}
         assert session.consent.now.policies == {"math": "never"}
+
+
+def test_the_policies_that_apply_are_listed_for_each_server(tmp_path: Path) -> None:
+    own = {"add": "always", "*": "destructive"}
+    servers = {
+        "files": {"bundled": "files", "transport": "in-process"},
+        "math": {"bundled": "math", "transport": "in-process", "approval": own},
+        "mail": {"bundled": "gmail", "approval": "never"},
+        "shop": FLIP["servers"]["shop"],
+    }
+    session = Session({"servers": servers}, store=None, quiet=True)
+    effective = session.consent.now.effective
+    assert effective == {
+        "files": {"*": "destructive"},
+        "math": {"*": "destructive", "add": "always"},
+        # What is sent in the person's name asks whatever the policy.
+        "mail": {"*": "never", "gmail_send": "always"},
+        "shop": {"*": "default"},
+    }
+    shown = str(session.consent.now)
+    assert all(name in shown for name in (*servers, "default", "gmail_send always"))
+
+    session.tool(repeat)
+    session.consent.set_policy("files", "never")
+    effective = session.consent.now.effective
+    assert effective["files"] == {"*": "never"}
+    assert effective["notebook"] == {"*": "default"}
+    strict = Session({"servers": servers}, store=None, strict=True)
+    assert strict.consent.now.effective["files"] == {"*": "always"}
+    session.close()
+    strict.close()
+
+
+def repeat(text: str) -> str:
+    """Repeat a text."""
+    return text
