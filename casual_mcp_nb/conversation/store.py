@@ -22,6 +22,7 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from casual_mcp_nb.base.cutting import cut_at_word
 from casual_mcp_nb.base.iterables import of_type
 from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.prices import Cost
@@ -829,7 +830,7 @@ def _now() -> str:
 def _title(text: str) -> str:
     line = " ".join(encodable(text, "replace").split())
     if len(line) > MAX_TITLE:
-        line = f"{line[: MAX_TITLE - 1]}…"
+        line = f"{cut_at_word(line, MAX_TITLE - 1)}…"
     return line
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from typing import NamedTuple
 
+from casual_mcp_nb.base.cutting import cut_at_word
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.discovery import _vocabulary
@@ -25,7 +26,7 @@ def one_line(text: str, limit: int) -> str:
     line = "".join(c for c in " ".join(text.split()) if c.isprintable())
     if len(line) <= limit:
         return line
-    return line[: limit - 3].rstrip() + "..."
+    return f"{cut_at_word(line, limit - 3)}..."
 
 
 MAX_QUERY = 8_000

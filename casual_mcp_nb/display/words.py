@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from casual_mcp_nb.base.cutting import cut_at_word
 from casual_mcp_nb.base.displayable import count as count
 from casual_mcp_nb.base.tokens import Origin
 from casual_mcp_nb.base.tool import ToolName
@@ -64,7 +65,7 @@ def first(text: str, limit: int) -> str:
     short = one_line(text[: 4 * limit])
     if len(short) <= limit and len(text) <= 4 * limit:
         return short
-    return f"{short[:limit].rstrip()}…"
+    return f"{cut_at_word(short, limit)}…"
 
 
 _ANSWERED = (None, "stop", "STOP", "end_turn", "completed")
