@@ -536,6 +536,39 @@ def test_an_approval_for_the_conversation_is_given_with_the_keyboard_and_holds(p
     ]
 
 
+def test_tab_leads_from_the_message_box_to_what_waits(page: Any) -> None:
+    send(page, "Add", "ADD", "'ok'")
+    at(page, "question-approval").wait_for()
+    focuses(page, "message")
+    page.keyboard.press("Tab")
+    focuses(page, "to-question")
+    page.keyboard.press("Enter")
+    focuses(page, "question-approval")
+    for name in ("question-arguments", "approve"):
+        page.keyboard.press("Tab")
+        focuses(page, name)
+    page.keyboard.press("Enter")
+    ended(page, 1)
+    gone(page, "to-question")
+    focuses(page, "message")
+    # Nothing leads back from behind the message box, so Tab still leaves the panel.
+    page.keyboard.press("Tab")
+    focuses(page, "send")
+
+
+def test_a_steps_name_stands_beside_its_number_where_there_is_little_room(page: Any) -> None:
+    send(page, "Add", "call('math__add_whatever_is_in_the_harbour_book_of_this_year')", "'ok'")
+    turn = ended(page, 1)
+    size = page.viewport_size
+    page.set_viewport_size({"width": 800, "height": 1800})
+    tops = """step => [...step.querySelectorAll(":scope > summary .cmn-number, :scope > summary code")]
+        .map(each => each.getClientRects()[0].top)"""
+    number, name = turn.locator(".cmn-step").first.evaluate(tops)
+    pictured(page, "panel-narrow")
+    page.set_viewport_size(size)
+    assert abs(number - name) < 8
+
+
 def test_approve_and_stop_work_while_a_cell_awaits(page: Any) -> None:
     execute(page, "plays.extend([ADD, 'ok'])")
     run_cell(page, 2)

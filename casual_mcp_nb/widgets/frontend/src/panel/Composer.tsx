@@ -21,17 +21,20 @@ interface Props {
   attachments: Attachments;
   /** Called with a message when it goes off, and without one when it has arrived or was refused. */
   onSend(prompt?: string): void;
+  /** Called to move the focus to what waits for the person. */
+  onAnswer(): void;
   handle: Ref<ComposerHandle>;
 }
 
 /** The message, what goes with it, and how it is sent. */
-export function Composer({ conversation, attachments, onSend, handle }: Props) {
+export function Composer({ conversation, attachments, onSend, onAnswer, handle }: Props) {
   const bridge = useBridge();
   const [text, setText] = useState("");
   const [sending, setSending] = useState(false);
   const [choosing, setChoosing] = useState(false);
   const box = useRef<HTMLTextAreaElement>(null);
   const { busy, examples, models, model, step_mode } = conversation;
+  const questions = Object.values(conversation.questions);
   useImperativeHandle(handle, () => ({
     offer: (offered) => {
       setText((typed) => (typed.trim() ? typed : offered));
@@ -42,7 +45,7 @@ export function Composer({ conversation, attachments, onSend, handle }: Props) {
   const send = async (prompt: string) => {
     box.current?.focus();
     if (busy || sending) {
-      const asks = Object.keys(conversation.questions).length > 0;
+      const asks = questions.length > 0;
       // The draft stays, and everybody is told why, not only those who hear it.
       bridge.error.value = asks ? `${WAITS} Your message stays here.` : `${RUNS} Your message stays here.`;
       return;
@@ -102,6 +105,12 @@ export function Composer({ conversation, attachments, onSend, handle }: Props) {
         onPaste={onPaste}
       />
       <div class="cmn-row">
+        {questions.some(({ channel }) => channel !== "input") && (
+          // The next stop of the Tab key behind the message box: what waits is above it, and can be out of sight.
+          <Button testid="to-question" onClick={onAnswer}>
+            ↑ Go to the question
+          </Button>
+        )}
         {busy || sending || conversation.pending !== undefined ? (
           <Button
             testid="stop"

@@ -63,6 +63,7 @@ export function Panel() {
           handle={composer}
           conversation={conversation}
           attachments={attachments}
+          onAnswer={() => main.current?.querySelector<HTMLElement>(".cmn-question")?.focus()}
           onSend={(prompt) => {
             setSent(prompt === undefined ? null : { prompt, after: last });
             if (prompt !== undefined) transcript.current?.toEnd();
