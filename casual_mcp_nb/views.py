@@ -208,6 +208,7 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     notebook_views.tool_diagnosis_view,
     notebook_views.server_diagnosis_view,
     notebook_views.help_view,
+    notebook_views.done_view,
     notebook_views.cassette_view,
     notebook_views.host_audit_view,
     notebook_views.found_server_view,

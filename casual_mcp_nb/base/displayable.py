@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, cast, overload
 
 
@@ -118,6 +119,17 @@ class Displayable:
 
     def __str__(self) -> str:
         return self._repr_mimebundle_({"text/plain"})["text/plain"]
+
+
+@dataclass(frozen=True)
+class Done(Displayable):
+    """What a command changed, in one line, where a list of everything would say no more.
+
+    Args:
+        text: The line.
+    """
+
+    text: str
 
 
 class DisplayableList(Sequence[T], Displayable):

@@ -2,7 +2,8 @@
 
 Everything that is shown or counted is derived from them.
 
-All are frozen. `at` is seconds since the turn began.
+All are frozen. `at` is seconds since the turn began. `step` is an index in `turn.steps`, from 0;
+displays and magics count from 1.
 """
 
 from __future__ import annotations

@@ -144,6 +144,7 @@ class DiscoveryStats:
 class StepStats:
     """One model call's statistics.
 
+    `turn` and `step` are indexes, from 0; displays and `to_frame` count from 1.
     `undeferred_tokens` is the request size if every tool had been loaded, or 0 for a step that only
     searched, since it would not have been needed. `reused` estimates how much repeats the previous
     request.

@@ -338,7 +338,7 @@ class Step(Displayable):
     """One model call with its tool calls.
 
     Args:
-        index: Its number in the turn, from 0.
+        index: Its index in `turn.steps`, from 0. Displays and magics count from 1.
         request: The exact request. Tokens by part are scaled to the provider's count, if known.
         response: The answer, or None while it runs, or if it failed.
         text: The answer's text so far.

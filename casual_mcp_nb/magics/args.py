@@ -1,7 +1,7 @@
 """Parse magic lines into typed values.
 
 A line may end in a person's own text: a question, words to search for, a title. Nothing in this
-text is read as an option. Options come before it.
+text is read as an option. Options come before it. Quotes around the whole text are not part of it.
 """
 
 from __future__ import annotations
@@ -317,6 +317,15 @@ def _evaluated(text: str, expression: ast.Expression, namespace: Mapping[str, An
         ) from None
 
 
+def without_quotes(text: str) -> str:
+    """Take off the quotes around a whole text, as a shell does. Quotes within it stay."""
+    text = text.strip()
+    quote = text[:1]
+    if len(text) > 1 and quote in ("'", '"') and text.index(quote, 1) == len(text) - 1:
+        return text[1:-1].strip()
+    return text
+
+
 def words_of(text: str) -> list[str]:
     """Split a line into words. Quotes keep a word together.
 
@@ -563,8 +572,7 @@ def parse_compare(line: str) -> tuple[str, dict[str, Any]]:
             raise UnknownNameError("option of %mcp compare", option, COMPARE_OPTIONS)
         given[COMPARE_OPTIONS[option]] = _compared(option, match["value"].strip("\"'"))
         message = message[match.end() :]
-    if len(message) > 1 and message[0] == message[-1] and message[0] in "\"'":
-        message = message[1:-1].strip()
+    message = without_quotes(message)
     if not message:
         raise UsageError(
             "What is your message?",

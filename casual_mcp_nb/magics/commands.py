@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from casual_mcp_nb.base.displayable import Done
+from casual_mcp_nb.base.displayable import count as counted
 from casual_mcp_nb.base.model_options import DELIVERY_SETTINGS
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.magics.args import (
@@ -24,6 +26,7 @@ from casual_mcp_nb.magics.args import (
     parse_fork,
     parse_position,
     parse_wire,
+    without_quotes,
     words_of,
 )
 from casual_mcp_nb.magics.named_models import model_named
@@ -299,8 +302,9 @@ COMMANDS["find"] = Command(
     names="servers",
 )
 def _remove(session: Session, line: str) -> Any:
-    session.servers.remove(one_word("remove", line, "server", "docs"))
-    return session.servers
+    name = one_word("remove", line, "server", "docs")
+    session.servers.remove(name)
+    return Done(f"{name} is removed. {counted(len(session.servers), 'server')} left.")
 
 
 COMMANDS["accounts"] = Command(
@@ -399,6 +403,7 @@ def _approval(session: Session, line: str) -> Any:
                 hint="For example: %mcp approval library never",
             )
         session.consent.set_policy(name.strip(), cast("Approval", policy))
+        return Done(f"Calls of {name.strip()} ask: {policy}. %mcp approval lists all policies.")
     return session.consent
 
 
@@ -504,13 +509,22 @@ def _memory(session: Session, line: str) -> Any:
     memory = session.tools.memory
     action, _, number = line.partition(" ")
     match action:
-        case "on" | "off" if not number:
-            memory.on = action == "on"
+        case "on" if not number:
+            memory.on = True
+            questions = memory.now
+            learned = counted(len(questions), "question")
+            return Done(questions.note or f"Searches learn from {learned}: see %mcp memory.")
+        case "off" if not number:
+            memory.on = False
+            return Done("Searches do not learn from your questions.")
         case "clear" if not number:
             memory.clear()
+            return Done("All questions are forgotten. Their conversations stay saved.")
         case "forget" if number.isdecimal():
             questions = memory.now
-            memory.forget(questions[_index("question", int(number), len(questions))])
+            question = questions[_index("question", int(number), len(questions))]
+            memory.forget(question)
+            return Done(f"“{question.text}” is forgotten. Its conversation stays saved.")
         case "":
             pass
         case _:
@@ -657,6 +671,7 @@ def _search(session: Session, line: str) -> Any:
     all_tools = option == "--all"
     if not all_tools:
         query = line
+    query = without_quotes(query)
     if not query:
         raise UsageError(
             "What are you looking for?", hint="For example: %mcp search convert a time zone"
@@ -865,7 +880,7 @@ def _ask(session: Session, line: str) -> Any:
             f"%mcp ask has no options, and this message begins with {option}.",
             hint="Write the options behind %%mcp, and the message below it.",
         )
-    turn = session.chat(line)
+    turn = session.chat(without_quotes(line))
     turn.raise_for_status()
     return turn
 
@@ -971,7 +986,7 @@ def _cassette(session: Session, line: str) -> Any:
 def _plan(session: Session, line: str) -> Any:
     if not line:
         raise UsageError("What is your message?", hint="For example: %mcp plan What is 17 * 24?")
-    return session.plan(line)
+    return session.plan(without_quotes(line))
 
 
 @command(
@@ -1056,7 +1071,7 @@ def _fork(session: Session, line: str) -> Any:
 )
 def _rename(session: Session, line: str) -> Any:
     id, title = first_word(line)
-    return session.conversations.rename(id, title)
+    return session.conversations.rename(id, without_quotes(title))
 
 
 @command(
@@ -1111,7 +1126,7 @@ def _rerun(session: Session, line: str) -> Any:
         if count:
             hint = f"There are turns 1 to {count}, and -1 is the last one."
         raise UsageError(f"There is no turn {int(number)}.", hint=hint)
-    turn = session.rerun(index, text or None)
+    turn = session.rerun(index, without_quotes(text) or None)
     turn.raise_for_status()
     return turn
 
@@ -1203,7 +1218,7 @@ def _doctor(session: Session, line: str) -> Any:
         raise UsageError("%mcp doctor takes one tool or server, and --query.", hint=hint)
     if not query:
         raise UsageError("What are you looking for?", hint=hint)
-    return _connected(session).servers.doctor(name, query=query)
+    return _connected(session).servers.doctor(name, query=without_quotes(query))
 
 
 @command(

@@ -21,6 +21,7 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_
 from traitlets import Enum, Integer
 
 from casual_mcp_nb import doors
+from casual_mcp_nb.base.displayable import Done
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.magics.args import (
     ECHO,
@@ -33,6 +34,7 @@ from casual_mcp_nb.magics.args import (
     parse_cell_line,
     parse_line,
     split_model,
+    without_quotes,
     words_of,
 )
 from casual_mcp_nb.magics.commands import COMMANDS, SAME, conversation_id
@@ -248,6 +250,7 @@ class McpMagics(Magics):
 
         if not line:
             raise UsageError("What are you looking for?", hint="For example: %mcp find resend.com")
+        line = without_quotes(line)
         session = self.session()
         if session is None:
             return find_servers(line, REGISTRY)
@@ -266,7 +269,7 @@ class McpMagics(Magics):
                 hint="For example: %mcp accounts remove weather",
             )
         SessionAccounts().remove(name)
-        return SessionAccounts()
+        return Done(f"The sign-in of {name} is forgotten.")
 
     @property
     def _namespace(self) -> dict[str, Any]:
@@ -424,6 +427,7 @@ class McpMagics(Magics):
 
     def _conversations(self, line: str) -> Any:
         """List saved conversations: those of the session, or of all sessions without one."""
+        line = without_quotes(line)
         session = self._open_session()
         if session is not None:
             return session.conversations.find(line)

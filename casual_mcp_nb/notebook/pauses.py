@@ -38,7 +38,7 @@ class Pause:
     """A pause before a model call. Edit the request, then continue the loop to send it.
 
     Attributes:
-        step: The index of the step that follows.
+        step: The index in `turn.steps` of the step that follows, from 0. Displays count from 1.
         request: Its request, without your changes.
         texts: The texts that the model has not read yet: your message as "", results by the call's
             id. Assign to change one.

@@ -110,6 +110,8 @@ class StepQuestion(Question):
     """A pause at which a person is asked.
 
     Attributes:
+        step: The index in `turn.steps` of the step that follows, from 0. Displays count from 1.
+        request: Its request.
         texts: The texts that are new to the model and can be edited: the person's message as "",
             results by the call's id.
     """

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from casual_mcp_nb.base.config import OTHER_TOOLS, Strategy, ToolSetConfig, option_limits
 from casual_mcp_nb.base.content import media_type_of
+from casual_mcp_nb.base.displayable import Done
 from casual_mcp_nb.base.elsewhere import Elsewhere
 from casual_mcp_nb.base.iterables import labelled
 from casual_mcp_nb.base.selection import Mode, Selection
@@ -545,6 +546,11 @@ def _trust_section(entry: TrustEntry, limits: DisplayLimits) -> Section:
     return Section(
         f"{entry.kind} {exact(entry.name)}", (text,), mark=_STATES[entry.state], note=note
     )
+
+
+def done_view(done: Done, limits: DisplayLimits) -> View:
+    """Show what a command changed."""
+    return View("done", done.text, ())
 
 
 def consent_view(consent: ConsentStatus, limits: DisplayLimits) -> View:

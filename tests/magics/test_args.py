@@ -26,6 +26,7 @@ from casual_mcp_nb.magics.args import (
     parse_position,
     parse_wire,
     split_model,
+    without_quotes,
 )
 from casual_mcp_nb.magics.commands import COMMANDS, EVERY_DAY, SAME
 from casual_mcp_nb.magics.help import help_of
@@ -220,6 +221,25 @@ def test_a_step_is_named_by_its_number_or_by_turn_and_number(text: str, position
 def test_an_invalid_step_is_reported_with_the_right_syntax(text: str) -> None:
     with pytest.raises(UsageError, match=r"%mcp diff 2, or 1\.2"):
         parse_position("diff", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "own"),
+    [
+        ('"a b"', "a b"),
+        ("'a b'", "a b"),
+        (' "What\'s it?" ', "What's it?"),
+        ('say "a" and "b"', 'say "a" and "b"'),
+        ('"a" and "b"', '"a" and "b"'),
+        ("it's 5 o'clock", "it's 5 o'clock"),
+        ('"', '"'),
+        ('""', ""),
+        ('5 feet 4"', '5 feet 4"'),
+        ("", ""),
+    ],
+)
+def test_quotes_around_a_whole_text_are_taken_off_as_a_shell_does(text: str, own: str) -> None:
+    assert without_quotes(text) == own
 
 
 ON_AND_OFF = {"discovery": [True, False]}

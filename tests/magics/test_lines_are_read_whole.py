@@ -51,6 +51,17 @@ def test_a_line_that_ends_in_a_question_mark_is_the_magics_own(kernel: Kernel) -
     assert "12" in kernel.printed("print(turn.answer)")
 
 
+def test_quotes_around_a_persons_words_are_not_part_of_them(kernel: Kernel) -> None:
+    assert kernel.run('hits = %mcp search --all "current time"').status == "ok"
+    assert kernel.printed("print(hits.query)") == "current time"
+    kernel.run('turn = %mcp ask "What is 3 * 5?"')
+    assert kernel.printed("print(turn.prompt)") == "What is 3 * 5?"
+    kernel.run("turn = %mcp rerun 'What is 3 * 6?'")
+    assert kernel.printed("print(turn.prompt)") == "What is 3 * 6?"
+    kernel.run('plan = %mcp plan "What is 3 * 7?"')
+    assert "3 * 7" in kernel.printed("print(plan[0].arguments)")
+
+
 @pytest.mark.defect("C8")
 @pytest.mark.parametrize(
     "line",

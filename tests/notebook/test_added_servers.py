@@ -242,7 +242,8 @@ def test_each_has_a_command(session: Session, line: str) -> None:
 def test_a_server_is_removed_by_a_command(session: Session) -> None:
     run = COMMANDS["remove"].run
     assert run is not None
-    assert "math" not in run(session, "math")
+    assert "math" in str(run(session, "math"))
+    assert "math" not in session.servers
 
 
 def test_a_text_without_a_meaning_is_refused(session: Session) -> None:

@@ -56,6 +56,20 @@ def test_each_model_call_is_a_pause_and_going_on_sends_it(session: Session) -> N
     assert_free_and_valid(session, "done")
 
 
+def test_steps_have_an_index_from_0_and_are_numbered_from_1_where_they_are_shown(
+    session: Session,
+) -> None:
+    pauses = session.pauses("Go", model=scripted_model(NOTE, "done"))
+    for index, pause in enumerate(pauses):
+        assert pause.step == index
+        assert f"step {index + 1}," in repr(pause)
+    for index, step in enumerate(pauses.turn.steps):
+        assert step.index == index
+        assert f"Step {index + 1}" in str(step)
+    assert [step.step for step in pauses.turn.stats.steps] == [0, 1]
+    assert list(pauses.turn.stats.to_frame()["step"]) == [1, 2]
+
+
 def test_a_pause_shows_the_newest_message_first_and_a_sent_request_the_oldest(
     session: Session,
 ) -> None:

@@ -105,6 +105,21 @@ def test_it_is_drawn_once_and_fits_and_the_question_comes_last(terminal: Termina
     assert len(terminal.prompt().splitlines()) > len(shown.splitlines())
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["memory on", "memory off", "approval shop never", "remove shop"],
+)
+def test_a_command_that_changes_something_is_confirmed_in_a_line(
+    terminal: Terminal, line: str
+) -> None:
+    terminal.type("%load_ext casual_mcp_nb")
+    terminal.prompt()
+    terminal.type(f"%mcp {line}")
+    _, *shown = terminal.prompt().strip().splitlines()
+    assert len(shown) == 1
+    assert "Error" not in shown[0]
+
+
 def test_what_cannot_start_is_said_once(terminal: Terminal) -> None:
     terminal.type("import sys; sys.modules['pint'] = None")
     terminal.prompt()

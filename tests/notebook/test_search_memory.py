@@ -293,10 +293,18 @@ def test_the_magic_shows_forgets_and_switches(session: Session) -> None:
     run = COMMANDS["memory"].run
     assert run is not None
     assert isinstance(run(session, ""), SessionSearchMemory)
-    assert len(run(session, "forget 1")) == 1
-    assert not run(session, "off").on
-    assert run(session, "on").on
-    assert len(run(session, "clear")) == 0
+    memory = session.tools.memory
+    run(session, "forget 1")
+    assert len(memory) == 1
+    run(session, "off")
+    assert not memory.on
+    # A line instead of the list, which could be long.
+    confirmed = str(run(session, "on"))
+    assert memory.on
+    assert "1 question" in confirmed
+    assert "\n" not in confirmed
+    run(session, "clear")
+    assert len(memory) == 0
     for wrong in ("forget", "forget 9", "forget x", "on now", "else"):
         with pytest.raises(UsageError):
             run(session, wrong)
