@@ -12,7 +12,7 @@ import json
 import re
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context, ContextVar
 from dataclasses import dataclass
@@ -41,6 +41,7 @@ MAX_STORED = 4 * 1024 * 1024
 MAX_HEADERS = 50
 MAX_HEADER_LENGTH = 1_000
 _MAX_COPIED = 200
+_MAX_VALUES = 1_000
 _MAX_DEPTH = 50
 _MAX_OPEN = 1_000
 _MAX_WAITING = 100
@@ -161,8 +162,9 @@ class WireLog:
         # what a shortened one takes.
         body: Any = b""
         size = 0
-        # A whole listing would be copied only to be shortened.
-        if not _has_long_list(fields.get("result")):
+        # A large message would be copied only to be shortened, and one of a server in this process
+        # can have any size.
+        if not _is_large(fields):
             with suppress(ValueError):
                 body = to_json(fields, inf_nan_mode="constants")
         weight = len(body)
@@ -532,10 +534,23 @@ def _finished(value: Any, mask: Mask) -> Any:
     return value
 
 
-def _has_long_list(result: object) -> bool:
-    if not isinstance(result, dict):
-        return False
-    return any(isinstance(part, list) and len(part) > _MAX_COPIED for part in result.values())
+def _is_large(fields: dict[str, Any]) -> bool:
+    """Check whether a message has more text or values than are kept of it, in a time independent of
+    its size.
+    """
+    values: list[Any] = [fields]
+    for value in values:
+        if isinstance(value, str) and len(value) > MAX_MESSAGE_LENGTH:
+            return True
+        parts: Collection[Any] = ()
+        if isinstance(value, dict):
+            parts = value.values()
+        elif isinstance(value, (list, tuple)):
+            parts = value
+        if len(values) + len(parts) > _MAX_VALUES:
+            return True
+        values.extend(parts)
+    return False
 
 
 def _given(fields: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import asyncio
 import base64
 import json
 import sys
+import tracemalloc
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
@@ -613,6 +614,33 @@ def test_the_size_of_a_long_listing_is_estimated() -> None:
     log.add("received", JSONRPCResponse(jsonrpc="2.0", id=1, result=listing))
     size = len(json.dumps(listing, separators=(",", ":")))
     assert 0.5 * size < log.wire()[0].size < 1.5 * size
+
+
+BIG = 20 * 1024 * 1024
+TEXT = "word " * (BIG // 5)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"content": [{"type": "text", "text": TEXT}]},
+        {"content": [], "structuredContent": {"result": TEXT}},
+        {"content": [], "structuredContent": {"rows": [{"a": "b" * 90}] * 200_000}},
+        {"content": [], "structuredContent": {f"key {n}": n for n in range(500_000)}},
+    ],
+    ids=["text", "a structured text", "rows", "keys"],
+)
+def test_a_large_message_is_not_copied_to_keep_its_beginning(result: dict[str, Any]) -> None:
+    log = WireLog("big")
+    message = JSONRPCResponse(jsonrpc="2.0", id=1, result=result)
+    tracemalloc.start()
+    log.add("received", message)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1024 * 1024
+    (record,) = log.wire()
+    assert record.cut
+    assert record.size > 20_000
 
 
 def test_headers_are_bounded() -> None:
