@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar
 
-from casual_mcp_nb.base.content import ContentPart
+from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList, count
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.base.tool import full_names, of_server
@@ -41,7 +41,7 @@ OVER = ("completed", "failed", "cancelled", "lost")
 
 class TaskReport(NamedTuple):
     """How a task has ended, and the text with which the model is told, with the handle of a large
-    result, and the id of the call that became the task.
+    result and the whole of it, and the id of the call that became the task.
     """
 
     number: int
@@ -49,6 +49,7 @@ class TaskReport(NamedTuple):
     text: str
     handle: str = ""
     call_id: str = ""
+    result: ToolResult | None = None
 
 
 @dataclass(frozen=True)

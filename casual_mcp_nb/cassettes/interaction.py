@@ -222,6 +222,17 @@ def plain_result(result: ToolResult, *, with_meta: bool = False) -> dict[str, Pl
     return {"content": [], **dump_value(result, without)}
 
 
+def plain_report(report: TaskReport) -> dict[str, Plain]:
+    """Convert a report on a task to plain values, with the whole result if the text has only its
+    head.
+    """
+    plain = report._asdict()
+    result = plain.pop("result")
+    if result is not None:
+        plain["result"] = plain_result(result)
+    return plain
+
+
 def _read_response(plain: Any, request: Mapping[str, Plain]) -> ModelResponse:
     if plain["message"]["role"] != "assistant":
         raise ValueError("Not the message of a model.")
@@ -276,7 +287,12 @@ def _read_tasks(plain: Any, request: Mapping[str, Plain]) -> tuple[TaskReport, .
     for each in plain or ():
         if each["status"] not in OVER:
             raise ValueError("Not the end of a task.")
-        tasks.append(TaskReport(int(each["number"]), each["status"], str(each["text"])))
+        report = TaskReport(int(each["number"]), each["status"], str(each["text"]))
+        # Earlier cassettes have only the head of a large result.
+        if "result" in each:
+            result = _read_result(each["result"], request)
+            report = report._replace(handle=str(each["handle"]), result=result)
+        tasks.append(report)
     return tuple(tasks)
 
 

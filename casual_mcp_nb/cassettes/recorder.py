@@ -22,6 +22,7 @@ from casual_mcp_nb.cassettes.interaction import (
     Interaction,
     model_response,
     plain_error,
+    plain_report,
     plain_result,
     plain_tools,
     turn_request,
@@ -216,8 +217,7 @@ class Recorder(Tape):
     def record_task_reports(self, after: int, reports: Sequence[TaskReport]) -> None:
         """Record how tasks have ended, unless there are none to tell of."""
         if reports:
-            plain = [report._asdict() for report in reports]
-            self.start("tasks", {"after": after}).done(plain)
+            self.start("tasks", {"after": after}).done(list(map(plain_report, reports)))
 
     def saw(self, server: Any) -> None:
         """Record a server's tools as they are now, if they have changed.

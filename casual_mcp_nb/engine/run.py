@@ -240,6 +240,8 @@ class Run:
                 return
             refusals = self._cut_answers.refusals(calls, whole=self._responses.written)
             taped = self._taped_texts(calls)
+            if self.setup.tasks is not None:
+                await self.setup.tasks.settled()
             finished = await self._calls.run_calls(step, calls, refusals, taped)
             self._add_results(step, calls, finished)
         problem = f"The model was still calling tools after {self._max_steps} steps."

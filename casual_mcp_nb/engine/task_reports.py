@@ -32,8 +32,13 @@ class TaskDesk(Protocol):
     def due(self) -> list[TaskReport]:
         """List the reports on ended tasks that the model has not read yet."""
 
-    def replayed(self, reports: Iterable[TaskReport]) -> None:
-        """Take over how the tasks of a cassette ended."""
+    def replayed(self, reports: Iterable[TaskReport]) -> Sequence[TaskReport]:
+        """Take over how the tasks of a cassette ended, and return the reports for this
+        conversation.
+        """
+
+    async def settled(self) -> None:
+        """Wait until the large results of all tasks that have ended can be read and passed on."""
 
 
 def due_reports(desk: TaskDesk, tape: Tape, after: int) -> Sequence[TaskReport]:
@@ -49,8 +54,7 @@ def due_reports(desk: TaskDesk, tape: Tape, after: int) -> Sequence[TaskReport]:
     """
     recorded = tape.task_reports(after)
     if recorded is not None:
-        desk.replayed(recorded)
-        return recorded
+        return desk.replayed(recorded)
     return desk.due()
 
 

@@ -237,17 +237,19 @@ class TaskRegister:
         """
         return TurnTasks(self, turn, tuple(earlier))
 
-    def end_replayed(self, reports: Iterable[TaskReport]) -> None:
-        """End tasks as they ended when a cassette was recorded."""
+    def end_replayed(self, reports: Iterable[TaskReport]) -> list[TaskReport]:
+        """End tasks as they ended when a cassette was recorded, and return the reports with the ids
+        that their calls have now.
+        """
+        replayed: list[TaskReport] = []
         for report in reports:
             entry = self.tasks.get(report.number)
-            if entry is None or entry.task.is_over:
-                continue
-            text = _without_head(report.text)
-            if report.status == "completed":
-                entry.task.end(report.status, ToolResult((ContentPart("text", text),)), "")
-            else:
-                entry.task.end(report.status, None, text)
+            if entry is not None:
+                report = report._replace(call_id=entry.call_id)
+                if not entry.task.is_over:
+                    _end_as(report, entry.task)
+            replayed.append(report)
+        return replayed
 
 
 class SessionTasks(NamespaceList[ServerTask]):
@@ -402,8 +404,13 @@ def report_text(number: int, tool: ToolName, status: TaskStatus, text: str) -> s
     return f"[Task {number}, {tool}, {_ENDINGS[status]}]\n{text}"
 
 
-def _without_head(text: str) -> str:
-    return text.partition("]\n")[2]
+def _end_as(report: TaskReport, task: FollowedTask) -> None:
+    """End a task as a report says."""
+    text = report.text.partition("]\n")[2]
+    if report.status == "completed":
+        task.end(report.status, report.result or ToolResult((ContentPart("text", text),)), "")
+    else:
+        task.end(report.status, report.result, text)
 
 
 @dataclass(eq=False)
@@ -461,10 +468,16 @@ class TurnTasks:
             if not end.in_call and end.status in OVER:
                 text = report_text(number, tools[number], end.status, end.text)
                 entry = self._register.tasks.get(number)
-                handle = entry.handle if entry else ""
-                due.append(TaskReport(number, end.status, text, handle, end.call_id))
+                report = TaskReport(number, end.status, text, call_id=end.call_id)
+                if entry is not None and entry.handle:
+                    report = report._replace(handle=entry.handle, result=entry.task.result)
+                due.append(report)
         return due
 
-    def replayed(self, reports: Iterable[TaskReport]) -> None:
+    def replayed(self, reports: Iterable[TaskReport]) -> Sequence[TaskReport]:
         """End tasks as they ended when a cassette was recorded."""
-        self._register.end_replayed(reports)
+        return self._register.end_replayed(reports)
+
+    async def settled(self) -> None:
+        """Wait until the results of all tasks that have ended are kept."""
+        await self._register.settled()

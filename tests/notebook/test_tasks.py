@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastmcp import FastMCP
 from kit.asked import asked
 from kit.history import assert_valid
 from kit.waiting import wait_until
@@ -319,6 +320,47 @@ def test_a_large_result_is_cut_for_the_model_and_read_on(session: Session, tmp_p
         reads = call("read_result", handle=handle)
         assert small.chat("z", model=scripted_model(reads, "ok")).tool_calls[0].status == "ok"
         assert len(small.servers.tasks.result(1).result) > 9_000
+
+
+def test_a_cassette_has_the_whole_of_a_large_result_that_is_passed_on(tmp_path: Path) -> None:
+    desk = FastMCP("desk")
+
+    @desk.tool
+    def measure(text: str) -> int:
+        """Measure a text."""
+        return len(text)
+
+    def passes(messages: Any, _tools: Any) -> Any:
+        (handle,) = next(filter(None, (getattr(each, "handles", ()) for each in messages)))
+        return call("desk__measure", text={"$result": handle})
+
+    def ask(session: Session, **options: Any) -> list[Turn]:
+        first = session.chat("Crunch", **options)
+        if options:
+            ended(session)
+        return [first, session.chat("Measure it", **options)]
+
+    (tmp_path / "tasks").mkdir()
+    file = tmp_path / "tasks.json"
+    settings = {**config(tmp_path / "tasks"), "tool_results": {"max_tokens": 300}}
+    topic = "long " * 2_000
+    crunch = call("lab__crunch", topic=topic, polls=0)
+    with Session.from_config(
+        settings, in_process={"desk": desk}, approval={"desk": "never"}
+    ) as session:
+        session.cassettes.use(file)
+        turns = ask(session, model=scripted_model(crunch, "Runs.", passes, "Long."))
+        whole = session.servers.tasks.result(1).result
+        recorded = [str(message.content) for turn in turns for message in turn.messages]
+    assert int(turns[1].tool_calls[0].result) > len(topic)
+
+    with Session.quick(cassette=file) as session:
+        turns = ask(session)
+        assert [str(message.content) for turn in turns for message in turn.messages] == recorded
+        assert turns[1].tool_calls[0].status == "ok"
+        assert session.servers.tasks.result(1).result == whole
+        told = turns[1].messages[0]
+        assert [*told.origins.values()] == [turns[0].tool_calls[0].id]  # type: ignore[union-attr]
 
 
 def test_a_cassette_replays_tasks(tmp_path: Path) -> None:
