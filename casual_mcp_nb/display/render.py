@@ -14,7 +14,7 @@ import html
 import keyword
 import re
 import textwrap
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import zip_longest
@@ -23,7 +23,6 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
-from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from markupsafe import Markup
 
@@ -51,7 +50,10 @@ def prose_html(text: str) -> str:
 
     The only tags are those of Markdown's own structure.
     """
-    return str(_parser().render(text))
+    parser = _parser()
+    tokens = parser.parse(text)
+    _style(tokens)
+    return str(parser.renderer.render(tokens, parser.options, {}))
 
 
 def prose_tree(text: str) -> list[Any]:
@@ -91,53 +93,30 @@ def _tree(tokens: Iterator[Token]) -> list[Any]:
 
 @cache
 def _parser() -> MarkdownIt:
-    parser = MarkdownIt("commonmark", {"html": False, "xhtmlOut": False}, renderer_cls=_Renderer)
+    parser = MarkdownIt("commonmark", {"html": False, "xhtmlOut": False})
     return parser.enable(["table", "strikethrough"]).disable(_OFF)
 
 
-class _Renderer(RendererHTML):
-    """Draws headings as bold lines, since headings in a cell's output would show in the notebook's
-    table of contents.
-    """
-
-    def heading_open(
-        self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]
-    ) -> str:
-        return '<div style="margin:6px 0"><strong>'
-
-    def heading_close(
-        self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]
-    ) -> str:
-        return "</strong></div>\n"
-
-    def softbreak(
-        self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]
-    ) -> str:
-        """Keep the lines of an answer apart, as of a table that a tool gave as text."""
-        return "<br>\n"
-
-    def fence(
-        self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]
-    ) -> str:
-        return self.code_block(tokens, idx, options, env)
-
-    def code_block(
-        self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]
-    ) -> str:
-        tokens[idx].attrs = {"class": "cmn-code", "style": "white-space:pre-wrap;margin:2px 0"}
-        return str(super().code_block(tokens, idx, options, env))
-
-    def code_inline(
-        self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]
-    ) -> str:
-        tokens[idx].attrSet("style", _BARE)
-        return str(super().code_inline(tokens, idx, options, env))
-
-    def th_open(
-        self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]
-    ) -> str:
-        tokens[idx].attrSet("scope", "col")
-        return str(self.renderToken(tokens, idx, options, env))
+def _style(tokens: Sequence[Token]) -> None:
+    """Set the attributes of Markdown's elements, and write some of them in our own way."""
+    for token in tokens:
+        match token.type:
+            case "heading_open":
+                # Headings in a cell's output would show in the notebook's table of contents.
+                token.type, token.content = "html_block", '<div style="margin:6px 0"><strong>'
+            case "heading_close":
+                token.type, token.content = "html_block", "</strong></div>\n"
+            case "softbreak":
+                # The lines of an answer stay apart, as of a table that a tool gave as text.
+                token.type, token.content = "html_inline", "<br>\n"
+            case "fence" | "code_block":
+                token.type = "code_block"
+                token.attrs = {"class": "cmn-code", "style": "white-space:pre-wrap;margin:2px 0"}
+            case "code_inline":
+                token.attrSet("style", _BARE)
+            case "th_open":
+                token.attrSet("scope", "col")
+        _style(token.children or ())
 
 
 _PYTHON = re.compile(
