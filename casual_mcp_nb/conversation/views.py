@@ -55,7 +55,7 @@ from casual_mcp_nb.display.view import (
     TextBlock,
     View,
     columns,
-    unfolded,
+    complete,
 )
 from casual_mcp_nb.display.words import SUMMARY, first
 from casual_mcp_nb.errors import UsageError
@@ -100,7 +100,8 @@ def line_only(view: View) -> View:
 
 def whole_turn_view(turn: Turn, limits: DisplayLimits, now: float | None = None) -> View:
     """Show a whole turn, unfolded, with each step's request."""
-    return unfolded(View("turn", "", turn_blocks(turn, limits, TurnDetail("new", now))))
+    view = View("turn", "", turn_blocks(turn, limits, TurnDetail("new", now)))
+    return complete(view, unfold=True)
 
 
 def transcript_view(turn: Turn, limits: DisplayLimits, now: float | None = None) -> View:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, is_dataclass, replace
+from functools import cache
 from typing import Any, ClassVar, Literal, TypeVar
 
+from casual_mcp_nb.base.iterables import field_names
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.display.words import clean, cut, one_line
 
@@ -294,125 +296,83 @@ def heading(part: View | Section) -> tuple[str, ...]:
     return tuple(filter(None, words))
 
 
-def unfolded(view: View) -> View:
-    """Open all folding parts in a view, and show everything that it only names."""
-    return replace(view, blocks=_changed(view.blocks, _unfolded))
+def complete(view: View, *, unfold: bool = False) -> View:
+    """Show every part that a view only names, in all its forms.
+
+    Args:
+        view: The view.
+        unfold: Open its folding parts, too.
+    """
+    return replace(view, blocks=_complete(view.blocks, unfold))
 
 
-def complete(view: View) -> View:
-    """Show every part that a view only names, in all its forms."""
-    return replace(view, blocks=_changed(view.blocks, _complete))
-
-
-def _unfolded(part: Section) -> Section:
-    if part.fold is None:
-        return replace(part, brief=False)
-    return replace(part, fold="open", brief=False)
-
-
-def _complete(part: Section) -> Section:
-    return replace(part, brief=False)
-
-
-def _changed(blocks: tuple[Block, ...], change: Callable[[Section], Section]) -> tuple[Block, ...]:
-    changed: list[Block] = []
+def _complete(blocks: tuple[Block, ...], unfold: bool) -> tuple[Block, ...]:
+    shown: list[Block] = []
     for block in blocks:
         if isinstance(block, Section):
-            block = replace(change(block), blocks=_changed(block.blocks, change))
-        changed.append(block)
-    return tuple(changed)
+            fold: Fold | None = "open" if unfold and block.fold else block.fold
+            parts = _complete(block.blocks, unfold)
+            block = replace(block, blocks=parts, fold=fold, brief=False)
+        shown.append(block)
+    return tuple(shown)
+
+
+_NO_TEXTS = frozenset(
+    {"data", "fold", "language", "look", "marks", "mime_type", "name", "style", "tone"}
+)
+"""The fields of parts that hold no text to show."""
 
 
 def fit(view: View, limits: DisplayLimits) -> View:
     """Clean every text in a view, and cut every text and table to `limits`."""
-    return replace(
-        view,
-        title=_line(view.title, limits),
-        blocks=_fit_blocks(view.blocks, limits),
-        mark=_fit_mark(view.mark, limits),
-        note=_line(view.note, limits),
-    )
+    fitted: View = _fitted(view, limits)
+    return fitted
 
 
-def _fit_blocks(blocks: tuple[Block, ...], limits: DisplayLimits) -> tuple[Block, ...]:
-    most = limits.rows + _FIXED_PARTS
-    visible = [_fit_block(block, limits) for block in blocks[:most]]
-    if len(blocks) > most:
-        visible.append(TextBlock(f"{len(blocks) - most:,} more"))
-    return tuple(visible)
-
-
-def _fit_mark(mark: Status | None, limits: DisplayLimits) -> Status | None:
-    return mark and Status(_line(mark.text, limits), mark.tone)
-
-
-def _fit_lines(lines: tuple[str, ...], limits: DisplayLimits) -> tuple[str, ...]:
-    return tuple(_line(line, limits) for line in lines)
-
-
-def _fit_block(block: Block, limits: DisplayLimits) -> Block:
-    match block:
-        case Table():
-            titles: list[Column] = []
-            for column in block.columns:
-                titles.append(replace(column, title=_line(column.title, limits)))
-            rows: list[tuple[Cell, ...]] = []
-            for row in block.rows[: limits.rows]:
-                rows.append(tuple(_fit_cell(cell, limits) for cell in row))
-            hidden = block.hidden + len(block.rows) - len(rows)
-            return Table(tuple(titles), tuple(rows), hidden)
-        case KeyValues():
-            facts = [(_line(label, limits), _fit_cell(cell, limits)) for label, cell in block.rows]
-            return KeyValues(tuple(facts))
-        case TextBlock():
-            limit = min(block.limit or limits.text, limits.document)
-            text = clean(cut(block.text, limit, max(20, limit // 20)))
-            # The lines after a cut would have other numbers.
-            language = block.language if len(block.text) <= limit else ""
-            return replace(block, label=_line(block.label, limits), text=text, language=language)
-        case Line():
-            mark = block.mark
-            if mark is not None:
-                # It can be an error message.
-                mark = Status(one_line(cut(mark.text, limits.text)), mark.tone)
-            return replace(block, mark=mark, words=_fit_lines(block.words, limits))
-        case ImageBlock():
-            return replace(block, note=_line(block.note, limits))
-        case Section():
-            title = block.title
-            if isinstance(title, str):
-                title = _line(title, limits)
-            else:
-                title = _fit_phrase(title, limits)
-            return replace(
-                block,
-                title=title,
-                blocks=_fit_blocks(block.blocks, limits),
-                mark=_fit_mark(block.mark, limits),
-                note=_line(block.note, limits),
-                figures=_fit_lines(block.figures, limits),
-            )
-
-
-def _fit_phrase(phrase: Phrase, limits: DisplayLimits) -> Phrase:
-    spans = phrase.spans[: limits.rows]
-    return Phrase(tuple(replace(span, text=_line(span.text, limits)) for span in spans))
-
-
-def _fit_cell(cell: Cell, limits: DisplayLimits) -> Cell:
-    match cell:
+def _fitted(part: Any, limits: DisplayLimits) -> Any:
+    """Clean and cut a part with all its parts. Whatever is not treated apart is one line."""
+    match part:
         case str():
-            return _line(cell, limits)
-        case Tags():
-            return Tags(_fit_lines(cell.words[: limits.rows], limits))
+            return one_line(cut(part, limits.cell))
+        case tuple():
+            return tuple(_fitted(each, limits) for each in part)
+        case TextBlock():
+            limit = min(part.limit or limits.text, limits.document)
+            text = clean(cut(part.text, limit, max(20, limit // 20)))
+            # The lines after a cut would have other numbers.
+            language = part.language if len(part.text) <= limit else ""
+            label = _fitted(part.label, limits)
+            return replace(part, label=label, text=text, language=language)
+        case Line(mark=Status() as mark):
+            # It can be an error message.
+            mark = Status(one_line(cut(mark.text, limits.text)), mark.tone)
+            return replace(part, mark=mark, words=_fitted(part.words, limits))
+        case Table():
+            rows = part.rows[: limits.rows]
+            part = replace(part, rows=rows, hidden=part.hidden + len(part.rows) - len(rows))
         case Phrase():
-            return _fit_phrase(cell, limits)
-        case _:
-            return replace(cell, text=_line(cell.text, limits))
+            part = Phrase(part.spans[: limits.rows])
+        case Tags():
+            part = Tags(part.words[: limits.rows])
+        case View() | Section():
+            part = replace(part, blocks=_first_blocks(part.blocks, limits.rows + _FIXED_PARTS))
+    names = _text_fields(type(part))
+    if not names:
+        return part
+    return replace(part, **{name: _fitted(getattr(part, name), limits) for name in names})
 
 
-def _line(text: str, limits: DisplayLimits) -> str:
-    return one_line(cut(text, limits.cell))
+@cache
+def _text_fields(kind: Any) -> tuple[str, ...]:
+    """List the fields that can hold text to show: none of a number."""
+    names = field_names(kind) if is_dataclass(kind) else ()
+    return tuple(name for name in names if name not in _NO_TEXTS)
+
+
+def _first_blocks(blocks: tuple[Block, ...], most: int) -> tuple[Block, ...]:
+    if len(blocks) <= most:
+        return blocks
+    return (*blocks[:most], TextBlock(f"{len(blocks) - most:,} more"))
 
 
 _DEPTH = 3
