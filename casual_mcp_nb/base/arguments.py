@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from casual_mcp_nb.base.limits import MAX_DEPTH, is_too_deep
+from casual_mcp_nb.base.limits import MAX_DEPTH, is_too_deep, read_json
 
 MAX_OBJECTS = 100
 _ENCODED = 2
@@ -25,10 +25,7 @@ def parse_arguments(text: str | None) -> dict[str, Any] | str:
     """
     if text is None or not text.strip():
         return {}
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = text
+    value = read_json(text, text)
     if value is None:
         return {}
     meant: dict[str, Any] | None = value if isinstance(value, dict) else one_object(text)
@@ -47,10 +44,7 @@ def arguments_text(arguments: object) -> str:
         return json.dumps(arguments or {}, ensure_ascii=False)
     if not arguments.strip():
         return "{}"
-    try:
-        value = json.loads(arguments)
-    except (ValueError, RecursionError):
-        value = arguments
+    value = read_json(arguments, arguments)
     if value is None or isinstance(value, dict):
         return arguments
     meant = one_object(arguments)

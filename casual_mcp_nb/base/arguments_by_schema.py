@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from casual_mcp_nb.base.limits import is_too_deep
+from casual_mcp_nb.base.limits import is_too_deep, read_json
 from casual_mcp_nb.base.mend import Mender
 from casual_mcp_nb.base.schema import MAX_STEPS, SchemaReader, fits_plainly
 from casual_mcp_nb.isolation.worker import GaveUp, Worker
@@ -140,15 +140,10 @@ class _Reading:
             allowed.update(_kinds(part) or ("any",))
         if not allowed or not allowed <= _CONTAINERS | {"null"} or not allowed & _CONTAINERS:
             return text
-        value: Any = text
-        # Some models write the text of a text.
-        for _ in range(2):
-            if not isinstance(value, str):
-                break
-            try:
-                value = json.loads(value)
-            except (ValueError, RecursionError):
-                return text
+        value = read_json(text)
+        if isinstance(value, str):
+            # Some models write the text of a text.
+            value = read_json(value)
         if isinstance(value, dict):
             kind = "object"
         elif isinstance(value, list):

@@ -148,6 +148,14 @@ def strict_json(value: Any) -> tuple[Any, str]:
     return plain, to_json(plain).decode()
 
 
+def read_json(text: str | bytes, otherwise: Any = None) -> Any:
+    """Read JSON. `otherwise` is returned for what is none, or is nested too deeply to be read."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return otherwise
+
+
 def typed_value(text: str) -> Any:
     """Read a value that a person typed: as JSON if it can be, otherwise as text."""
     try:

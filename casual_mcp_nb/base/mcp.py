@@ -4,7 +4,6 @@ answer, and sign-ins.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar
 
 from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList, count
+from casual_mcp_nb.base.limits import read_json
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.base.tool import full_names, of_server
 from casual_mcp_nb.doors import in_words_of
@@ -376,10 +376,7 @@ class ResourceContents(Displayable):
         if self.data is not None:
             return self.data
         if any(is_json(part.mime_type) for part in self.parts):
-            try:
-                return json.loads(self.text)
-            except (ValueError, RecursionError):
-                pass
+            return read_json(self.text, self.text)
         return self.text
 
     @property

@@ -4,9 +4,10 @@ the handle is read, asked about and recorded.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
+
+from casual_mcp_nb.base.limits import read_json
 
 RESULT = "$result"
 """The key under which an argument has a handle in place of a value."""
@@ -82,10 +83,7 @@ def handle_in(value: object) -> tuple[str, str] | None:
     only text. A handle begins with `r_`.
     """
     if isinstance(value, str) and value[:1] == "{" and len(value) <= _MAX_TEXT:
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            return None
+        value = read_json(value)
     if not isinstance(value, dict) or not value.keys() <= {RESULT, PATH}:
         return None
     handle = value.get(RESULT)

@@ -4,7 +4,6 @@ part of a turn that is repeated after an edit.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, overload
 from pydantic import Field, TypeAdapter, ValidationError
 
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList, count
+from casual_mcp_nb.base.limits import read_json
 from casual_mcp_nb.base.prices import Cost
 from casual_mcp_nb.base.tokens import Origin
 from casual_mcp_nb.base.wire_names import is_wire_name
@@ -386,11 +386,7 @@ def _check_call(name: str, arguments: str) -> None:
             f"{shown(name)} cannot be the name of a called tool.",
             hint="Use its wire name, such as math__add.",
         )
-    try:
-        is_object = isinstance(json.loads(arguments), dict)
-    except (ValueError, RecursionError):
-        is_object = False
-    if not is_object:
+    if not isinstance(read_json(arguments), dict):
         raise UsageError(
             f"The arguments of a call of {name} are not a JSON object: {brief(arguments)}."
         )

@@ -19,12 +19,12 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from types import TracebackType
+from types import TracebackType, UnionType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from casual_mcp_nb.base.cutting import cut_at_word
 from casual_mcp_nb.base.iterables import of_type
-from casual_mcp_nb.base.limits import encodable
+from casual_mcp_nb.base.limits import encodable, read_json
 from casual_mcp_nb.base.prices import Cost
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.conversation.codec import EventWriter, document_of, load_value
@@ -745,51 +745,38 @@ class _Row:
             self.damaged.append(name)
             return neutral
 
+    def value(self, name: str, kind: type | UnionType, neutral: T) -> T:
+        """Get a column as it is, or note that it is of another type and return something neutral."""
+        value: T = self._values[name]
+        if isinstance(value, kind):
+            return value
+        self.damaged.append(name)
+        return neutral
+
 
 def _stored(values: Sequence[Any]) -> StoredConversation:
     """Build a summary from a row. What is damaged in it costs only itself."""
     columns = dict(zip(_COLUMNS.split(", "), values, strict=True))
     row = _Row(columns)
-    cost, currency = row.read("cost", _number, None), row.read("currency", _text_or_none, None)
+    cost = row.value("cost", int | float | None, None)
+    currency = row.value("currency", str | None, None)
     id = columns["id"]
     if isinstance(id, bytes):
         id = id.decode("utf-8", "replace")
     long_ago = datetime.fromtimestamp(0).astimezone()
     return StoredConversation(
         id=str(id),
-        title=row.read("title", _text, UNTITLED),
+        title=row.value("title", str, UNTITLED),
         status=row.read("status", _status, "active"),
         created=row.read("created", datetime.fromisoformat, long_ago),
         changed=row.read("changed", datetime.fromisoformat, long_ago),
         head=row.read("head", _head, ConversationHead()),
-        turns=row.read("turns", _count, None) or 0,
-        tokens=row.read("tokens", _count, None),
+        turns=row.value("turns", int | None, None) or 0,
+        tokens=row.value("tokens", int | None, None),
         origin="estimated" if columns["estimated"] else "reported",
         cost=None if cost is None or not currency else Cost(cost, currency),
         damaged=tuple(row.damaged),
     )
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError("Not a text.")
-    return value
-
-
-def _text_or_none(value: Any) -> str | None:
-    return None if value is None else _text(value)
-
-
-def _count(value: Any) -> int | None:
-    if value is not None and not isinstance(value, int):
-        raise TypeError("Not a whole number.")
-    return value
-
-
-def _number(value: Any) -> float | None:
-    if value is not None and not isinstance(value, int | float):
-        raise TypeError("Not a number.")
-    return value
 
 
 def _status(value: Any) -> StoredStatus:
@@ -805,10 +792,7 @@ def _head(value: Any) -> ConversationHead:
 
 def _object(text: Any) -> dict[str, Any]:
     """Read a JSON object, or nothing where it is damaged."""
-    try:
-        value = json.loads(text)
-    except _DAMAGE:
-        return {}
+    value = read_json(text)
     return value if isinstance(value, dict) else {}
 
 

@@ -356,7 +356,8 @@ def _fitted(part: Any, limits: DisplayLimits) -> Any:
             part = Tags(part.words[: limits.rows])
         case View() | Section():
             part = replace(part, blocks=_first_blocks(part.blocks, limits.rows + _FIXED_PARTS))
-    names = _text_fields(type(part))
+    kind: Any = type(part)
+    names = _text_fields(kind)
     if not names:
         return part
     return replace(part, **{name: _fitted(getattr(part, name), limits) for name in names})
