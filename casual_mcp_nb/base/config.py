@@ -45,6 +45,7 @@ from casual_mcp_nb.base.secret import (
     certain,
     option_secrets,
     revealed,
+    revealed_by_name,
     url_secrets,
     with_tokens,
 )
@@ -418,30 +419,17 @@ class ServerConfig(RemoteConfig):
         named = self.include_tools if self.include_tools is not None else ("*",)
         return _named(tool, named) and not _named(tool, self.exclude_tools)
 
-    def _secrets(self) -> set[str]:
-        named = revealed([*self.env.values(), *self.headers.values(), self.auth])
-        return super()._secrets() | with_tokens(named) | self._given_away()
-
-    def _high_confidence_secrets(self) -> set[str]:
-        named = _certain_secrets({**self.env, **self.headers})
-        return (
-            super()._high_confidence_secrets()
-            | with_tokens(named | revealed([self.auth]))
-            | self._given_away()
-        )
-
-    def _given_away(self) -> set[str]:
-        given = self.sign_in.secrets if self.sign_in else set()
-        return url_secrets(self.url) | set(option_secrets(self.args)) | given
+    def _secrets(self, *, sure: bool = False) -> set[str]:
+        secrets = super()._secrets(sure=sure) | url_secrets(self.url)
+        secrets |= with_tokens(revealed([self.auth]) | _values({**self.env, **self.headers}, sure))
+        secrets.update(option_secrets(self.args))
+        return secrets | (self.sign_in.secrets if self.sign_in else set())
 
 
-def _certain_secrets(settings: Mapping[str, SecretStr]) -> set[str]:
-    secrets: set[str] = set()
-    for name, setting in settings.items():
-        value = setting.get_secret_value()
-        if certain(name, value):
-            secrets.add(value)
-    return secrets
+def _values(settings: Mapping[str, SecretStr], sure: bool) -> set[str]:
+    """Collect the values of headers or variables, all or only those that are surely secrets."""
+    values = revealed_by_name(settings)
+    return {value for name, value in values.items() if not sure or certain(name, value)}
 
 
 def _named(tool: str, patterns: tuple[str, ...]) -> bool:
@@ -557,17 +545,9 @@ class ClientConfig(RemoteConfig):
         client._origin = replace(self._origin, key_variable=variable, written=written)
         return client
 
-    def _secrets(self) -> set[str]:
-        headers = with_tokens(revealed(self.headers.values()))
-        return super()._secrets() | revealed([self.api_key]) | headers | url_secrets(self.base_url)
-
-    def _high_confidence_secrets(self) -> set[str]:
-        return (
-            super()._high_confidence_secrets()
-            | revealed([self.api_key])
-            | with_tokens(_certain_secrets(self.headers))
-            | url_secrets(self.base_url)
-        )
+    def _secrets(self, *, sure: bool = False) -> set[str]:
+        secrets = super()._secrets(sure=sure) | with_tokens(_values(self.headers, sure))
+        return secrets | revealed([self.api_key]) | url_secrets(self.base_url)
 
 
 def _by_name(value: Any) -> Any:
@@ -904,14 +884,14 @@ class Config(BaseConfig):
         variables inserted into commands, arguments and URLs. Values too short or too common to
         distinguish from other text are left out.
         """
-        return Secrets().union(*(each.secrets() for each in self._reached()))
+        return Secrets().union(*map(RemoteConfig.secrets, self._reached()))
 
     def high_confidence_secrets(self) -> Secrets:
         """Collect only those `secrets` that are not just server settings.
 
         They are also masked in tool results.
         """
-        return Secrets().union(*(each.high_confidence_secrets() for each in self._reached()))
+        return Secrets().union(*map(RemoteConfig.high_confidence_secrets, self._reached()))
 
     def _reached(self) -> list[RemoteConfig]:
         return [*self.clients.values(), *self.models.values(), *self.servers.values()]

@@ -38,8 +38,9 @@ from casual_mcp_nb.base.secret import (
     can_be_masked,
     certain,
     holds_mask,
+    mask_of,
+    masked_value,
     redacted,
-    revealed,
     revealed_by_name,
     with_tokens,
 )
@@ -310,11 +311,7 @@ class RemoteConfig(BaseConfig):
             yield name, self._hidden(value) if name in _MAY_HOLD_SECRETS else value
 
     def _hidden(self, value: Any) -> Any:
-        if isinstance(value, tuple | list):
-            return type(value)(map(self._hidden, value))
-        if isinstance(value, dict):
-            return {name: self._hidden(item) for name, item in value.items()}
-        return redacted(value, self._secrets()) if isinstance(value, str) else value
+        return masked_value(value, mask_of(self._secrets()))
 
     def secrets(self) -> Secrets:
         """Collect every value to mask in text, except those too short or too common to distinguish
@@ -328,14 +325,15 @@ class RemoteConfig(BaseConfig):
         They are also masked in tool results, where a time zone or a year from `env` may
         legitimately appear.
         """
-        return Secrets(filter(can_be_masked, self._high_confidence_secrets()))
+        return Secrets(filter(can_be_masked, self._secrets(sure=True)))
 
-    def _secrets(self) -> set[str]:
-        """Collect every value that is, or can contain, a secret, whatever its length."""
-        return set(self._origin.sensitive)
+    def _secrets(self, *, sure: bool = False) -> set[str]:
+        """Collect every value that is, or can contain, a secret, whatever its length.
 
-    def _high_confidence_secrets(self) -> set[str]:
-        return {value for value in self._origin.sensitive if certain("", value)}
+        Args:
+            sure: Leave out what can be just a setting.
+        """
+        return {value for value in self._origin.sensitive if not sure or certain("", value)}
 
 
 def _as_text(value: Any) -> Any:
@@ -555,13 +553,8 @@ class RequestOptions(RemoteConfig):
         """Reveal the extra headers with their values."""
         return revealed_by_name(self.extra_headers or {})
 
-    def _secrets(self) -> set[str]:
-        return super()._secrets() | with_tokens(revealed((self.extra_headers or {}).values()))
-
-    def _high_confidence_secrets(self) -> set[str]:
-        return super()._high_confidence_secrets() | with_tokens(
-            revealed((self.extra_headers or {}).values())
-        )
+    def _secrets(self, *, sure: bool = False) -> set[str]:
+        return super()._secrets(sure=sure) | with_tokens(self.headers().values())
 
 
 NO_OPTIONS = RequestOptions()

@@ -623,7 +623,7 @@ def masked_error(error: E, secrets: Collection[str]) -> E:
     """
     mask = mask_of(secrets)
     message = mask(str(error))
-    fields = {name: _masked(value, mask) for name, value in vars(error).items()}
+    fields = {name: masked_value(value, mask) for name, value in vars(error).items()}
     if message == str(error) and fields == vars(error):
         return error
     copy = cast("E", uninitialized(type(error), (message,)))
@@ -634,12 +634,13 @@ def masked_error(error: E, secrets: Collection[str]) -> E:
     return copy
 
 
-def _masked(value: Any, mask: Mask) -> Any:
+def masked_value(value: Any, mask: Mask) -> Any:
+    """Mask secrets in the texts of a value, also within lists and mappings."""
     match value:
         case str():
             return mask(value)
         case Mapping():
-            return {name: _masked(each, mask) for name, each in value.items()}
+            return {name: masked_value(each, mask) for name, each in value.items()}
         case list() | tuple():
-            return type(value)(_masked(each, mask) for each in value)
+            return type(value)(masked_value(each, mask) for each in value)
     return value
