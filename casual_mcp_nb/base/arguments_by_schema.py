@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from casual_mcp_nb.base.iterables import kept
 from casual_mcp_nb.base.limits import is_too_deep, read_json
 from casual_mcp_nb.base.mend import Mender
 from casual_mcp_nb.base.schema import MAX_STEPS, SchemaReader, fits_plainly
@@ -94,7 +95,6 @@ class _Reading:
         """Put an object's properties right."""
         properties, required = schema.properties, schema.required
         right: dict[str, Any] = {}
-        changed = False
         for name, item in value.items():
             part = properties.get(name)
             if part is None or self._left <= 0:
@@ -103,11 +103,10 @@ class _Reading:
             here = f"{path}.{name}" if path else name
             if item is None and name not in required and not takes(part, "null"):
                 self._note(here, "was null, and is left out")
-                changed = True
                 continue
             right[name] = self._value(item, part, here)
-            changed = changed or right[name] is not item
-        return right if changed else value
+        put_right: dict[str, Any] = kept(value, right)
+        return put_right
 
     def _value(self, value: Any, schema: SchemaReader, path: str) -> Any:
         self._left -= 1
@@ -129,9 +128,8 @@ class _Reading:
         if items is None or len(value) > self._left:
             return value
         right = [self._value(item, items, f"{path}[{number}]") for number, item in enumerate(value)]
-        if all(new is old for new, old in zip(right, value, strict=True)):
-            return value
-        return right
+        put_right: list[Any] = kept(value, right)
+        return put_right
 
     def _read(self, text: str, schema: SchemaReader, path: str) -> Any:
         """Read JSON text where only an object or a list can be meant."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Iterable, Mapping
 from types import UnionType
 from typing import Any, Protocol, TypeVar
@@ -48,6 +49,19 @@ def all_are(values: Iterable[object], kind: type | UnionType) -> bool:
 def are_texts(values: Iterable[object]) -> bool:
     """Check whether all values are texts, none of them empty."""
     return all(isinstance(value, str) and value for value in values)
+
+
+def kept(old: Any, new: Any) -> Any:
+    """Return the old list or mapping if the new one has the very same parts, otherwise the new
+    one.
+    """
+    if len(old) != len(new):
+        return new
+    if isinstance(old, Mapping):
+        same = all(name in new and new[name] is part for name, part in old.items())
+    else:
+        same = all(map(operator.is_, old, new))
+    return old if same else new
 
 
 def attributes(value: object, names: Iterable[str]) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from casual_mcp_nb.base.iterables import of_type
-from casual_mcp_nb.base.schema import LIST_KEYWORDS, MAP_KEYWORDS
+from casual_mcp_nb.base.iterables import kept, of_type
+from casual_mcp_nb.base.schema import LIST_KEYWORDS, MAP_KEYWORDS, SCHEMA_KEYWORDS
 
 MAX_CHANGES = 20
 """How many changes to one schema are described."""
@@ -23,23 +23,6 @@ MAX_PATTERN = 1_000
 _MAX_TEXT = 200
 _DEEPEST = 150
 
-_SCHEMAS = frozenset(
-    {
-        "items",
-        "additionalProperties",
-        "unevaluatedItems",
-        "unevaluatedProperties",
-        "contains",
-        "propertyNames",
-        "not",
-        "if",
-        "then",
-        "else",
-        "contentSchema",
-    }
-)
-_MAPS = frozenset(MAP_KEYWORDS)
-_LISTS = frozenset(LIST_KEYWORDS)
 _TEXTS = frozenset(
     {
         "title",
@@ -72,7 +55,9 @@ _COUNTS = frozenset(
 )
 _FLAGS = frozenset({"uniqueItems", "readOnly", "writeOnly", "deprecated"})
 _OTHERS = frozenset({"type", "required", "enum", "const", "default", "examples"})
-_KEYWORDS = _SCHEMAS | _MAPS | _LISTS | _TEXTS | _NUMBERS | _COUNTS | _FLAGS | _OTHERS
+_KEYWORDS = (_TEXTS | _NUMBERS | _COUNTS | _FLAGS | _OTHERS).union(
+    MAP_KEYWORDS, LIST_KEYWORDS, SCHEMA_KEYWORDS
+)
 _IDENTIFIER = re.compile(r"[^#]*#?")
 _ANCHOR = re.compile(r"[A-Za-z_][-A-Za-z0-9._]*")
 TYPES = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
@@ -147,7 +132,7 @@ class Mender:
                 self._note(path, f"required: {value!r} belongs to the object around it")
                 dropped.add(word)
                 continue
-            if word in _MAPS:
+            if word in MAP_KEYWORDS:
                 new = self._map(word, value, f"{path}.{word}" if path else word, depth, lifted)
             else:
                 new = self._keyword(word, value, schema, path, depth, changed)
@@ -162,8 +147,8 @@ class Mender:
             changed["required"] = list(dict.fromkeys([*given, *lifted]))
         if not changed and not dropped:
             return schema, required
-        kept = {word: value for word, value in schema.items() if word not in dropped}
-        return kept | changed, required
+        others = {word: value for word, value in schema.items() if word not in dropped}
+        return others | changed, required
 
     def _not_a_schema(self, value: Any, path: str) -> Any:
         if isinstance(value, str) and (kind := _TYPE_WORDS.get(value.lower())):
@@ -186,9 +171,9 @@ class Mender:
         Other keywords go into `changed`.
         """
         here = f"{path}.{word}" if path else word
-        if word in _SCHEMAS:
+        if word in SCHEMA_KEYWORDS:
             return self._part(word, value, here, depth, changed)
-        if word in _LISTS:
+        if word in LIST_KEYWORDS:
             return self._list(value, here, depth)
         if word == "type":
             return self._type(value, here)
@@ -220,17 +205,15 @@ class Mender:
         """Mend the rarer keywords, which say what one property means for the others."""
         if word.startswith("$") or not isinstance(value, Mapping):
             return self._drop(path, "is not read by any provider")
-        kept: dict[str, Any] = {}
+        read: dict[str, Any] = {}
         for name, part in value.items():
             if isinstance(part, list):
-                kept[name] = self._required(part, {}, f"{path}.{name}")
+                read[name] = self._required(part, {}, f"{path}.{name}")
             elif word == "dependencies" and isinstance(part, Mapping | bool):
-                kept[name] = self._schema(part, f"{path}.{name}", depth + 1)[0]
+                read[name] = self._schema(part, f"{path}.{name}", depth + 1)[0]
             else:
                 self._note(f"{path}.{name}", "is not a list of names: left out")
-        if len(kept) == len(value) and all(kept[name] is value[name] for name in kept):
-            return value
-        return kept
+        return kept(value, read)
 
     def _drop(self, path: str, why: str) -> Any:
         self._note(path, f"{why}: left out")
@@ -247,23 +230,20 @@ class Mender:
                 return {}
             return self._drop(path, "is no object")
         parts: dict[str, Any] = {}
-        same = True
         for name, part in value.items():
             if is_plain(part):
                 parts[name] = part
                 continue
             if word == "properties" and name in _KEYWORDS and _is_misplaced(part):
                 # It is one level too deep.
-                same = False
                 self._note(f"{path}.{name}", "is a keyword and not a property: left out")
                 if name == "required" and isinstance(part, list):
                     lifted += of_type(part, str)
                 continue
             parts[name], required = self._schema(part, f"{path}.{name}", depth + 1)
-            same = same and parts[name] is part
             if required and word == "properties":
                 lifted.append(name)
-        return value if same else parts
+        return kept(value, parts)
 
     def _part(self, word: str, value: Any, path: str, depth: int, changed: dict[str, Any]) -> Any:
         if isinstance(value, list) and word == "items" and value:
@@ -283,9 +263,7 @@ class Mender:
         parts = []
         for number, part in enumerate(value):
             parts.append(self._schema(part, f"{path}[{number}]", depth + 1)[0])
-        if all(new is old for new, old in zip(parts, value, strict=True)):
-            return value
-        return parts
+        return kept(value, parts)
 
     def _type(self, value: Any, path: str) -> Any:
         if isinstance(value, str):

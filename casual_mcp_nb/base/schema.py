@@ -24,6 +24,20 @@ LIST_KEYWORDS = (*CHOICE_KEYWORDS, "prefixItems")
 """The keywords that hold a list of schemas."""
 MAP_KEYWORDS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 """The keywords that hold schemas by name."""
+SCHEMA_KEYWORDS = (
+    "items",
+    "contains",
+    "propertyNames",
+    "not",
+    "if",
+    "then",
+    "else",
+    "additionalProperties",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "contentSchema",
+)
+"""The keywords that hold one schema."""
 
 
 _HEADER = "x-mcp-header"
@@ -226,8 +240,6 @@ MAX_PROPERTY_DESCRIPTION = 4_000
 MAX_PARAMETERS = 200_000
 MAX_DEPTH = 100
 
-_PLAIN = frozenset({str, int, float, bool, type(None)})
-_NODES = frozenset({dict, list})
 _NAMES = frozenset({"$id", "$anchor"})
 _DATA = frozenset({"enum", "const", "default", "examples", "example"})
 
@@ -248,23 +260,19 @@ def unusable_part(schema: Mapping[str, Any]) -> str | None:
     waiting: list[tuple[Any, int]] = [(schema, 0)]
     while waiting:
         node, depth = waiting.pop()
-        if type(node) is dict or isinstance(node, Mapping):
+        if isinstance(node, list):
+            waiting += [(part, depth + 1) for part in node]
+        elif isinstance(node, _OBJECTS):
             if depth > MAX_DEPTH:
                 return f"its input schema is nested over {MAX_DEPTH} levels deep"
             for key, value in node.items():
-                # Most values are plain, and a large catalog has hundreds of thousands.
-                kind = type(value)
-                if kind in _PLAIN:
-                    if key == "$ref" and isinstance(value, str):
-                        references.append(value)
-                    elif key in _NAMES and isinstance(value, str):
-                        names.add(value)
-                elif key not in _DATA and (kind in _NODES or isinstance(value, Mapping)):
-                    waiting.append((value, depth + 1))
-        else:
-            for value in node:
-                if type(value) in _NODES or isinstance(value, Mapping):
-                    waiting.append((value, depth + 1))
+                if not isinstance(value, str):
+                    if key not in _DATA:
+                        waiting.append((value, depth + 1))
+                elif key == "$ref":
+                    references.append(value)
+                elif key in _NAMES:
+                    names.add(value)
     for reference in references:
         if not names & {reference, reference[1:]} and lookup(reference, schema) is None:
             return f"its input schema refers to {reference[:200]!r}, which is not in it"
@@ -305,7 +313,7 @@ def too_long(parameters: Mapping[str, Any]) -> str:
 
 
 def _limited(value: Any) -> Any:
-    if type(value) is dict or isinstance(value, Mapping):
+    if isinstance(value, _OBJECTS):
         description = value.get("description")
         if isinstance(description, str) and len(description) > MAX_PROPERTY_DESCRIPTION:
             return {**value, "description": f"{description[:MAX_PROPERTY_DESCRIPTION]} [...]"}
@@ -315,9 +323,6 @@ def _limited(value: Any) -> Any:
     return value
 
 
-_NESTED = frozenset(
-    {"items", "not", "if", "then", "else", "additionalProperties", "contains", "propertyNames"}
-)
 _LARGEST_INTEGER = 2**53 - 1
 _NOT_A_LETTER = re.compile(r"[\W_]+")
 
@@ -348,7 +353,7 @@ def _brief(schema: Any, name: str = "", depth: int = 0) -> Any:
             value = {each: _brief(part, each, depth + 1) for each, part in value.items()}
         elif word in LIST_KEYWORDS and isinstance(value, list):
             value = [_brief(part, name, depth + 1) for part in value]
-        elif word in _NESTED:
+        elif word in SCHEMA_KEYWORDS:
             value = _brief(value, "", depth + 1)
         if not _says_nothing(word, value, schema, name, depth):
             brief[word] = value

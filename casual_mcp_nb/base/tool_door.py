@@ -14,11 +14,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
 from casual_mcp_nb.base.dialects import Dialect, Patterns
-from casual_mcp_nb.base.iterables import all_are, of_type
+from casual_mcp_nb.base.iterables import all_are, kept, of_type
 from casual_mcp_nb.base.mend import (
     MAX_CHANGES,
     Mender,
@@ -27,24 +28,20 @@ from casual_mcp_nb.base.mend import (
     is_plain,
     pattern_words,
 )
-from casual_mcp_nb.base.schema import CHOICE_KEYWORDS, LIST_KEYWORDS, MAP_KEYWORDS, lookup
+from casual_mcp_nb.base.schema import (
+    CHOICE_KEYWORDS,
+    LIST_KEYWORDS,
+    MAP_KEYWORDS,
+    SCHEMA_KEYWORDS,
+    SchemaReader,
+    lookup,
+)
 
 _DEEPEST = 150
 _MAX_WORDS = 400
 _MAX_OPTIONS = 12
 _RULES = ("not", "if", "then", "else", "enum", "const", "dependentSchemas")
 _AT_TOP = frozenset((*CHOICE_KEYWORDS, *_RULES, "$ref"))
-_SCHEMAS = (
-    "items",
-    "contains",
-    "propertyNames",
-    "not",
-    "if",
-    "then",
-    "else",
-    "additionalProperties",
-    "unevaluatedProperties",
-)
 _BOUNDS = {
     "minLength": "At least {} characters",
     "maxLength": "At most {} characters",
@@ -189,7 +186,7 @@ class _Reducer:
         if not self.dialect.choice_at_top and not _AT_TOP.isdisjoint(schema):
             schema, words = _flattened(schema, schema, 0)
             self.changes.append("choices at the top are merged into one object")
-        kinds = _types(schema)
+        kinds = SchemaReader(schema).types
         if kinds and "object" not in kinds:
             raise _Unusable(
                 f"its arguments are of type {', '.join(kinds)[:100]}, and only an object can be"
@@ -207,7 +204,7 @@ class _Reducer:
         """Reduce a schema within the whole."""
         if isinstance(schema, bool):
             return {} if schema else {"not": {}}
-        if not isinstance(schema, Mapping) or depth > _DEEPEST:
+        if not isinstance(schema, Mapping) or depth > _DEEPEST or is_plain(schema):
             return schema
         new = dict(schema)
         words: list[str] = []
@@ -220,36 +217,26 @@ class _Reducer:
             del new["$schema"]
         if words:
             new["description"] = described(new.get("description"), *words)
-        same = len(new) == len(schema) and all(
-            word in schema and new[word] is schema[word] for word in new
-        )
-        return schema if same else new
+        return kept(schema, new)
 
     def _parts_of(self, new: dict[str, Any], path: str, depth: int) -> None:
         for word in MAP_KEYWORDS:
             parts = new.get(word)
-            if isinstance(parts, Mapping) and parts:
+            if isinstance(parts, Mapping):
                 reduced = {}
                 for name, part in parts.items():
-                    if not is_plain(part):
-                        here = f"{path}.{name}" if path else str(name)
-                        part = self._part(part, here, depth + 1)
-                    reduced[name] = part
-                if any(reduced[name] is not parts[name] for name in parts):
-                    new[word] = reduced
+                    here = f"{path}.{name}" if path else str(name)
+                    reduced[name] = self._part(part, here, depth + 1)
+                new[word] = kept(parts, reduced)
         for word in LIST_KEYWORDS:
             options = new.get(word)
-            if isinstance(options, list) and options:
-                reduced_options = [self._part(option, path, depth + 1) for option in options]
+            if isinstance(options, list):
+                fewer = [self._part(option, path, depth + 1) for option in options]
                 if word in ("anyOf", "oneOf"):
                     # Zod writes one that nothing fits for every optional property.
-                    possible = [option for option in reduced_options if not _is_never(option)]
-                    reduced_options = possible or reduced_options
-                if len(reduced_options) != len(options) or any(
-                    a is not b for a, b in zip(reduced_options, options, strict=True)
-                ):
-                    new[word] = reduced_options
-        for word in _SCHEMAS:
+                    fewer = [option for option in fewer if not _is_never(option)] or fewer
+                new[word] = kept(options, fewer)
+        for word in SCHEMA_KEYWORDS:
             part = new.get(word)
             if isinstance(part, Mapping) or (word == "items" and isinstance(part, bool)):
                 new[word] = self._part(part, f"{path}[]" if word == "items" else path, depth + 1)
@@ -318,7 +305,9 @@ class _Reducer:
 
     def _array(self, new: dict[str, Any], path: str, words: list[str]) -> None:
         """Give an array `items`, which say what may be in it."""
-        if self.dialect.bare_arrays or ("array" not in _types(new) and "prefixItems" not in new):
+        if self.dialect.bare_arrays or (
+            "array" not in SchemaReader(new).types and "prefixItems" not in new
+        ):
             return
         places = new.get("prefixItems")
         items = new.get("items")
@@ -411,7 +400,7 @@ def _order_words(places: Sequence[Any]) -> str:
 def _short(part: Any) -> str:
     text = ""
     if isinstance(part, Mapping):
-        text = part.get("title") or part.get("description") or " or ".join(_types(part))
+        text = part.get("title") or part.get("description") or " or ".join(SchemaReader(part).types)
     return str(text or "anything")[:60]
 
 
@@ -421,15 +410,6 @@ def _json(value: Any) -> str:
 
 def _joined(texts: Iterable[str]) -> str:
     return _cut(", ".join(texts))
-
-
-def _types(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    kind = schema.get("type")
-    if isinstance(kind, str):
-        return (kind,)
-    if not isinstance(kind, list):
-        return ()
-    return tuple(of_type(kind, str))
 
 
 def _property_names(schema: Mapping[str, Any]) -> list[str]:
@@ -494,7 +474,7 @@ def _merge(
             continue
         flat, more = _flattened(option, root, depth + 1)
         words += more
-        kinds = _types(flat)
+        kinds = SchemaReader(flat).types
         if not kinds or "object" in kinds:
             merged.append(flat)
     if options and not merged and any(isinstance(option, Mapping) for option in options):
@@ -514,17 +494,11 @@ def _merge(
         elif choice == "allOf" and known[name] not in parts:
             known[name] = _all_of([known[name], *parts])
     own["properties"] = known
-    own_required = _required(own)
-    required_by_each = list(map(_required, merged))
-    common: list[str] = []
-    if choice == "allOf":
-        for names in required_by_each:
-            common += names
-    elif required_by_each:
-        common, *others = required_by_each
-        for names in others:
-            common = [name for name in common if name in names]
-    required = list(dict.fromkeys([*own_required, *common]))
+    required_by_each = [SchemaReader(flat).required for flat in merged]
+    common = list(chain(*required_by_each))
+    if choice != "allOf":
+        common = [name for name in common if all(name in names for names in required_by_each)]
+    required = list(dict.fromkeys([*SchemaReader(own).required, *common]))
     if required:
         own["required"] = required
     if choice != "allOf" and (text := _options_in_words(choice, merged, required)):
@@ -543,21 +517,14 @@ def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     return properties if isinstance(properties, Mapping) else {}
 
 
-def _required(schema: Mapping[str, Any]) -> list[str]:
-    required = schema.get("required")
-    if not isinstance(required, list):
-        return []
-    return of_type(required, str)
-
-
 def _options_in_words(
     choice: str, options: Sequence[Mapping[str, Any]], common: Sequence[str]
 ) -> str:
     texts = []
     for option in options[:_MAX_OPTIONS]:
         fixed = _fixed_values(option)
-        required = [name for name in _required(option) if name not in common or name in fixed]
-        names = list(dict.fromkeys([*fixed, *required]))
+        names = list(fixed)
+        names += [name for name in SchemaReader(option).required if name not in (*common, *fixed)]
         texts.append(
             " and ".join(f"{name} = {fixed[name]}" if name in fixed else name for name in names)
         )
@@ -571,13 +538,9 @@ def _options_in_words(
 def _fixed_values(schema: Mapping[str, Any]) -> dict[str, str]:
     """Find the properties that can have one value only, with that value."""
     fixed: dict[str, str] = {}
-    for name, part in _properties(schema).items():
-        if isinstance(part, Mapping) and "const" in part:
-            fixed[name] = _json(part["const"])
-        elif isinstance(part, Mapping):
-            choices = part.get("enum")
-            if isinstance(choices, list) and len(choices) == 1:
-                fixed[name] = _json(choices[0])
+    for name, part in SchemaReader(schema).properties.items():
+        if len(part.choices) == 1:
+            fixed[name] = _json(part.choices[0])
     return fixed
 
 
