@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from casual_mcp_nb.base.displayable import Displayable
+from casual_mcp_nb.base.iterables import attributes, field_names
 from casual_mcp_nb.base.limits import strict_json
 
 if TYPE_CHECKING:
@@ -191,19 +193,11 @@ class TokenParts:
 
     def as_dict(self) -> dict[str, int]:
         """Collect the parts by name, in the order sent."""
-        return {
-            "system": self.system,
-            "manifest": self.manifest,
-            "tools": self.tools,
-            "history": self.history,
-            "results": self.results,
-        }
+        return attributes(self, ("system", "manifest", "tools", "history", "results"))
 
     def __add__(self, other: TokenParts) -> TokenParts:
         """Add up both; `estimated` if either is."""
-        mine, theirs = self.as_dict(), other.as_dict()
-        origin: Origin = "reported" if self.origin == other.origin == "reported" else "estimated"
-        return TokenParts(**{name: mine[name] + theirs[name] for name in mine}, origin=origin)
+        return summed(self, other)
 
     def as_counted(self, usage: TokenUsage | None) -> TokenParts:
         """Scale the parts to the provider's count, if there is one."""
@@ -224,6 +218,29 @@ class TokenParts:
         largest = max(parts, key=lambda name: parts[name])
         scaled[largest] += reported - sum(scaled.values())
         return TokenParts(**scaled, origin="reported")
+
+
+S = TypeVar("S")
+
+
+def summed(one: S, other: S) -> S:
+    """Add two statistics field by field. The sum has an unknown number only if both have, and is
+    `estimated` if either is.
+    """
+    sums: dict[str, Any] = {}
+    for name in field_names(one):
+        sums[name] = _sum(getattr(one, name), getattr(other, name))
+    return type(one)(**sums)
+
+
+def _sum(one: Any, other: Any) -> Any:
+    if one is None or other is None:
+        return other if one is None else one
+    if isinstance(one, str):
+        return "estimated" if "estimated" in (one, other) else "reported"
+    if isinstance(one, Mapping):
+        return dict(Counter(one) + Counter(other))
+    return one + other
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from casual_mcp_nb.base.displayable import Displayable, display
-from casual_mcp_nb.base.iterables import attributes, present
+from casual_mcp_nb.base.iterables import attributes
 from casual_mcp_nb.base.prices import Cost, Price, total_cost
-from casual_mcp_nb.base.tokens import CacheMiss, Origin, TokenParts, TokenUsage, estimate_tokens
+from casual_mcp_nb.base.tokens import (
+    CacheMiss,
+    Origin,
+    TokenParts,
+    TokenUsage,
+    estimate_tokens,
+    summed,
+)
 from casual_mcp_nb.base.tool import wire_name
 from casual_mcp_nb.conversation.event import (
     FINDING,
@@ -20,6 +26,7 @@ from casual_mcp_nb.conversation.event import (
     AppCalled,
     Event,
     ModelRetry,
+    Request,
     SkillRead,
     StepFinished,
     StepStarted,
@@ -66,14 +73,7 @@ class TokenUsageStats:
         return attributes(self, ("prompt_tokens", "completion_tokens", "total_tokens"))
 
     def __add__(self, other: TokenUsageStats) -> TokenUsageStats:
-        return TokenUsageStats(
-            _add(self.prompt_tokens, other.prompt_tokens),
-            _add(self.completion_tokens, other.completion_tokens),
-            self.unknown_calls + other.unknown_calls,
-            _origin(self.origin, other.origin),
-            _add(self.cached_tokens, other.cached_tokens),
-            _add(self.cache_write_tokens, other.cache_write_tokens),
-        )
+        return summed(self, other)
 
 
 @dataclass(frozen=True)
@@ -105,13 +105,7 @@ class ToolCallStats:
         }
 
     def __add__(self, other: ToolCallStats) -> ToolCallStats:
-        return ToolCallStats(
-            dict(Counter(self.by_tool) + Counter(other.by_tool)),
-            dict(Counter(self.by_server) + Counter(other.by_server)),
-            self.failed + other.failed,
-            dict(Counter(self.hosted) + Counter(other.hosted)),
-            dict(Counter(self.from_apps) + Counter(other.from_apps)),
-        )
+        return summed(self, other)
 
 
 @dataclass(frozen=True)
@@ -132,12 +126,7 @@ class DiscoveryStats:
         return {"tools_discovered": self.tools_discovered, "search_calls": self.search_calls}
 
     def __add__(self, other: DiscoveryStats) -> DiscoveryStats:
-        return DiscoveryStats(
-            self.search_calls + other.search_calls,
-            self.tools_discovered + other.tools_discovered,
-            dict(Counter(self.found) + Counter(other.found)),
-            dict(Counter(self.called) + Counter(other.called)),
-        )
+        return summed(self, other)
 
 
 @dataclass(frozen=True)
@@ -248,15 +237,8 @@ class ChatStats(Displayable):
         return display().figure_of(self)
 
     def __add__(self, other: ChatStats) -> ChatStats:
-        both = present((self.discovery, other.discovery))
-        return ChatStats(
-            self.tokens + other.tokens,
-            self.tool_calls + other.tool_calls,
-            self.llm_calls + other.llm_calls,
-            sum(both[1:], both[0]) if both else None,
-            self.steps + _after(self.steps, other.steps),
-            dict(Counter(self.skills) + Counter(other.skills)),
-        )
+        steps = self.steps + _after(self.steps, other.steps)
+        return replace(summed(self, other), steps=steps)
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> ChatStats:
@@ -339,7 +321,7 @@ def _after(steps: tuple[StepStats, ...], later: tuple[StepStats, ...]) -> tuple[
     if not steps:
         return later
     turns = steps[-1].turn + 1
-    return tuple(dataclasses.replace(step, turn=step.turn + turns) for step in later)
+    return tuple(replace(step, turn=step.turn + turns) for step in later)
 
 
 def _steps(events: list[Event]) -> Iterator[StepStats]:
@@ -361,22 +343,22 @@ def _steps(events: list[Event]) -> Iterator[StepStats]:
         answer, calls_made = answers.get(event.step), calls.get(event.step, [])
         searches = [call for call in calls_made if _only_finds(call)]
         only_searched = bool(calls_made) and len(searches) == len(calls_made)
-        parts = event.request.tokens.as_counted(answer.usage if answer else None)
-        without = parts.total
+        request = counted_request(event.request, answer)
+        without = request.tokens.total
         if started is not None and started.discovery:
             all_tools = event.undeferred_tokens
             if all_tools is None:
                 all_tools = started.undeferred_tokens
-            request = event.request.tokens
-            size = request.total - request.definitions - of_searches + all_tools
-            without = round(size * parts.total / max(request.total, 1))
+            estimated = event.request.tokens
+            size = estimated.total - estimated.definitions - of_searches + all_tools
+            without = round(size * request.tokens.total / max(estimated.total, 1))
             if only_searched:
                 without = 0
         of_searches += sum(_MESSAGE_TOKENS + estimate_tokens(call.text) for call in searches)
         if only_searched and answer:
             for made in answer.message.tool_calls or ():
                 of_searches += estimate_tokens(f"{made.function.name} {made.function.arguments}")
-        yield _step_stats(event, answer, parts, without, started.price if started else None)
+        yield _step_stats(event, answer, request, without, started.price if started else None)
 
 
 def _only_finds(call: ToolFinished) -> bool:
@@ -386,31 +368,19 @@ def _only_finds(call: ToolFinished) -> bool:
 def _step_stats(
     event: StepStarted,
     answer: StepFinished | None,
-    parts: TokenParts,
+    request: Request,
     without: int,
     price: Price | None,
 ) -> StepStats:
-    reused = event.request.reused
-    if reused is not None:
-        reused = reused * parts.total // max(event.request.tokens.total, 1)
-    stats = StepStats(
-        turn=0, step=event.step, parts=parts, undeferred_tokens=without, reused=reused
-    )
+    stats = StepStats(0, event.step, request.tokens, without, reused=request.reused)
     if answer is None:
         return stats
-    stats = dataclasses.replace(
+    usage = answer.usage or TokenUsage()
+    return replace(
         stats,
         seconds=answer.at - event.at,
         tool_calls=len(answer.message.tool_calls or ()),
-    )
-    usage = answer.usage
-    if price is not None:
-        cost = price.of(usage, [call.name for call in answer.hosted_calls])
-        stats = dataclasses.replace(stats, cost=cost)
-    if usage is None:
-        return stats
-    return dataclasses.replace(
-        stats,
+        cost=cost_of(answer, price),
         completion_tokens=usage.completion_tokens,
         answer_origin=usage.origin,
         cached_tokens=usage.cached_tokens,
@@ -419,23 +389,32 @@ def _step_stats(
     )
 
 
-def _origin(*origins: Origin) -> Origin:
-    return "estimated" if "estimated" in origins else "reported"
+def counted_request(request: Request, answer: StepFinished | None) -> Request:
+    """Scale a request's estimates to the provider's count, if the answer has one."""
+    tokens = request.tokens.as_counted(answer.usage if answer else None)
+    if tokens is request.tokens:
+        return request
+    reused = request.reused
+    if reused is not None:
+        reused = reused * tokens.total // max(request.tokens.total, 1)
+    return replace(request, tokens=tokens, reused=reused)
+
+
+def cost_of(answer: StepFinished, price: Price | None) -> Cost | None:
+    """Compute what an answer costs, or None if price or tokens are unknown."""
+    if price is None:
+        return None
+    return price.of(answer.usage, [call.name for call in answer.hosted_calls])
 
 
 def _usage_stats(usage: TokenUsage | None) -> TokenUsageStats:
     if usage is None:
         return TokenUsageStats(unknown_calls=1)
-    return TokenUsageStats(
-        usage.prompt_tokens,
-        usage.completion_tokens,
-        origin=usage.origin,
-        cached_tokens=usage.cached_tokens,
-        cache_write_tokens=usage.cache_write_tokens,
+    names = (
+        "prompt_tokens",
+        "completion_tokens",
+        "origin",
+        "cached_tokens",
+        "cache_write_tokens",
     )
-
-
-def _add(a: int | None, b: int | None) -> int | None:
-    if a is None or b is None:
-        return b if a is None else a
-    return a + b
+    return TokenUsageStats(**attributes(usage, names))

@@ -49,9 +49,8 @@ from casual_mcp_nb.conversation.event import (
     ToolFinished,
     ToolProgress,
     ToolsSearched,
-    ToolStarted,
 )
-from casual_mcp_nb.conversation.waits import PersonWaits
+from casual_mcp_nb.conversation.stats import cost_of, counted_request
 from casual_mcp_nb.errors import UsageError, shown
 
 if TYPE_CHECKING:
@@ -434,82 +433,32 @@ def step_of(
     price: Price | None = None,
 ) -> Step:
     """Build a step from its events."""
-    usage = answer.usage if answer is not None else None
-    request = event.request
-    counted = request.tokens.as_counted(usage)
-    if counted is not request.tokens:
-        reused = request.reused
-        if reused is not None:
-            reused = reused * counted.total // max(request.tokens.total, 1)
-        request = dataclasses.replace(request, tokens=counted, reused=reused)
-    first_token = deltas[0].at - event.at if deltas else None
+    step = Step(
+        event.step,
+        counted_request(event.request, answer),
+        text="".join(delta.text for delta in deltas),
+        tool_calls=calls,
+        first_token_seconds=deltas[0].at - event.at if deltas else None,
+        previous=previous,
+    )
     if answer is None:
-        return Step(
-            event.step,
-            request,
-            text="".join(delta.text for delta in deltas),
-            tool_calls=calls,
-            first_token_seconds=first_token,
-            previous=previous,
-        )
-    cost = None
-    if price is not None:
-        cost = price.of(usage, [call.name for call in answer.hosted_calls])
-    return Step(
-        index=event.step,
-        request=request,
+        return step
+    return dataclasses.replace(
+        step,
         response=answer.message,
         text=text_of(answer.message.content),
-        tool_calls=calls,
-        usage=usage,
+        usage=answer.usage,
         finish_reason=answer.finish_reason,
         request_id=answer.request_id,
         seconds=answer.at - event.at,
-        first_token_seconds=first_token,
-        previous=previous,
-        cost=cost,
+        cost=cost_of(answer, price),
         truncated=answer.truncated,
         hosted_calls=answer.hosted_calls,
     )
 
 
-def call_of(
-    event: ToolStarted,
-    end: ToolFinished | None,
-    edits: Sequence[TextEdited],
-    progress: ToolProgress | None,
-    search: ToolsSearched | None,
-    skill: SkillRead | None,
-    waits: PersonWaits,
-    running: bool = True,
-    nested: tuple[ToolCall, ...] = (),
-    task: CallTask | None = None,
-    app_calls: tuple[ToolCall, ...] = (),
-) -> ToolCall:
-    """Build a tool call from its events."""
-    waited = waits.calls.get(event.call_id, 0.0)
-    call = ToolCall(
-        event.call_id,
-        event.name,
-        event.tool,
-        event.arguments,
-        status="running" if running else "unknown",
-        progress=progress,
-        search=search,
-        skill=skill,
-        at=event.at,
-        waited=waited,
-        nested=nested,
-        task=task,
-        app=event.app,
-        app_calls=app_calls,
-    )
-    if end is None:
-        return dataclasses.replace(
-            call,
-            needs_approval=running and event.call_id in waits.approvals,
-            waiting=running and event.call_id in waits.waiting,
-        )
+def ended_call(call: ToolCall, end: ToolFinished, edits: Sequence[TextEdited]) -> ToolCall:
+    """Add to a call how it ended, and what the person made of its result."""
     text, unedited = end.text, None
     if edits:
         text, unedited = edits[-1].text, edits[0].before
@@ -519,7 +468,7 @@ def call_of(
         result=text,
         unedited=unedited,
         original=end.result or _NO_RESULT,
-        seconds=end.at - event.at - waited,
+        seconds=end.at - call.at - call.waited,
         large=end.large,
     )
 

@@ -43,7 +43,7 @@ from casual_mcp_nb.conversation.step import (
     Step,
     ToolCall,
     app_calls_in,
-    call_of,
+    ended_call,
     messages_of,
     step_of,
     tasks_in,
@@ -425,7 +425,7 @@ class Turn(Displayable):
         edits: dict[str | None, list[TextEdited]] = {}
         for edit in self.edits:
             edits.setdefault(edit.call_id, []).append(edit)
-        waits, running = self.person_waits, self.running
+        waits = self.person_waits
         tasks = tasks_in(self.trace) if self.trace.all_of(TaskStarted) else {}
         of_apps = app_calls_in(self.trace.all_of(AppCalled))
         started = self.trace.of(ToolStarted)
@@ -436,20 +436,27 @@ class Turn(Displayable):
         nested: dict[str, list[ToolCall]] = {}
         # Backwards, because nested calls start after the one that makes them.
         for event in reversed(started):
-            name = event.call_id
-            call = call_of(
-                event,
-                ended.get(name),
-                edits.get(name, ()),
-                progress.get(name),
-                searches.get(name),
-                skills.get(name),
-                waits,
-                running,
-                tuple(reversed(nested.get(name, ()))),
-                tasks.get(name),
-                of_apps.get(name, ()),
+            id = event.call_id
+            call = ToolCall(
+                id,
+                event.name,
+                event.tool,
+                event.arguments,
+                status="running" if self.running else "unknown",
+                progress=progress.get(id),
+                search=searches.get(id),
+                skill=skills.get(id),
+                at=event.at,
+                needs_approval=id in waits.approvals,
+                waiting=id in waits.waiting,
+                waited=waits.calls.get(id, 0.0),
+                nested=tuple(reversed(nested.get(id, ()))),
+                task=tasks.get(id),
+                app=event.app,
+                app_calls=of_apps.get(id, ()),
             )
+            if id in ended:
+                call = ended_call(call, ended[id], edits.get(id, ()))
             if event.parent in ids:
                 nested.setdefault(event.parent or "", []).append(call)
             else:
