@@ -6,17 +6,14 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.event import Event
 from casual_mcp_nb.conversation.step import ToolCall
-from casual_mcp_nb.errors import UsageError
-
-if TYPE_CHECKING:
-    pass
 from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.errors import UsageError
 
 Check = Callable[[ToolSpec, Mapping[str, Any]], Sequence[str]]
 """Returns the problems in a tool's arguments."""

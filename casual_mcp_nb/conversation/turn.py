@@ -425,7 +425,7 @@ class Turn(Displayable):
         edits: dict[str | None, list[TextEdited]] = {}
         for edit in self.edits:
             edits.setdefault(edit.call_id, []).append(edit)
-        waits = self.person_waits
+        waits, running = self.person_waits, self.running
         tasks = tasks_in(self.trace) if self.trace.all_of(TaskStarted) else {}
         of_apps = app_calls_in(self.trace.all_of(AppCalled))
         started = self.trace.of(ToolStarted)
@@ -442,7 +442,7 @@ class Turn(Displayable):
                 event.name,
                 event.tool,
                 event.arguments,
-                status="running" if self.running else "unknown",
+                status="running" if running else "unknown",
                 progress=progress.get(id),
                 search=searches.get(id),
                 skill=skills.get(id),

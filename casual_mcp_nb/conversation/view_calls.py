@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from casual_mcp_nb.base.content import ContentPart, LargeResult, PayloadPreview, Picture
 from casual_mcp_nb.base.iterables import of_type
@@ -46,9 +46,6 @@ from casual_mcp_nb.display.view import (
     readable,
 )
 from casual_mcp_nb.display.words import first, read_code
-
-if TYPE_CHECKING:
-    pass
 
 _COLUMNS = 8
 _ROWS = 50
@@ -234,7 +231,7 @@ def outcome_of(status: CallStatus) -> Status:
 def call_view(call: ToolCall, limits: DisplayLimits) -> View:
     """Show a single call."""
     images = ImageBudget(limits.images)
-    section = call_section(call, False, limits.text, images)
+    section = call_section(call, limits.text, images)
     blocks = (*section.blocks, *payload_sections("Payload", call.previews, images.spend))
     return View("call", tool_words(call), blocks, mark=section.mark, note=section.note)
 
@@ -295,7 +292,6 @@ def hosted_section(call: HostedCall, limit: int) -> Section:
 
 def call_section(
     call: ToolCall,
-    running: bool,
     limit: int,
     images: ImageBudget,
     now: float | None = None,
@@ -306,21 +302,17 @@ def call_section(
     """Show a call with its complete arguments and its result, the calls nested in it, and the last
     calls of its app.
 
-    `now` is in seconds since the turn began, for a running call, and `key` the call's in its turn.
+    `now` is in seconds since the turn began, if the turn runs, and `key` the call's in its turn.
     An unsuccessful call is always open, despite `fold`.
     """
     if call.search:
         blocks = _search_blocks(call, call.search, limit)
     else:
-        blocks = _call_blocks(call, running, limit, images, now)
+        blocks = _call_blocks(call, limit, images, now)
     nested = (*call.nested[:_NESTED], *call.app_calls[-_NESTED:])
     for number, each in enumerate(nested):
-        blocks.append(
-            call_section(each, running, limit, images, now, f"{key}-{number}", nested_in=True)
-        )
-    more = len(call.nested) + len(call.app_calls) - len(nested)
-    if more:
-        blocks.append(TextBlock(f"{words.count(more, 'call')} more"))
+        blocks.append(call_section(each, limit, images, now, f"{key}-{number}", nested_in=True))
+    blocks += more_calls(len(call.nested) + len(call.app_calls) - len(nested))
     note = words.seconds(call.seconds) if call.seconds is not None else ""
     title = [Span(tool_words(call), "code")]
     if nested_in:
@@ -338,6 +330,11 @@ def call_section(
     )
 
 
+def more_calls(hidden: int) -> list[TextBlock]:
+    """Say how many calls are not shown, if any."""
+    return [TextBlock(f"{words.count(hidden, 'call')} more")] if hidden > 0 else []
+
+
 def _call_data(call: ToolCall) -> Data:
     return (("call", call.id),) if len(call.id) <= _MAX_ID else ()
 
@@ -346,9 +343,7 @@ def _part(call: ToolCall, name: str) -> Data:
     return (("part", name), *_call_data(call))
 
 
-def _call_blocks(
-    call: ToolCall, running: bool, limit: int, images: ImageBudget, now: float | None
-) -> list[Block]:
+def _call_blocks(call: ToolCall, limit: int, images: ImageBudget, now: float | None) -> list[Block]:
     program = _program(call)
     arguments, label = readable(call.arguments), "Arguments"
     if program:
@@ -359,7 +354,7 @@ def _call_blocks(
         blocks.append(
             TextBlock(arguments, label=label, code=True, limit=limit, data=_part(call, "arguments"))
         )
-    if running and call.status == "running" and not call.waiting:
+    if now is not None and call.status == "running" and not call.waiting:
         blocks.append(KeyValues(_running(call, now)))
     blocks += _task_blocks(call, limit)
     original: list[Block] = []
@@ -523,13 +518,11 @@ def kept_words(large: LargeResult) -> str:
     return f"{large.size_in_words}, {large.what}: {where}; the model read ≈ {read}."
 
 
-def _running(call: ToolCall, now: float | None) -> tuple[tuple[str, Cell], ...]:
-    rows: list[tuple[str, Cell]] = []
-    if call.progress:
-        rows.append(("Progress", _progress(call.progress)))
-    if now is not None:
-        rows.append(("Elapsed", words.seconds(max(0.0, now - call.at - call.waited))))
-    return tuple(rows)
+def _running(call: ToolCall, now: float) -> tuple[tuple[str, Cell], ...]:
+    elapsed = ("Elapsed", words.seconds(max(0.0, now - call.at - call.waited)))
+    if call.progress is None:
+        return (elapsed,)
+    return (("Progress", _progress(call.progress)), elapsed)
 
 
 def _progress(progress: ToolProgress) -> Bar:

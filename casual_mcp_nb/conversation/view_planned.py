@@ -7,7 +7,12 @@ from collections.abc import Mapping
 from casual_mcp_nb.base.tool import Risk
 from casual_mcp_nb.conversation.event import CallStatus
 from casual_mcp_nb.conversation.planned import PlannedCall, PlannedCalls, ToolCalls
-from casual_mcp_nb.conversation.view_calls import ImageBudget, call_section, status_of
+from casual_mcp_nb.conversation.view_calls import (
+    ImageBudget,
+    call_section,
+    more_calls,
+    status_of,
+)
 from casual_mcp_nb.conversation.written_program import WrittenCall, WrittenProgram
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import (
@@ -51,8 +56,7 @@ def plan_view(plan: PlannedCalls, limits: DisplayLimits) -> View:
         blocks.append(TextBlock(plan.answer, limit=limits.text, prose=True))
     for number, call in enumerate(plan[: limits.rows]):
         blocks.append(_planned_section(call, str(number), limits, images))
-    if len(plan) > limits.rows:
-        blocks.append(TextBlock(f"{words.count(len(plan) - limits.rows, 'call')} more"))
+    blocks += more_calls(len(plan) - limits.rows)
     if not plan:
         blocks.append(TextBlock("The model would call no tool."))
     elif waiting:
@@ -73,10 +77,9 @@ def calls_view(calls: ToolCalls, limits: DisplayLimits) -> View:
     blocks: list[Block] = []
     for number, call in enumerate(calls[: limits.rows]):
         key = f"call-{number}"
-        blocks.append(call_section(call, False, limits.text, images, key=key, fold=fold))
+        blocks.append(call_section(call, limits.text, images, key=key, fold=fold))
     note = words.count(len(calls), "call")
-    if len(calls) > limits.rows:
-        blocks.append(TextBlock(f"{words.count(len(calls) - limits.rows, 'call')} more"))
+    blocks += more_calls(len(calls) - limits.rows)
     if not blocks:
         blocks.append(TextBlock("None."))
     return View("calls", "Calls", tuple(blocks), note=note)
@@ -94,7 +97,7 @@ def _planned_section(
         title = Phrase((Span(f"[{number}]", "number"), *title.spans))
     data = (("key", f"planned-{number}"),)
     if call.call is not None:
-        ran = call_section(call.call, False, limits.text, images)
+        ran = call_section(call.call, limits.text, images)
         return Section(
             title, ran.blocks, status_of(call.call), ran.note, ran.fold, look="call", data=data
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -54,6 +54,7 @@ from casual_mcp_nb.conversation.view_calls import (
     call_section,
     call_spans,
     hosted_section,
+    more_calls,
     outcome_of,
     skill_words,
     status_of,
@@ -221,17 +222,11 @@ def _step_blocks(step: Step, first_call: int, timeline: _Timeline) -> list[Block
         blocks.append(TextBlock(step.text, limit=timeline.share, prose=True))
     now = timeline.now if timeline.running else None
     blocks += [hosted_section(call, timeline.share) for call in step.hosted_calls[: timeline.calls]]
+    fold = len(step.tool_calls) > 1
     for number, call in enumerate(step.tool_calls[: timeline.calls], first_call):
-        fold = len(step.tool_calls) > 1
-        blocks.append(
-            call_section(
-                call, timeline.running, timeline.share, timeline.images, now, f"call-{number}", fold
-            )
-        )
-    if len(step.tool_calls) > timeline.calls:
-        blocks.append(
-            TextBlock(f"{words.count(len(step.tool_calls) - timeline.calls, 'call')} more")
-        )
+        key = f"call-{number}"
+        blocks.append(call_section(call, timeline.share, timeline.images, now, key, fold))
+    blocks += more_calls(len(step.tool_calls) - timeline.calls)
     blocks += _remark_blocks(timeline.remarks.get(step.index, []), timeline.limits)
     blocks += _model_line(step)
     if timeline.detail.requests:
@@ -465,7 +460,7 @@ def step_view(step: Step, limits: DisplayLimits) -> View:
     if step.tool_calls:
         calls = []
         for number, call in enumerate(step.tool_calls):
-            calls.append(call_section(call, False, limits.text, images, key=f"call-{number}"))
+            calls.append(call_section(call, limits.text, images, key=f"call-{number}"))
         blocks.append(Section("Calls", tuple(calls), note=words.count(len(calls), "call")))
     blocks.append(Section("New in this request", change_blocks(step.diff(), limits), fold="closed"))
     blocks.append(Section("The whole request", request_blocks(step.request, limits), fold="closed"))
@@ -504,7 +499,7 @@ def _event_blocks(event: Event, limits: DisplayLimits) -> list[Block]:
             return [TextBlock(prompt), KeyValues(tuple(rows))]
         case StepStarted():
             return [Line(None, (request_words(event.request),))]
-        case TextDelta():
+        case TextDelta() | TaskReported():
             return [TextBlock(event.text)]
         case StepFinished():
             calls = [call.function.name for call in event.message.tool_calls or ()]
@@ -516,20 +511,6 @@ def _event_blocks(event: Event, limits: DisplayLimits) -> list[Block]:
             if text:
                 answer.insert(0, TextBlock(text))
             return answer
-        case ToolStarted():
-            arguments = readable(event.arguments, indent=None)
-            return [KeyValues((("Tool", Name(_tool(event.tool))), ("Arguments", arguments)))]
-        case AppCalled():
-            arguments = readable(event.arguments, indent=None)
-            facts = (
-                ("Tool", Name(_tool(event.tool))),
-                ("Arguments", arguments),
-                ("Outcome", outcome_of(event.status)),
-            )
-            return [KeyValues(facts), TextBlock(event.text)]
-        case ToolFinished():
-            outcome = (("Tool", Name(_tool(event.tool))), ("Outcome", outcome_of(event.status)))
-            return [KeyValues(outcome), TextBlock(event.text)]
         case ToolProgress():
             progress = f"{event.progress:g}"
             if event.total is not None:
@@ -537,26 +518,8 @@ def _event_blocks(event: Event, limits: DisplayLimits) -> list[Block]:
             return [Line(None, tuple(filter(None, (progress, event.text))))]
         case ToolsSearched():
             return _search(event, limits)
-        case TaskStarted():
-            return [KeyValues((("Task", f"{event.number}"), ("Tool", Name(_tool(event.tool)))))]
-        case TaskChanged() | TaskEnded():
-            return [
-                KeyValues((("Task", f"{event.number}"), ("State", event.status))),
-                TextBlock(event.text),
-            ]
-        case TaskReported():
-            return [TextBlock(event.text)]
         case SkillRead():
             return [Line(None, (skill_words(event),))]
-        case ApprovalAsked() | ApprovalAnswered():
-            return [KeyValues((("Call", Name(event.call_id)),))]
-        case QuestionAsked():
-            question: list[tuple[str, Cell]] = [("Question", event.kind)]
-            if event.server:
-                question.append(("Server", Name(event.server)))
-            return [KeyValues(tuple(question))]
-        case QuestionAnswered():
-            return [KeyValues((("Question", Name(event.id)),))]
         case ServerLog():
             return [TextBlock(f"{event.server} {event.level}: {event.text}", code=True)]
         case TurnFinished():
@@ -564,8 +527,35 @@ def _event_blocks(event: Event, limits: DisplayLimits) -> list[Block]:
             if event.error:
                 end.append(TextBlock(event.error))
             return end
-        case _:
-            return [Line(remark(event))]
+    facts = tuple(_facts(event))
+    if not facts:
+        return [Line(remark(event))]
+    blocks: list[Block] = [KeyValues(facts)]
+    if isinstance(event, AppCalled | ToolFinished | TaskChanged | TaskEnded):
+        blocks.append(TextBlock(event.text))
+    return blocks
+
+
+def _facts(event: Event) -> Iterator[tuple[str, Cell]]:
+    """Yield what calls, tasks and questions have in common."""
+    if isinstance(event, TaskStarted | TaskChanged | TaskEnded):
+        yield "Task", f"{event.number}"
+    if isinstance(event, ToolStarted | AppCalled | ToolFinished | TaskStarted):
+        yield "Tool", Name(_tool(event.tool))
+    if isinstance(event, ToolStarted | AppCalled):
+        yield "Arguments", readable(event.arguments, indent=None)
+    if isinstance(event, AppCalled | ToolFinished):
+        yield "Outcome", outcome_of(event.status)
+    if isinstance(event, TaskChanged | TaskEnded):
+        yield "State", event.status
+    if isinstance(event, ApprovalAsked | ApprovalAnswered):
+        yield "Call", Name(event.call_id)
+    if isinstance(event, QuestionAnswered):
+        yield "Question", Name(event.id)
+    if isinstance(event, QuestionAsked):
+        yield "Question", event.kind
+        if event.server:
+            yield "Server", Name(event.server)
 
 
 def searches_view(searches: Searches, limits: DisplayLimits) -> View:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from casual_mcp_nb.conversation.event import (
     ApprovalAnswered,
@@ -19,9 +18,6 @@ from casual_mcp_nb.conversation.event import (
     ToolStarted,
     TurnFinished,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

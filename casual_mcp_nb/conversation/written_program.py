@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from casual_mcp_nb.base.displayable import Displayable
 from casual_mcp_nb.base.iterables import attributes
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.event import CallStatus
 from casual_mcp_nb.conversation.stats import ChatStats
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

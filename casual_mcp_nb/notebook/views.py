@@ -861,7 +861,7 @@ def app_view(app: App, limits: DisplayLimits) -> View:
         facts.append(("Not shown", app.problem))
     if app.value is not None:
         facts.append(("Value", pretty(app.value, indent=None)))
-    call = call_section(app.call, False, limits.text, ImageBudget(limits.images), fold=False).blocks
+    call = call_section(app.call, limits.text, ImageBudget(limits.images), fold=False).blocks
     blocks: list[Block] = []
     if facts:
         blocks.append(KeyValues(tuple(facts)))
