@@ -14,7 +14,7 @@ from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList, count
 from casual_mcp_nb.base.limits import read_json
 from casual_mcp_nb.base.tokens import estimate_tokens
-from casual_mcp_nb.base.tool import full_names, of_server
+from casual_mcp_nb.base.tool import by_server, full_names, of_server
 from casual_mcp_nb.doors import in_words_of
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 
@@ -292,10 +292,7 @@ class _Offers(DisplayableList[O], Generic[O], items="_offers"):
     @property
     def by_server(self) -> dict[str, tuple[O, ...]]:
         """Grouped by server."""
-        servers: dict[str, list[O]] = {}
-        for offer in self:
-            servers.setdefault(offer.server, []).append(offer)
-        return {server: tuple(offers) for server, offers in servers.items()}
+        return by_server(self)
 
     def of_server(self, name: str) -> Self:
         """Select those from one server."""

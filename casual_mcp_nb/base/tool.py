@@ -364,11 +364,11 @@ class _Offer(_Owned, Protocol):
 T = TypeVar("T", bound=_Owned)
 
 
-def by_server(tools: Iterable[ToolSpec]) -> dict[str, tuple[ToolSpec, ...]]:
-    """Group the tools by server, in the order given."""
-    groups: dict[str, list[ToolSpec]] = defaultdict(list)
-    for tool in tools:
-        groups[tool.server].append(tool)
+def by_server(items: Iterable[T]) -> dict[str, tuple[T, ...]]:
+    """Group tools, prompts or skills by server, in the order given."""
+    groups: dict[str, list[T]] = defaultdict(list)
+    for item in items:
+        groups[item.server].append(item)
     return {server: tuple(owned) for server, owned in groups.items()}
 
 

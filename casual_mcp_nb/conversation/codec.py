@@ -206,12 +206,17 @@ TOO_DEEP = "[nested too deeply]"
 
 _KINDS: Mapping[str, Any] = {kind.__name__: kind for kind in get_args(Event)}
 _PARTS = {"format", "version", "messages", "tools", "turns"}
-_SHARED: Mapping[type[Any], Any] = {
+_APART: Mapping[type[Any], Any] = {
     StepStarted: {"request": {"messages", "tools", "found"}},
     TurnStarted: {"messages"},
     StepFinished: {"message"},
+    # They stay in the kernel.
+    ToolFinished: {
+        "result": {"payload", "rows", "returned", "meta", "whole"},
+        "large": {"source"},
+    },
 }
-"""Event fields that are written as indices."""
+"""Event fields that are written as indices, or not at all."""
 
 
 @dataclass(frozen=True)
@@ -470,10 +475,7 @@ _OLD_NAMES: Mapping[tuple[type[Any], str], str] = {(ToolProgress, "message"): "t
 
 def _fields(event: Event) -> dict[str, Any]:
     kind: Any = type(event)
-    shared = _SHARED.get(kind)
-    if kind is ToolFinished:
-        # They stay in the kernel.
-        shared = {"result": {"payload", "rows", "returned", "meta", "whole"}, "large": {"source"}}
+    shared = _APART.get(kind)
     return _dumped(event, {0: shared} if shared else None)
 
 
@@ -485,13 +487,10 @@ def _trace(trace: R, turn: Mapping[str, Any], messages: list[Any], tools: list[A
             trace.unread.events.setdefault(len(trace), []).append(raw)
             continue
         raw = {_OLD_NAMES.get((kind, name), name): value for name, value in raw.items()}
-        fields = {name: value for name, value in raw.items() if name in _dataclass_fields(kind)}
-        if len(fields) + 1 < len(raw):
-            more = {}
-            for name, value in raw.items():
-                if name not in fields and name != "event":
-                    more[name] = value
-            trace.unread.event_fields[len(trace)] = more
+        fields = {name: raw.pop(name) for name in _dataclass_fields(kind) & raw.keys()}
+        del raw["event"]
+        if raw:
+            trace.unread.event_fields[len(trace)] = raw
         trace.append(_read(kind, fields, messages, tools))
         has_start = has_start or kind is TurnStarted
     if not has_start:

@@ -54,15 +54,13 @@ from casual_mcp_nb.conversation.stats import cost_of, counted_request
 from casual_mcp_nb.errors import UsageError, shown
 
 if TYPE_CHECKING:
-    from casual_llm.messages import AssistantMessage, AssistantToolCall, ChatMessage
+    from casual_llm.messages import AssistantMessage, ChatMessage
 
 
 UNANSWERED = "Error: this call was stopped before it had a result."
 """The model's substitute for a missing result."""
 
 _MAX_REASON = 300
-_NONE: Mapping[str, Any] = {}
-_NO_REPORTS: Mapping[str | None, str] = {}
 _NO_RESULT = ToolResult()
 
 EMPTY_RESULT = "[No content returned]"
@@ -498,8 +496,8 @@ def messages_of(
     answer: AssistantMessage,
     ended: Mapping[str, ToolFinished],
     edited: Mapping[str, str],
-    sent: Mapping[str, ChatMessage] = _NONE,
-    reports: Mapping[str | None, str] = _NO_REPORTS,
+    sent: Mapping[str, ChatMessage],
+    reports: Mapping[str | None, str],
 ) -> list[ChatMessage]:
     """Convert an answer and its calls' results to the conversation's messages.
 
@@ -510,11 +508,25 @@ def messages_of(
     tool_calls = answer.tool_calls or []
     if not tool_calls and not text_of(answer.content):
         return []
+    from casual_mcp_nb.conversation.messages import result_message
+
     messages: list[ChatMessage] = [answer]
     for call in tool_calls:
-        id = call.id
+        id, name = call.id, call.function.name
+        end = ended.get(id)
+        if end is None:
+            text = edited.get(id, UNANSWERED)
+            messages.append(result_message(name, id, text, failed=True))
+            continue
+        text = with_report(edited.get(id, end.text), reports.get(id, ""))
+        if id in sent and id not in edited and sent[id].content == text:
+            messages.append(sent[id])
+            continue
+        handles = (end.large.handle,) if end.large is not None else ()
+        failed = end.status != "ok"
+        text = text or EMPTY_RESULT
         messages.append(
-            _result_of(call, ended.get(id), edited.get(id), sent.get(id), reports.get(id, ""))
+            result_message(name, id, text, failed=failed, result=end.result, handles=handles)
         )
     return messages
 
@@ -524,34 +536,6 @@ def with_report(text: str, report: str) -> str:
     if not report or report in text:
         return text
     return f"{text or EMPTY_RESULT}\n\n{report}"
-
-
-def _result_of(
-    call: AssistantToolCall,
-    end: ToolFinished | None,
-    edited: str | None,
-    sent: ChatMessage | None,
-    report: str,
-) -> ChatMessage:
-    if (
-        sent is not None
-        and end is not None
-        and edited is None
-        and sent.content == with_report(end.text, report)
-    ):
-        return sent
-    from casual_mcp_nb.conversation.messages import result_message
-
-    name = call.function.name
-    if end is None:
-        text = UNANSWERED if edited is None else edited
-        return result_message(name, call.id, text, failed=True)
-    text = end.text if edited is None else edited
-    text = with_report(text, report) or EMPTY_RESULT
-    handles = (end.large.handle,) if end.large is not None else ()
-    return result_message(
-        name, call.id, text, failed=end.status != "ok", result=end.result, handles=handles
-    )
 
 
 def text_of(content: Any) -> str:
