@@ -31,15 +31,19 @@ class OddVariable:
     """A variable of the environment with which HTTP clients cannot be built.
 
     Args:
-        problem: What is wrong, with the variable's name.
+        name: Its name.
+        fault: What is wrong, after its name.
         remedy: The next step.
     """
 
-    problem: str
-    remedy: str
+    name: str
+    fault: str
+    remedy: str = "Correct it, or remove it."
 
-    def __str__(self) -> str:
-        return f"{self.problem}. {self.remedy}"
+    @property
+    def problem(self) -> str:
+        """What is wrong, with the variable's name."""
+        return f"The environment's variable {self.name} {self.fault}"
 
 
 def odd_variable(*, everywhere: bool = False) -> OddVariable | None:
@@ -62,10 +66,7 @@ def odd_variable(*, everywhere: bool = False) -> OddVariable | None:
     for name in CERTIFICATES:
         path = os.environ.get(name)
         if path and not os.path.exists(path):
-            problem = (
-                f"The environment's variable {name} names {shown(path, 200)}, which does not exist"
-            )
-            return OddVariable(problem, "Correct it, or remove it.")
+            return OddVariable(name, f"names {shown(path, 200)}, which does not exist")
     return None
 
 
@@ -79,26 +80,18 @@ def _odd_proxy(name: str, value: str) -> OddVariable | None:
         return None
     kind = value.partition("://")[0].lower() if "://" in value else "http"
     if kind not in _KINDS:
-        problem = (
-            f"The environment's variable {name} names a proxy of the kind {shown(kind, 40)}, which"
-            " is not supported"
-        )
         return OddVariable(
-            problem,
+            name,
+            f"names a proxy of the kind {shown(kind, 40)}, which is not supported",
             f"Begin it with {', '.join(f'{each}://' for each in _KINDS[:3])}, or remove it.",
         )
     if kind.startswith("socks") and importlib.util.find_spec("socksio") is None:
-        problem = (
-            f"The environment's variable {name} names a SOCKS proxy, which needs the package"
-            " socksio"
-        )
-        return OddVariable(problem, "Run: pip install socksio, or remove the variable.")
-    if not _has_host(value):
         return OddVariable(
-            f"The environment's variable {name} is not a proxy's address",
-            "Correct it, or remove it.",
+            name,
+            "names a SOCKS proxy, which needs the package socksio",
+            "Run: pip install socksio, or remove the variable.",
         )
-    return None
+    return None if _has_host(value) else OddVariable(name, "is not a proxy's address")
 
 
 def _has_host(value: str) -> bool:
@@ -120,12 +113,10 @@ def _odd_exceptions(name: str, value: str) -> OddVariable | None:
         try:
             is_public(entry)
         except ValueError:
-            problem = (
-                f"The environment's variable {name} has the entry {shown(entry, 80)}, which HTTP"
-                " clients cannot read"
-            )
             return OddVariable(
-                problem, "Write addresses as ::1, without brackets and /, or remove the entry."
+                name,
+                f"has the entry {shown(entry, 80)}, which HTTP clients cannot read",
+                "Write addresses as ::1, without brackets and /, or remove the entry.",
             )
     return None
 
