@@ -446,37 +446,27 @@ def _fits(schema: Any, value: Any, steps: list[int], depth: int) -> bool:
 
 def _follows(word: str, schema: dict[str, Any], value: Any, steps: list[int], depth: int) -> bool:
     rule = schema[word]
-    match word:
-        case "type":
-            return isinstance(rule, str) and is_of_type(value, rule)
-        case "properties" if (
-            isinstance(rule, dict) and isinstance(value, dict) and len(rule) < steps[0]
-        ):
-            steps[0] -= len(rule)
+    if isinstance(rule, dict | list):
+        if len(rule) >= steps[0]:
+            return False
+        steps[0] -= len(rule)
+    match word, rule, value:
+        case "type", str(), _:
+            return is_of_type(value, rule)
+        case "properties", dict(), dict():
             given = [name for name in rule if name in value]
             return all(_fits(rule[name], value[name], steps, depth) for name in given)
-        case "required" if (
-            isinstance(rule, list) and isinstance(value, dict) and len(rule) < steps[0]
-        ):
-            steps[0] -= len(rule)
+        case "required", list(), dict():
             return not [name for name in rule if not isinstance(name, str) or name not in value]
-        case "items" if isinstance(value, list) and len(value) < steps[0]:
+        case "items", _, list() if len(value) < steps[0]:
             return all(_fits(rule, item, steps, depth) for item in value)
-        case "anyOf" if isinstance(rule, list) and len(rule) < steps[0]:
+        case "anyOf", list(), _:
             return any(_fits(part, value, steps, depth) for part in rule)
-        case "enum" if isinstance(rule, list) and isinstance(value, str) and len(rule) < steps[0]:
-            steps[0] -= len(rule)
+        case "enum", list(), str():
             return value in rule
-        case "additionalProperties":
+        case "additionalProperties", bool(), _:
             # A schema or False would require knowing the properties.
-            return rule is True or (
-                rule is False and isinstance(value, dict) and value.keys() <= _names(schema, steps)
-            )
+            properties = schema.get("properties", {})
+            knows = isinstance(value, dict) and isinstance(properties, dict)
+            return rule or (knows and value.keys() <= properties.keys())
     return False
-
-
-def _names(schema: dict[str, Any], steps: list[int]) -> set[str]:
-    properties = schema.get("properties")
-    if isinstance(properties, dict) and len(properties) < steps[0]:
-        return set(properties)
-    return set()

@@ -245,47 +245,36 @@ class _Reducer:
         """Rename the properties whose names are refused, leave out those that nothing fits, list
         those that are required.
         """
-        properties = new.get("properties")
         required = new.get("required")
         listed = required if isinstance(required, list) else []
-        if isinstance(properties, Mapping):
-            possible = {}
-            for name, part in properties.items():
-                if name in listed or not _is_never(part):
-                    possible[name] = part
-            if len(possible) < len(properties):
-                new["properties"] = properties = possible
-        if listed and not self.dialect.unlisted_required:
-            known = properties if isinstance(properties, Mapping) else {}
-            missing = [name for name in listed if name not in known]
-            if missing:
-                new["properties"] = properties = dict(known)
-                for name in missing:
-                    properties[name] = {}
-                self._note(path, f"{', '.join(missing)[:100]} is required, so it is listed")
-        if self.dialect.keys is None or not isinstance(properties, Mapping):
-            return
-        refused = [name for name in properties if not self.dialect.keys.fullmatch(name)]
-        if not refused:
-            return
-        sent = {name: self._sent_name(name) for name in refused}
-        renamed: dict[str, Any] = {}
+        given, keys = _properties(new), self.dialect.keys
+        properties: dict[str, Any] = {}
+        for name, part in given.items():
+            if name in listed or not _is_never(part):
+                properties[name] = part
+        missing = [name for name in listed if name not in properties]
+        if missing and not self.dialect.unlisted_required:
+            for name in missing:
+                properties[name] = {}
+            self._note(path, f"{', '.join(missing)[:100]} is required, so it is listed")
+        sent: dict[str, str] = {}
+        named: dict[str, Any] = {}
         for name, part in properties.items():
-            if name in sent:
-                renamed[sent[name]] = _saying(part, name)
-            else:
-                renamed[name] = part
-        new["properties"] = renamed
-        if listed:
+            if keys is not None and not keys.fullmatch(name):
+                sent[name] = self._sent_name(name)
+                part = _saying(part, name)
+                self._note(path, f"property {name[:80]!r} is sent as {sent[name]!r}")
+            named[sent.get(name, name)] = part
+        if given or named:
+            new["properties"] = kept(given, named)
+        if sent and listed:
             new["required"] = [sent.get(name, name) for name in listed]
         dependent = new.get("dependentRequired")
-        if isinstance(dependent, Mapping):
-            renamed_too = {}
+        if sent and isinstance(dependent, Mapping):
+            renamed: dict[Any, Any] = {}
             for name, names in dependent.items():
-                renamed_too[sent.get(name, name)] = [sent.get(each, each) for each in names]
-            new["dependentRequired"] = renamed_too
-        for name in refused:
-            self._note(path, f"property {name[:80]!r} is sent as {sent[name]!r}")
+                renamed[sent.get(name, name)] = [sent.get(each, each) for each in names]
+            new["dependentRequired"] = renamed
 
     def _sent_name(self, name: str) -> str:
         """Choose the name that is sent for a property: no other property of the whole schema has
