@@ -12,7 +12,7 @@ from typing import Any
 from casual_mcp_nb.base.iterables import kept
 from casual_mcp_nb.base.limits import is_too_deep, read_json
 from casual_mcp_nb.base.mend import Mender
-from casual_mcp_nb.base.schema import MAX_STEPS, SchemaReader, fits_plainly
+from casual_mcp_nb.base.schema import MAX_STEPS, Schema, SchemaReader, fits_plainly
 from casual_mcp_nb.isolation.worker import GaveUp, Worker
 
 CHECK_SECONDS = 2.0
@@ -23,9 +23,7 @@ _MOST_ALTERNATIVES = 20
 _CONTAINERS = frozenset({"array", "object"})
 
 
-def problems(
-    schema: Mapping[str, Any], arguments: Mapping[str, Any], worker: Worker
-) -> Sequence[str] | None:
+def problems(schema: Schema, arguments: Mapping[str, Any], worker: Worker) -> Sequence[str] | None:
     """List the problems with a call's arguments, or None if checking failed.
 
     Not for an event loop's thread.
@@ -45,9 +43,7 @@ def problems(
     return None
 
 
-def put_right(
-    schema: Mapping[str, Any], arguments: dict[str, Any]
-) -> tuple[dict[str, Any], list[str]]:
+def put_right(schema: Schema, arguments: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Put arguments right where the schema leaves no doubt about what was meant.
 
     Null is left out for an optional parameter that cannot be null. An object or a list that was

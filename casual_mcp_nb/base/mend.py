@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from casual_mcp_nb.base.iterables import kept, of_type
-from casual_mcp_nb.base.schema import LIST_KEYWORDS, MAP_KEYWORDS, SCHEMA_KEYWORDS
+from casual_mcp_nb.base.schema import LIST_KEYWORDS, MAP_KEYWORDS, SCHEMA_KEYWORDS, Schema
 
 MAX_CHANGES = 20
 """How many changes to one schema are described."""
@@ -103,7 +103,7 @@ class Mender:
     def __init__(self) -> None:
         self.changes: list[str] = []
 
-    def mend(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    def mend(self, schema: Schema) -> Schema:
         """Mend an object schema."""
         mended, _ = self._schema(schema, "", 0)
         return mended if isinstance(mended, Mapping) else {}
@@ -161,7 +161,7 @@ class Mender:
         self,
         word: str,
         value: Any,
-        schema: Mapping[str, Any],
+        schema: Schema,
         path: str,
         depth: int,
         changed: dict[str, Any],
@@ -286,7 +286,7 @@ class Mender:
         self._note(path, f"{_start(value)} is written {kinds}")
         return kinds
 
-    def _required(self, value: Any, schema: Mapping[str, Any], path: str) -> Any:
+    def _required(self, value: Any, schema: Schema, path: str) -> Any:
         properties = schema.get("properties")
         if isinstance(value, str) and isinstance(properties, Mapping) and value in properties:
             self._note(path, "is written as a list")
@@ -312,7 +312,7 @@ class Mender:
         return list(different.values())
 
     def _text(
-        self, word: str, value: Any, path: str, schema: Mapping[str, Any], changed: dict[str, Any]
+        self, word: str, value: Any, path: str, schema: Schema, changed: dict[str, Any]
     ) -> Any:
         if not isinstance(value, str):
             return self._drop(path, f"{_start(value)} is no text")
@@ -326,7 +326,7 @@ class Mender:
             return self._drop(path, f"{_start(value)} is no regular expression")
         return value
 
-    def _number(self, word: str, value: Any, schema: Mapping[str, Any], path: str) -> Any:
+    def _number(self, word: str, value: Any, schema: Schema, path: str) -> Any:
         if isinstance(value, bool):
             return self._exclusive(word, value, schema, path)
         number = value
@@ -347,7 +347,7 @@ class Mender:
             self._note(path, f"{_start(value)} is written as a number")
         return number
 
-    def _exclusive(self, word: str, value: bool, schema: Mapping[str, Any], path: str) -> Any:
+    def _exclusive(self, word: str, value: bool, schema: Schema, path: str) -> Any:
         """Rewrite draft 4's `exclusiveMinimum: true` beside a `minimum`."""
         bound = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}.get(word, "")
         limit = schema.get(bound)

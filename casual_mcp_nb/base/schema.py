@@ -14,6 +14,9 @@ from pydantic_core import to_json
 
 from casual_mcp_nb.base.iterables import of_type
 
+Schema = Mapping[str, Any]
+"""A JSON schema, or a part of one."""
+
 MAX_CHOICES = 1_000
 MAX_NESTED_CHOICES = 10
 _OBJECTS = (dict, Mapping)
@@ -45,7 +48,7 @@ _HEADER_DEPTH = 8
 _MAX_HEADERS = 50
 
 
-def header_parameters(schema: Mapping[str, Any]) -> dict[str, str]:
+def header_parameters(schema: Schema) -> dict[str, str]:
     """Find the parameters whose values a client repeats in HTTP headers, with the headers' names.
 
     See https://modelcontextprotocol.io/specification/2026-07-28/basic/transports. A nested
@@ -77,7 +80,7 @@ class SchemaReader:
     """
 
     def __init__(self, schema: object, root: object = None) -> None:
-        self.schema: Mapping[str, Any] = schema if isinstance(schema, _OBJECTS) else {}
+        self.schema: Schema = schema if isinstance(schema, _OBJECTS) else {}
         self.root = self.schema if root is None else root
 
     @cached_property
@@ -244,7 +247,7 @@ _NAMES = frozenset({"$id", "$anchor"})
 _DATA = frozenset({"enum", "const", "default", "examples", "example"})
 
 
-def unusable_part(schema: Mapping[str, Any]) -> str | None:
+def unusable_part(schema: Schema) -> str | None:
     """Explain why a schema cannot be sent to a model, or return None.
 
     References are never fetched.
@@ -279,7 +282,7 @@ def unusable_part(schema: Mapping[str, Any]) -> str | None:
     return None
 
 
-def limited_parameters(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def limited_parameters(schema: Schema) -> tuple[dict[str, Any], list[str]]:
     """Limit a tool's schema to the form sent to a model, an object with properties, and describe
     the cuts.
 
@@ -302,7 +305,7 @@ def limited_parameters(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[
     return parameters, cuts
 
 
-def too_long(parameters: Mapping[str, Any]) -> str:
+def too_long(parameters: Schema) -> str:
     """Explain how a tool's parameters exceed the length that is sent to a model, or return an empty
     string.
     """
@@ -327,14 +330,14 @@ _LARGEST_INTEGER = 2**53 - 1
 _NOT_A_LETTER = re.compile(r"[\W_]+")
 
 
-def brief_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+def brief_schema(schema: Schema) -> Schema:
     """Shorten a schema without changing its meaning.
 
     Left out are `$schema`, titles that repeat a name, bounds that only mean "a whole number", a
     null default where null is allowed, and the ban on other properties. A choice between plain
     types becomes a list.
     """
-    brief: Mapping[str, Any] = _brief(schema)
+    brief: Schema = _brief(schema)
     # A reference can lead into a choice.
     return schema if "/anyOf/" in json.dumps(brief, default=str) else brief
 
@@ -360,7 +363,7 @@ def _brief(schema: Any, name: str = "", depth: int = 0) -> Any:
     return brief
 
 
-def _choice_of_types(schema: Mapping[str, Any]) -> list[str]:
+def _choice_of_types(schema: Schema) -> list[str]:
     """List the types in a choice between plain types."""
     options = schema.get("anyOf")
     if "type" in schema or not isinstance(options, list) or not options:
@@ -375,7 +378,7 @@ def _choice_of_types(schema: Mapping[str, Any]) -> list[str]:
     return types
 
 
-def _says_nothing(word: str, value: Any, schema: Mapping[str, Any], name: str, depth: int) -> bool:
+def _says_nothing(word: str, value: Any, schema: Schema, name: str, depth: int) -> bool:
     match word, value:
         case "title", str():
             repeats = (

@@ -33,6 +33,7 @@ from casual_mcp_nb.base.schema import (
     LIST_KEYWORDS,
     MAP_KEYWORDS,
     SCHEMA_KEYWORDS,
+    Schema,
     SchemaReader,
     lookup,
 )
@@ -135,7 +136,7 @@ def _admission(definition: Mapping[str, Any], dialect: Dialect) -> Admission:
 _SIMPLE = frozenset({"type", "properties", "required", "additionalProperties"})
 
 
-def _is_simple(parameters: Mapping[str, Any], dialect: Dialect) -> bool:
+def _is_simple(parameters: Schema, dialect: Dialect) -> bool:
     """Check quickly whether a schema has nothing but plain properties, as many have."""
     properties, required = parameters.get("properties"), parameters.get("required", [])
     if not (
@@ -176,10 +177,10 @@ class _Reducer:
         self.dialect = dialect
         self.changes: list[str] = []
         self.renamed: dict[str, str] = {}
-        self._root: Mapping[str, Any] = {}
+        self._root: Schema = {}
         self._taken: set[str] = set()
 
-    def whole(self, schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
+    def whole(self, schema: Schema) -> tuple[Schema, list[str]]:
         """Reduce a tool's whole schema. The words belong in the tool's description."""
         self._root = schema
         words: list[str] = []
@@ -401,7 +402,7 @@ def _joined(texts: Iterable[str]) -> str:
     return _cut(", ".join(texts))
 
 
-def _property_names(schema: Mapping[str, Any]) -> list[str]:
+def _property_names(schema: Schema) -> list[str]:
     names: list[str] = []
     waiting: list[Any] = [schema]
     while waiting:
@@ -421,9 +422,7 @@ def _property_names(schema: Mapping[str, Any]) -> list[str]:
 _MAX_MERGES = 5
 
 
-def _flattened(
-    schema: Mapping[str, Any], root: Mapping[str, Any], depth: int
-) -> tuple[dict[str, Any], list[str]]:
+def _flattened(schema: Schema, root: Schema, depth: int) -> tuple[dict[str, Any], list[str]]:
     """Merge the choices at the top of a schema into one object with all their properties.
 
     Required is what every option requires. Words say what belongs together.
@@ -452,7 +451,7 @@ def _merge(
     own: dict[str, Any],
     choice: str,
     options: Sequence[Any],
-    root: Mapping[str, Any],
+    root: Schema,
     depth: int,
     words: list[str],
 ) -> None:
@@ -501,14 +500,12 @@ def _all_of(parts: Sequence[Any]) -> Any:
     return different
 
 
-def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+def _properties(schema: Schema) -> Schema:
     properties = schema.get("properties")
     return properties if isinstance(properties, Mapping) else {}
 
 
-def _options_in_words(
-    choice: str, options: Sequence[Mapping[str, Any]], common: Sequence[str]
-) -> str:
+def _options_in_words(choice: str, options: Sequence[Schema], common: Sequence[str]) -> str:
     texts = []
     for option in options[:_MAX_OPTIONS]:
         fixed = _fixed_values(option)
@@ -524,7 +521,7 @@ def _options_in_words(
     return _cut(f"{several}: {'; or '.join(different)}.")
 
 
-def _fixed_values(schema: Mapping[str, Any]) -> dict[str, str]:
+def _fixed_values(schema: Schema) -> dict[str, str]:
     """Find the properties that can have one value only, with that value."""
     fixed: dict[str, str] = {}
     for name, part in SchemaReader(schema).properties.items():

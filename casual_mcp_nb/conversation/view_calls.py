@@ -26,14 +26,16 @@ from casual_mcp_nb.display.render import IMAGE_TYPES
 from casual_mcp_nb.display.view import (
     Bar,
     Block,
-    Cell,
+    Blocks,
     Column,
     Data,
     DisplayLimits,
+    Facts,
     ImageBlock,
     KeyValues,
     Name,
     Phrase,
+    Row,
     Section,
     Span,
     Status,
@@ -52,7 +54,7 @@ _ROWS = 50
 _LIST_IN_AN_OBJECT = 2
 
 
-def structured_blocks(value: Any) -> tuple[Block, ...]:
+def structured_blocks(value: Any) -> Blocks:
     """Show a folded section: a table for a list of flat objects, or a flat object's fields.
 
     Other values get none: the result's text has them already.
@@ -402,7 +404,7 @@ def _search_blocks(call: ToolCall, search: ToolsSearched, limit: int) -> list[Bl
     return blocks
 
 
-def _search_row(row: SearchRow, best: float | None) -> tuple[Cell, ...]:
+def _search_row(row: SearchRow, best: float | None) -> Row:
     bar = Bar("" if row.score is None else words.score(row.score), fraction(row.score, best))
     return (Name(str(row.tool)), bar, why_found(row))
 
@@ -518,7 +520,7 @@ def kept_words(large: LargeResult) -> str:
     return f"{large.size_in_words}, {large.what}: {where}; the model read ≈ {read}."
 
 
-def _running(call: ToolCall, now: float) -> tuple[tuple[str, Cell], ...]:
+def _running(call: ToolCall, now: float) -> Facts:
     elapsed = ("Elapsed", words.seconds(max(0.0, now - call.at - call.waited)))
     if call.progress is None:
         return (elapsed,)
@@ -535,9 +537,7 @@ def _progress(progress: ToolProgress) -> Bar:
     return Bar(text, part)
 
 
-def picture_blocks(
-    pictures: Sequence[Picture], source: str, images: ImageBudget
-) -> tuple[Block, ...]:
+def picture_blocks(pictures: Sequence[Picture], source: str, images: ImageBudget) -> Blocks:
     """Show a message's images, or descriptions of those that do not fit."""
     blocks: list[Block] = []
     for picture in pictures:

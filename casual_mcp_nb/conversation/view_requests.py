@@ -17,11 +17,14 @@ from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import (
     Bar,
     Block,
+    Blocks,
     Cell,
     DisplayLimits,
+    Facts,
     KeyValues,
     Line,
     Name,
+    Row,
     Section,
     StackedBar,
     Status,
@@ -50,7 +53,7 @@ _SHORT = ("System #", "Manifest #", "Tools #", "Messages #", "Results #")
 
 def make_up_table(parts: TokenParts) -> Table:
     """Build a table with one row per request part, with its share."""
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for colour, (name, value) in enumerate(parts.as_dict().items()):
         share = fraction(value, parts.total)
         text = words.UNKNOWN if share is None else words.percent(share)
@@ -83,7 +86,7 @@ def step_table(steps: Sequence[StepStats], limits: DisplayLimits) -> Table:
         titles.append("Reused #")
     if output:
         titles.append("Output")
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for step in last:
         parts = step.parts
         row: list[Cell] = [str(step.step + 1), *map(words.number, parts.as_dict().values())]
@@ -98,7 +101,7 @@ def step_table(steps: Sequence[StepStats], limits: DisplayLimits) -> Table:
     return Table(columns(*titles), tuple(rows), len(steps) - len(last))
 
 
-def deferral_rows(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
+def deferral_rows(stats: ChatStats) -> Facts:
     """Compare total input with the input if every tool were loaded."""
     sent, without = stats.sent_tokens, stats.undeferred_tokens
     return (
@@ -108,7 +111,7 @@ def deferral_rows(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
     )
 
 
-def saving_row(price: int, without: int) -> tuple[tuple[str, Cell], ...]:
+def saving_row(price: int, without: int) -> Facts:
     """Format the saving or cost of deferring, as a label with its value, or nothing if it makes no
     difference.
     """
@@ -123,7 +126,7 @@ def saving_row(price: int, without: int) -> tuple[tuple[str, Cell], ...]:
 def change_table(before: TokenParts, after: TokenParts) -> Table:
     """Build a table with the parts in which two requests differ, and both totals."""
     pairs = zip(before.as_dict().items(), after.as_dict().values(), strict=True)
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for (name, old), new in pairs:
         if old != new:
             both = (words.about(old, before.origin), words.about(new, after.origin))
@@ -184,7 +187,7 @@ def request_blocks(
     definitions: bool = True,
     *,
     newest_first: bool = False,
-) -> tuple[Block, ...]:
+) -> Blocks:
     """Show a request's options, its breakdown, its messages and the tools that it offers.
 
     Args:
@@ -267,7 +270,7 @@ def diff_view(diff: StepDiff, limits: DisplayLimits) -> View:
     return View("diff", title, change_blocks(diff, limits), note=note)
 
 
-def change_blocks(diff: StepDiff, limits: DisplayLimits) -> tuple[Block, ...]:
+def change_blocks(diff: StepDiff, limits: DisplayLimits) -> Blocks:
     """Show how a request differs from the previous one."""
     if diff.tokens_before is None:
         tokens = make_up_table(diff.tokens)
@@ -299,7 +302,7 @@ def message_blocks(
     reuse: tuple[int, Line] | None = None,
     *,
     newest_first: bool = False,
-) -> tuple[Block, ...]:
+) -> Blocks:
     """Show messages as a model reads them. If there are many, the first and the last ones.
 
     Args:
@@ -349,7 +352,7 @@ def _message(message: ChatMessage, number: int, limit: int) -> Section:
     return Section(title, tuple(blocks), note=note, fold="closed" if is_long else "open")
 
 
-def _tool_row(tool: Mapping[str, Any]) -> tuple[Cell, ...]:
+def _tool_row(tool: Mapping[str, Any]) -> Row:
     return (
         Name(str(tool.get("name", ""))),
         words.about(definition_tokens(tool), "estimated"),
@@ -357,7 +360,7 @@ def _tool_row(tool: Mapping[str, Any]) -> tuple[Cell, ...]:
     )
 
 
-def _offered(request: Request, limits: DisplayLimits, whole: bool) -> tuple[Block, ...]:
+def _offered(request: Request, limits: DisplayLimits, whole: bool) -> Blocks:
     tools: Sequence[Mapping[str, Any]] = request.tools
     if not tools:
         return (TextBlock("None."),)

@@ -16,8 +16,10 @@ from casual_mcp_nb.display.view import (
     Block,
     Cell,
     DisplayLimits,
+    Facts,
     KeyValues,
     Name,
+    Row,
     Section,
     Table,
     TextBlock,
@@ -56,7 +58,7 @@ def stats_view(stats: ChatStats, limits: DisplayLimits) -> View:
     return View("stats", "Stats", tuple(blocks), note=note)
 
 
-def _token_facts(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
+def _token_facts(stats: ChatStats) -> Facts:
     tokens = stats.tokens
     facts: list[tuple[str, Cell]] = [("Model calls", words.number(stats.llm_calls))]
     counts = {
@@ -93,7 +95,7 @@ def _misses(stats: ChatStats) -> tuple[str, ...]:
     )
 
 
-def _cost(cost: Cost | None) -> tuple[tuple[str, Cell], ...]:
+def _cost(cost: Cost | None) -> Facts:
     if cost is None:
         return ()
     facts: list[tuple[str, Cell]] = [("Cost", str(cost))]
@@ -125,7 +127,7 @@ def _make_up(stats: ChatStats, limits: DisplayLimits) -> tuple[Section, ...]:
     )
 
 
-def _discovery_facts(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
+def _discovery_facts(stats: ChatStats) -> Facts:
     discovery = stats.discovery
     if discovery is None:
         return (("Searches", "discovery was off" if stats.llm_calls else "no turns yet"),)
@@ -138,7 +140,7 @@ def _discovery_facts(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
     return tuple(facts)
 
 
-def _skill_facts(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
+def _skill_facts(stats: ChatStats) -> Facts:
     if not stats.skills:
         return ()
     return (("Skills read", words.listed(stats.skills, _SKILLS)),)
@@ -158,7 +160,7 @@ def _search_outcomes(
         discovery.found.items(), key=lambda item: (-called.get(item[0], 0), -item[1], item[0])
     )
 
-    def row(item: tuple[str, int]) -> tuple[Cell, ...]:
+    def row(item: tuple[str, int]) -> Row:
         name, times = item
         return (Name(name), words.number(times), words.number(called.get(name, 0)))
 

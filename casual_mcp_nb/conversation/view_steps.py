@@ -78,6 +78,7 @@ from casual_mcp_nb.display.view import (
     Line,
     Name,
     Phrase,
+    Row,
     Section,
     Span,
     Status,
@@ -586,7 +587,7 @@ def _search(event: ToolsSearched, limits: DisplayLimits) -> list[Block]:
     return blocks
 
 
-def _row(row: SearchRow) -> tuple[Cell, ...]:
+def _row(row: SearchRow) -> Row:
     state = ""
     if row.same_server:
         state = "same server"

@@ -44,11 +44,13 @@ from casual_mcp_nb.conversation.view_steps import TurnDetail, step_sections
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import (
     Block,
+    Blocks,
     Cell,
     DisplayLimits,
     KeyValues,
     Line,
     Name,
+    Row,
     Section,
     Status,
     Table,
@@ -128,7 +130,7 @@ def turn_mark(turn: Turn) -> Status:
     return _STATUS[turn.status] if len(turn.trace) else _NOT_STARTED
 
 
-def turn_blocks(turn: Turn, limits: DisplayLimits, detail: TurnDetail) -> tuple[Block, ...]:
+def turn_blocks(turn: Turn, limits: DisplayLimits, detail: TurnDetail) -> Blocks:
     """Show everything after a turn's prompt, answer first."""
     if not len(turn.trace):
         return (Line(_NOT_STARTED, data=(("part", "figures"),)),)
@@ -339,7 +341,7 @@ def _details(turn: Turn, limits: DisplayLimits, images: ImageBudget, whole: bool
     )
 
 
-def prompt_blocks(turn: Turn, images: ImageBudget, limit: int | None = None) -> tuple[Block, ...]:
+def prompt_blocks(turn: Turn, images: ImageBudget, limit: int | None = None) -> Blocks:
     """Show the person's message with its attachments and images, and its text before it was edited
     by hand.
     """
@@ -395,7 +397,7 @@ def conversation_view(conversation: Conversation, limits: DisplayLimits) -> View
     stats = conversation.stats
     visible = list(enumerate(conversation, 1))[-limits.rows :]
     earlier = len(conversation) - len(visible)
-    tokens: tuple[Block, ...] = (
+    tokens: Blocks = (
         KeyValues(deferral_rows(stats)),
         Section("Tokens by part", (make_up_table(stats.parts),)),
         Section("Tokens by step", (step_table(stats.steps, limits),)),
@@ -475,7 +477,7 @@ def stored_view(stored: StoredConversations, limits: DisplayLimits) -> View:
     visible = stored.conversations[: limits.rows]
     notebooks = list(map(_notebook_of, visible))
     has_notebooks, has_costs = len(set(notebooks)) > 1, any(each.cost for each in visible)
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for each, notebook in zip(visible, notebooks, strict=True):
         rows.append(
             (

@@ -28,6 +28,7 @@ from markupsafe import Markup
 
 from casual_mcp_nb.display.view import (
     Block,
+    Blocks,
     ImageBlock,
     KeyValues,
     Line,
@@ -361,7 +362,7 @@ def _code_span(text: str) -> str:
     return f"{marks}{space}{text}{space}{marks}"
 
 
-def _markdown_blocks(blocks: tuple[Block, ...]) -> list[str]:
+def _markdown_blocks(blocks: Blocks) -> list[str]:
     parts = []
     for block in blocks:
         parts += _markdown_block(block)
@@ -472,7 +473,7 @@ def to_text(view: View, layout: TextLayout = TextLayout()) -> str:
     return "\n".join(_titled(view, view.blocks, layout))
 
 
-def _titled(part: View | Section, blocks: tuple[Block, ...], layout: TextLayout) -> list[str]:
+def _titled(part: View | Section, blocks: Blocks, layout: TextLayout) -> list[str]:
     """Put a part's title above its lines, which are indented then."""
     title = " · ".join(heading(part))
     if not title:
@@ -487,7 +488,7 @@ def _words(line: Line) -> tuple[str, ...]:
     return (line.mark.text, *line.words)
 
 
-def _blocks(blocks: tuple[Block, ...], layout: TextLayout) -> list[str]:
+def _blocks(blocks: Blocks, layout: TextLayout) -> list[str]:
     lines: list[str] = []
     for block in blocks:
         lines += _block(block, layout)

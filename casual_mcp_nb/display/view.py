@@ -138,6 +138,10 @@ class Phrase:
 
 
 Cell = str | Status | Tags | Bar | StackedBar | Name | Phrase
+Row = tuple[Cell, ...]
+"""A table's row."""
+Facts = tuple[tuple[str, Cell], ...]
+"""Labels with their values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +159,7 @@ class Table:
 
     kind: ClassVar[str] = "table"
     columns: tuple[Column, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[Row, ...]
     hidden: int = 0
 
     @classmethod
@@ -163,7 +167,7 @@ class Table:
         cls,
         columns: tuple[Column, ...],
         items: Collection[T],
-        row: Callable[[T], tuple[Cell, ...]],
+        row: Callable[[T], Row],
         limit: int,
     ) -> Table:
         """Make a table of the first items, with a row for each. The others are hidden."""
@@ -183,7 +187,7 @@ class KeyValues:
     """Labels with their values."""
 
     kind: ClassVar[str] = "facts"
-    rows: tuple[tuple[str, Cell], ...]
+    rows: Facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +240,7 @@ class Section:
 
     kind: ClassVar[str] = "section"
     title: str | Phrase
-    blocks: tuple[Block, ...]
+    blocks: Blocks
     mark: Status | None = None
     note: str = ""
     fold: Fold | None = None
@@ -247,6 +251,7 @@ class Section:
 
 
 Block = Table | KeyValues | TextBlock | Line | ImageBlock | Section
+Blocks = tuple[Block, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +261,7 @@ class View:
     figures: ClassVar[tuple[str, ...]] = ()
     name: str
     title: str
-    blocks: tuple[Block, ...]
+    blocks: Blocks
     mark: Status | None = None
     note: str = ""
 
@@ -306,7 +311,7 @@ def complete(view: View, *, unfold: bool = False) -> View:
     return replace(view, blocks=_complete(view.blocks, unfold))
 
 
-def _complete(blocks: tuple[Block, ...], unfold: bool) -> tuple[Block, ...]:
+def _complete(blocks: Blocks, unfold: bool) -> Blocks:
     shown: list[Block] = []
     for block in blocks:
         if isinstance(block, Section):
@@ -370,7 +375,7 @@ def _text_fields(kind: Any) -> tuple[str, ...]:
     return tuple(name for name in names if name not in _NO_TEXTS)
 
 
-def _first_blocks(blocks: tuple[Block, ...], most: int) -> tuple[Block, ...]:
+def _first_blocks(blocks: Blocks, most: int) -> Blocks:
     if len(blocks) <= most:
         return blocks
     return (*blocks[:most], TextBlock(f"{len(blocks) - most:,} more"))
@@ -380,10 +385,10 @@ _DEPTH = 3
 _MAX_OPTIONS = 8
 
 
-def parameters(schema: Mapping[str, Any]) -> tuple[tuple[Cell, ...], ...]:
+def parameters(schema: Mapping[str, Any]) -> tuple[Row, ...]:
     """List a tool's parameters in rows: name, type, whether it is required, description."""
     whole = SchemaReader(schema)
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for name, part in whole.properties.items():
         required = "required" if name in whole.required else "optional"
         rows.append((Name(name), type_words(part), required, part.description))
