@@ -237,7 +237,6 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     view_steps.searches_view,
     view_requests.diff_view,
     view_requests.request_view,
-    view_requests.coming_request_view,
     experiments_views.evaluation_view,
     experiments_views.lint_view,
     experiments_views.results_view,

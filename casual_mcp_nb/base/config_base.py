@@ -303,11 +303,13 @@ class RemoteConfig(BaseConfig):
         return redacted(value, self._secrets() - chance)
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:  # type: ignore[override]
-        for name, value in super().__iter__():
-            yield name, self._hidden(value) if name in _MAY_HOLD_SECRETS else value
+        return self._without_secrets(super().__iter__())
 
-    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        for name, value in super().__repr_args__():
+    def __repr_args__(self) -> Iterator[tuple[Any, Any]]:
+        return self._without_secrets(super().__repr_args__())
+
+    def _without_secrets(self, fields: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+        for name, value in fields:
             yield name, self._hidden(value) if name in _MAY_HOLD_SECRETS else value
 
     def _hidden(self, value: Any) -> Any:

@@ -18,6 +18,7 @@ from casual_mcp_nb.base.displayable import (
     display,
 )
 from casual_mcp_nb.base.elsewhere import Affected, Elsewhere, affected
+from casual_mcp_nb.base.iterables import attributes
 from casual_mcp_nb.base.mcp import Tasks
 from casual_mcp_nb.base.selection import Mode, Selection
 from casual_mcp_nb.base.tokens import Budget, estimate_tokens, total_tokens
@@ -603,11 +604,7 @@ class ServerTokens:
         """Convert it to plain values, for JSON."""
         return {
             "name": self.server,
-            "state": self.state,
-            "error": self.error,
-            "stderr_tail": self.stderr_tail,
-            "tokens": self.tokens,
-            "instructions": self.instructions,
+            **attributes(self, ("state", "error", "stderr_tail", "tokens", "instructions")),
             "tools": [{"name": each.tool.tool, "tokens": each.tokens} for each in self.tools],
             "left_out": dict(self.left_out),
         }
@@ -653,10 +650,7 @@ class HostAudit(DisplayableList[ServerTokens], items="servers"):
     def as_dict(self) -> dict[str, Any]:
         """Convert it to plain values, for JSON."""
         return {
-            "source": self.source,
-            "tokens": self.tokens,
-            "deferred_tokens": self.deferred_tokens,
-            "saved": self.saved,
+            **attributes(self, ("source", "tokens", "deferred_tokens", "saved")),
             "turn": None if self.budget is None else self.budget.undeferred.turn,
             "deferred_turn": None if self.budget is None else self.budget.now.turn,
             "notes": list(self.notes),

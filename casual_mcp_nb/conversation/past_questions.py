@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 from casual_mcp_nb.base.displayable import DisplayableList
@@ -146,7 +146,7 @@ class PastQuestionReader:
             self._read[id] = read
         forgotten, self._definitions = _forgotten(connection), _definitions(connection)
         distinct: dict[tuple[str, ToolName, str], PastQuestion] = {}
-        for question in sorted(chain(*(each for _, each in self._read.values())), key=_age):
+        for question in sorted(self._questions(), key=_age):
             if question.agent:
                 digest = self._definitions.get((question.conversation, question.tool), "")
                 question = replace(question, definition=digest)
@@ -157,12 +157,16 @@ class PastQuestionReader:
             self._last = questions
         return self._last
 
+    def _questions(self) -> Iterator[PastQuestion]:
+        for _, questions in self._read.values():
+            yield from questions
+
     def first_used(self, digest_of: Callable[[ToolName], str]) -> set[tuple[str, str, str, str]]:
         """Find the tools that other agents called, in any of the conversations that were read, and
         that are connected for the first time, as rows for `keep_definitions`.
         """
         rows: set[tuple[str, str, str, str]] = set()
-        for question in chain(*(each for _, each in self._read.values())):
+        for question in self._questions():
             tool, place = question.tool, (question.conversation, question.tool)
             if question.agent and place not in self._definitions and (digest := digest_of(tool)):
                 rows.add((question.conversation, tool.server, tool.tool, digest))

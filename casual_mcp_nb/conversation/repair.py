@@ -48,7 +48,7 @@ def repaired(
     repair = _Repair(taken)
     for message in messages:
         repair.add(message)
-    return repair.messages(), sentences(repair.counts())
+    return repair.history()
 
 
 def _ids_if_intact(messages: Sequence[ChatMessage], taken: set[str]) -> set[str] | None:
@@ -108,9 +108,9 @@ class _Repair:
 
     def __init__(self, taken: set[str]) -> None:
         self._taken = taken
-        self._entries: list[ChatMessage | _Exchange] = []
-        self._open: dict[str, list[tuple[_Exchange, int]]] = {}
-        self._last: _Exchange | None = None
+        # Each message, and behind it the results of its calls, or None where there is none yet.
+        self._entries: list[list[Any]] = []
+        self._open: dict[str, list[tuple[list[Any], int]]] = {}
         self._renamed = self._alone = self._moved = 0
 
     def add(self, message: ChatMessage) -> None:
@@ -118,15 +118,13 @@ class _Repair:
             self._result(message)
         elif message.role == "assistant" and message.tool_calls:
             unique, ids = with_unique_ids(message, self._taken)
-            entry = _Exchange(unique, ids)
+            entry = [unique, *[None] * len(ids)]
             for index, call in enumerate(message.tool_calls):
                 self._open.setdefault(call.id, []).append((entry, index))
                 self._renamed += ids[index] != call.id
             self._entries.append(entry)
-            self._last = entry
         else:
-            self._entries.append(message)
-            self._last = None
+            self._entries.append([message])
 
     def _result(self, message: ToolResultMessage) -> None:
         waiting = self._open.get(message.tool_call_id)
@@ -134,56 +132,38 @@ class _Repair:
             self._alone += 1
             return
         # If several calls share an id, those of the preceding message take precedence.
-        entry, index = next((pair for pair in waiting if pair[0] is self._last), waiting[0])
-        waiting.remove((entry, index))
-        self._moved += entry is not self._last
-        if message.tool_call_id != entry.ids[index]:
-            message = message.model_copy(update={"tool_call_id": entry.ids[index]})
-        entry.results[index] = message
+        last = self._entries[-1]
+        chosen = next((n for n, (entry, _) in enumerate(waiting) if entry is last), 0)
+        entry, index = waiting.pop(chosen)
+        self._moved += entry is not last
+        call = entry[0].tool_calls[index]
+        if message.tool_call_id != call.id:
+            message = message.model_copy(update={"tool_call_id": call.id})
+        entry[index + 1] = message
 
-    def messages(self) -> list[ChatMessage]:
+    def history(self) -> tuple[list[ChatMessage], tuple[str, ...]]:
+        """List the messages, and describe the repairs."""
+        from casual_llm.messages import ToolResultMessage
+
         messages: list[ChatMessage] = []
-        for entry in self._entries:
-            if isinstance(entry, _Exchange):
-                messages += entry.messages()
-            else:
-                messages.append(entry)
-        return messages
-
-    def counts(self) -> dict[str, int]:
-        """Count repairs by their sentence."""
         missing = 0
-        for entry in self._entries:
-            if isinstance(entry, _Exchange):
-                missing += len(entry.ids) - len(entry.results)
-        return {
+        for message, *results in self._entries:
+            messages.append(message)
+            calls = message.tool_calls if results else ()
+            for call, result in zip(calls, results, strict=True):
+                if result is None:
+                    missing += 1
+                    result = ToolResultMessage(
+                        name=call.function.name, tool_call_id=call.id, content=UNANSWERED
+                    )
+                messages.append(result)
+        counts = {
             NEW_ID: self._renamed,
             "Added a placeholder result to {} without one.": missing,
             "Dropped the results of {} without a message.": self._alone,
             "Moved the results of {} behind them.": self._moved,
         }
-
-
-class _Exchange:
-    """A message with tool calls, and the results found for them."""
-
-    def __init__(self, message: AssistantMessage, ids: list[str]) -> None:
-        self.message = message
-        self.ids = ids
-        self.results: dict[int, ToolResultMessage] = {}
-
-    def messages(self) -> list[Any]:
-        from casual_llm.messages import ToolResultMessage
-
-        messages: list[Any] = [self.message]
-        for index, call in enumerate(self.message.tool_calls or []):
-            result = self.results.get(index)
-            if result is None:
-                result = ToolResultMessage(
-                    name=call.function.name, tool_call_id=call.id, content=UNANSWERED
-                )
-            messages.append(result)
-        return messages
+        return messages, sentences(counts)
 
 
 def repaired_traces(traces: Iterable[Trace]) -> tuple[list[Trace], tuple[str, ...]]:

@@ -13,14 +13,14 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from types import TracebackType, UnionType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from types import UnionType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.base.cutting import cut_at_word
 from casual_mcp_nb.base.iterables import of_type
@@ -273,7 +273,7 @@ class SavedTurns:
         )
 
 
-class ConversationStore:
+class ConversationStore(AbstractContextManager["ConversationStore"]):
     """Saved conversations in an SQLite file. A separate thread writes them.
 
     All else blocks briefly.
@@ -321,15 +321,7 @@ class ConversationStore:
                     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 self._closing()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def request(self, saved: SavedTurns) -> None:

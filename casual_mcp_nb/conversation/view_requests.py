@@ -145,9 +145,11 @@ DELIVERIES = {
 }
 
 
-def request_view(request: Request, limits: DisplayLimits) -> View:
-    """Show one model call's exact input."""
-    return View("request", "Request", request_blocks(request, limits), note=request_words(request))
+def request_view(shown: Request | ComingRequest, limits: DisplayLimits) -> View:
+    """Show one model call's exact input. Before it is made, what is new comes first."""
+    request = shown.request if isinstance(shown, ComingRequest) else shown
+    blocks = request_blocks(request, limits, newest_first=request is not shown)
+    return View("request", "Request", blocks, note=request_words(request))
 
 
 def request_words(request: Request) -> str:
@@ -160,21 +162,10 @@ def request_words(request: Request) -> str:
     return text
 
 
-def coming_request_view(coming: ComingRequest, limits: DisplayLimits) -> View:
-    """Show the input of a model call before it is made: what is new comes first."""
-    request = coming.request
-    blocks = request_blocks(request, limits, newest_first=True)
-    return View("request", "Request", blocks, note=request_words(request))
-
-
 def folded_request_view(request: Request | ComingRequest, limits: DisplayLimits) -> View:
     """Show a request in little space: no heading, and only the messages unfolded."""
-    if isinstance(request, ComingRequest):
-        blocks = request_blocks(request.request, limits, newest_first=True)
-    else:
-        blocks = request_blocks(request, limits)
     folded: list[Block] = []
-    for block in blocks:
+    for block in request_view(request, limits).blocks:
         if isinstance(block, Section) and block.title != "Messages":
             block = replace(block, fold="closed")
         folded.append(block)
