@@ -130,6 +130,11 @@ class Definition(dict[str, Any]):
     read_only: bool | None = None
 
 
+def hash_of(text: str) -> str:
+    """Hash a text."""
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
 _sorted = json.JSONEncoder(sort_keys=True, default=str).encode
 _CLAIMS = field_names(ToolAnnotations)
 
@@ -253,7 +258,7 @@ class ToolSpec(Displayable):
     def digest(self) -> str:
         """A hash of the wire name and all that the server declares about this tool."""
         whole = [self.server, self.name, self.as_listed, self.wire_name]
-        return hashlib.sha256(_sorted(whole).encode("utf-8", "replace")).hexdigest()
+        return hash_of(_sorted(whole))
 
     @cached_property
     def meaning(self) -> str:
@@ -268,7 +273,7 @@ class ToolSpec(Displayable):
             parameters,
             self.input_schema.get("required") or [],
         ]
-        return hashlib.sha256(_sorted(whole).encode("utf-8", "replace")).hexdigest()[:16]
+        return hash_of(_sorted(whole))[:16]
 
     @property
     def as_listed(self) -> dict[str, Any]:
@@ -390,8 +395,7 @@ def full_names(items: Iterable[_Offer]) -> list[str]:
 
 def hash_of_tools(tools: Iterable[ToolSpec]) -> str:
     """Hash the definitions of the tools, in order."""
-    digests = "".join(tool.digest for tool in tools)
-    return hashlib.sha256(digests.encode()).hexdigest()
+    return hash_of("".join(tool.digest for tool in tools))
 
 
 def by_tool_name(tools: Iterable[ToolSpec]) -> dict[ToolName, ToolSpec]:

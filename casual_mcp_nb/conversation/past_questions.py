@@ -7,7 +7,6 @@ conversation that is deleted, or was never saved, teaches nothing.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import sqlite3
@@ -20,7 +19,7 @@ from itertools import islice
 from typing import Any
 
 from casual_mcp_nb.base.displayable import DisplayableList
-from casual_mcp_nb.base.tool import SYNTHETIC, ToolName
+from casual_mcp_nb.base.tool import SYNTHETIC, ToolName, hash_of
 from casual_mcp_nb.conversation.codec import read_message
 from casual_mcp_nb.conversation.foreign.draft import MAX_TEXT, OWN_TOOLS
 from casual_mcp_nb.conversation.step import text_of
@@ -196,7 +195,7 @@ def forget(connection: sqlite3.Connection, text: str | None = None) -> None:
     The file keeps only its hash.
     """
     connection.execute(_FORGOTTEN)
-    key = _ALL if text is None else _key(text)
+    key = _ALL if text is None else hash_of(text)
     connection.execute("INSERT OR REPLACE INTO forgotten VALUES (?, ?)", (key, time.time()))
 
 
@@ -215,12 +214,8 @@ def _forgotten(connection: sqlite3.Connection) -> Mapping[str, float]:
 def _is_forgotten(question: PastQuestion, forgotten: Mapping[str, float]) -> bool:
     if not forgotten:
         return False
-    until = max(forgotten.get(_ALL, 0.0), forgotten.get(_key(question.text), 0.0))
+    until = max(forgotten.get(_ALL, 0.0), forgotten.get(hash_of(question.text), 0.0))
     return (question.when or 0.0) < until
-
-
-def _key(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 def _age(question: PastQuestion) -> float:

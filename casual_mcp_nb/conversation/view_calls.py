@@ -96,11 +96,11 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     for row in rows[:_ROWS]:
         names |= dict.fromkeys(map(str, row))
     visible = list(names)[:_COLUMNS]
-    titles = tuple(map(Column, visible))
-    cells = []
-    for row in rows[:_ROWS]:
-        cells.append(tuple(_cell(row.get(name, "")) for name in visible))
-    return Table(titles, tuple(cells), len(rows) - len(cells))
+
+    def cells(row: Mapping[str, Any]) -> Row:
+        return tuple(_cell(row.get(name, "")) for name in visible)
+
+    return Table.of(tuple(map(Column, visible)), rows, cells, _ROWS)
 
 
 def _cell(value: object) -> str:
@@ -341,45 +341,42 @@ def _call_data(call: ToolCall) -> Data:
     return (("call", call.id),) if len(call.id) <= _MAX_ID else ()
 
 
-def _part(call: ToolCall, name: str) -> Data:
-    return (("part", name), *_call_data(call))
+def _code(call: ToolCall, part: str, text: str, limit: int, label: str = "") -> TextBlock:
+    """Show a part of a call, by which a page finds it."""
+    data = (("part", part), *_call_data(call))
+    return TextBlock(text, label=label, code=True, limit=limit, data=data)
 
 
 def _call_blocks(call: ToolCall, limit: int, images: ImageBudget, now: float | None) -> list[Block]:
-    program = _program(call)
-    arguments, label = readable(call.arguments), "Arguments"
-    if program:
-        arguments, label = program, "Program"
     blocks: list[Block] = []
     # The question whether it may run shows them complete.
     if not call.needs_approval:
-        blocks.append(
-            TextBlock(arguments, label=label, code=True, limit=limit, data=_part(call, "arguments"))
-        )
+        program = _program(call)
+        label = "Program" if program else "Arguments"
+        blocks.append(_code(call, "arguments", program or readable(call.arguments), limit, label))
     if now is not None and call.status == "running" and not call.waiting:
         blocks.append(KeyValues(_running(call, now)))
     blocks += _task_blocks(call, limit)
-    original: list[Block] = []
+    kept: list[Block] = []
     if call.large is not None:
-        original.append(TextBlock(kept_words(call.large)))
+        kept.append(TextBlock(kept_words(call.large)))
     if not call.edited:
-        blocks += original
+        blocks += kept
     if call.result:
         label = "Result, edited by hand" if call.edited else "Result"
-        blocks.append(
-            TextBlock(call.result, label=label, code=True, limit=limit, data=_part(call, "result"))
-        )
+        blocks.append(_code(call, "result", call.result, limit, label))
     above = {preview.picture for preview in call.previews} - {None}
     for part in call.content:
         if part.kind != "text" and part.data not in above:
             blocks.append(part_block(part, call, images))
     if call.previews:
         blocks.append(TextBlock(payload_words(call.previews)))
-    original += structured_blocks(call.structured)
+    structured = structured_blocks(call.structured)
     if not call.edited:
-        return [*blocks, *structured_blocks(call.structured)]
+        return [*blocks, *structured]
     before = TextBlock(call.unedited or "", code=True, limit=limit)
-    return [*blocks, Section("Result before the edit", (before, *original), fold="closed")]
+    original = (before, *kept, *structured)
+    return [*blocks, Section("Result before the edit", original, fold="closed")]
 
 
 def _program(call: ToolCall) -> str:
@@ -399,7 +396,7 @@ def _search_blocks(call: ToolCall, search: ToolsSearched, limit: int) -> list[Bl
     if rows:
         blocks.append(Table(columns("Tool", "Match", "Why"), rows))
     if call.result:
-        result = TextBlock(call.result, code=True, limit=limit, data=_part(call, "result"))
+        result = _code(call, "result", call.result, limit)
         blocks.append(Section("Read by the model", (result,), fold="closed", brief=True))
     return blocks
 

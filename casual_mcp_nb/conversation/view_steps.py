@@ -74,6 +74,7 @@ from casual_mcp_nb.display.view import (
     Block,
     Cell,
     DisplayLimits,
+    Facts,
     KeyValues,
     Line,
     Name,
@@ -229,7 +230,9 @@ def _step_blocks(step: Step, first_call: int, timeline: _Timeline) -> list[Block
         blocks.append(call_section(call, timeline.share, timeline.images, now, key, fold))
     blocks += more_calls(len(step.tool_calls) - timeline.calls)
     blocks += _remark_blocks(timeline.remarks.get(step.index, []), timeline.limits)
-    blocks += _model_line(step)
+    figures = model_figures(step)
+    if figures:
+        blocks.append(Line(None, figures))
     if timeline.detail.requests:
         blocks.append(_request(step, timeline.detail, timeline.limits))
     return blocks
@@ -257,29 +260,28 @@ def _section(step: Step, blocks: list[Block], timeline: _Timeline) -> Section:
 
 
 def _spans(step: Step, running: bool) -> tuple[Span, ...]:
-    if len(step.tool_calls) == 1:
-        return call_spans(step.tool_calls[0])
-    if step.tool_calls:
-        names = Counter("search" if call.search else tool_words(call) for call in step.tool_calls)
-        named = _counted(names)
-        calls = Span(f"{words.count(len(step.tool_calls), 'call')}:")
-        spans = [calls, *(Span(name, "code") for name in named[:_NAMED_CALLS])]
-        if len(named) > _NAMED_CALLS:
-            spans.append(Span(f"and {len(named) - _NAMED_CALLS:,} more"))
-        return tuple(spans)
+    calls = step.tool_calls
+    if len(calls) == 1:
+        return call_spans(calls[0])
+    if calls:
+        names = Counter("search" if call.search else tool_words(call) for call in calls)
+        return (Span(f"{words.count(len(calls), 'call')}:"), *_counted(names))
     if step.response is not None:
-        ran = _counted(Counter(call.name for call in step.hosted_calls))
-        spans = [Span("Answered")]
-        if ran:
-            spans += [Span("after"), *(Span(name, "code") for name in ran[:_NAMED_CALLS])]
-        return tuple(spans)
+        ran = Counter(call.name for call in step.hosted_calls)
+        return (Span("Answered"), Span("after"), *_counted(ran)) if ran else (Span("Answered"),)
     if running:
         return (Span("Answering …" if step.text else "Waiting for the model …"),)
     return (Span("The answer is not complete" if step.text else "The model did not answer"),)
 
 
-def _counted(names: Mapping[str, int]) -> list[str]:
-    return [f"{name} ({count:,})" if count > 1 else name for name, count in names.items()]
+def _counted(names: Mapping[str, int]) -> list[Span]:
+    """Name the first tools, each with how often it was called, and count the others."""
+    spans = []
+    for name, count in list(names.items())[:_NAMED_CALLS]:
+        spans.append(Span(f"{name} ({count:,})" if count > 1 else name, "code"))
+    if len(names) > _NAMED_CALLS:
+        spans.append(Span(f"and {len(names) - _NAMED_CALLS:,} more"))
+    return spans
 
 
 def _mark(step: Step, remarks: Sequence[Event]) -> Status | None:
@@ -303,28 +305,23 @@ def _mark(step: Step, remarks: Sequence[Event]) -> Status | None:
     return None
 
 
-def _model_line(step: Step) -> list[Block]:
-    shown = model_figures(step)
-    return [Line(None, shown)] if shown else []
-
-
 def model_figures(step: Step) -> tuple[str, ...]:
     """Describe an answer's usage. Unknown figures are left out."""
     if step.response is None:
         return ()
-    usage = step.usage
+    usage = step.usage or TokenUsage()
     figures: list[str] = []
     if step.tool_calls and step.seconds is not None:
         figures.append(f"Model {words.seconds(step.seconds)}")
     if step.first_token_seconds is not None:
         figures.append(f"first text after {words.seconds(step.first_token_seconds)}")
-    if usage and usage.completion_tokens is not None:
+    if usage.completion_tokens is not None:
         figures.append(f"{words.tokens(usage.completion_tokens, usage.origin)} out")
-    if usage and usage.cached_tokens:
+    if usage.cached_tokens:
         figures.append(f"{words.number(usage.cached_tokens)} read from the cache")
-    if usage and usage.cache_write_tokens:
+    if usage.cache_write_tokens:
         figures.append(f"{words.number(usage.cache_write_tokens)} written to it")
-    if usage and usage.cache_miss:
+    if usage.cache_miss:
         figures.append(f"cache missed: {miss_words(usage.cache_miss)}")
     if step.cost:
         figures.append(str(step.cost))
@@ -494,10 +491,10 @@ def _event_blocks(event: Event, limits: DisplayLimits) -> list[Block]:
             tools = f"{event.loaded:,} loaded"
             if event.discovery:
                 tools = f"{tools}, {event.deferred:,} searchable"
-            rows = [("Toolset", event.tool_set or "all tools"), ("Tools", tools)]
+            rows: Facts = (("Toolset", event.tool_set or "all tools"), ("Tools", tools))
             if event.model:
-                rows.insert(0, ("Model", event.model))
-            return [TextBlock(prompt), KeyValues(tuple(rows))]
+                rows = (("Model", event.model), *rows)
+            return [TextBlock(prompt), KeyValues(rows)]
         case StepStarted():
             return [Line(None, (request_words(event.request),))]
         case TextDelta() | TaskReported():
