@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from casual_mcp_nb.base.iterables import kept, of_type
 from casual_mcp_nb.base.schema import LIST_KEYWORDS, MAP_KEYWORDS, SCHEMA_KEYWORDS, Schema
@@ -58,8 +59,8 @@ _OTHERS = frozenset({"type", "required", "enum", "const", "default", "examples"}
 _KEYWORDS = (_TEXTS | _NUMBERS | _COUNTS | _FLAGS | _OTHERS).union(
     MAP_KEYWORDS, LIST_KEYWORDS, SCHEMA_KEYWORDS
 )
-_IDENTIFIER = re.compile(r"[^#]*#?")
 _ANCHOR = re.compile(r"[A-Za-z_][-A-Za-z0-9._]*")
+_IDENTIFIERS = {"$id": re.compile(r"[^#]*#?"), "$anchor": _ANCHOR, "$dynamicAnchor": _ANCHOR}
 TYPES = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
 _TYPE_WORDS = {
     **{name: name for name in TYPES},
@@ -93,6 +94,26 @@ def is_plain(schema: Any) -> bool:
     )
 
 
+class _Place(NamedTuple):
+    """A keyword's place.
+
+    Args:
+        word: The keyword.
+        path: Where it is.
+        schema: The schema that has it.
+        depth: How deep that is.
+        changed: Gets the schema's other keywords that have to change.
+        lifted: Gets the names of properties that say that they are required.
+    """
+
+    word: str
+    path: str
+    schema: Schema
+    depth: int
+    changed: dict[str, Any]
+    lifted: list[str]
+
+
 class Mender:
     """Mends one schema. The result is the same object where nothing had to be changed.
 
@@ -111,6 +132,14 @@ class Mender:
     def _note(self, path: str, text: str) -> None:
         if len(self.changes) < MAX_CHANGES:
             self.changes.append(f"{path}: {text}"[:_MAX_TEXT] if path else text[:_MAX_TEXT])
+
+    def _drop(self, path: str, why: str) -> Any:
+        self._note(path, f"{why}: left out")
+        return _DROP
+
+    def _wrong(self, value: Any, at: _Place, why: str) -> Any:
+        """Leave out a keyword whose value is wrong."""
+        return self._drop(at.path, f"{_start(value)} {why}")
 
     def _schema(self, schema: Any, path: str, depth: int) -> tuple[Any, bool]:
         """Mend a schema, and tell whether a property with it said that it is required."""
@@ -131,15 +160,14 @@ class Mender:
                 required = value is True or value == "true"
                 self._note(path, f"required: {value!r} belongs to the object around it")
                 dropped.add(word)
-                continue
-            if word in MAP_KEYWORDS:
-                new = self._map(word, value, f"{path}.{word}" if path else word, depth, lifted)
-            else:
-                new = self._keyword(word, value, schema, path, depth, changed)
-            if new is _DROP:
-                dropped.add(word)
-            elif new is not value:
-                changed[word] = new
+            elif word in _MENDED_BY:
+                here = f"{path}.{word}" if path else word
+                at = _Place(word, here, schema, depth, changed, lifted)
+                new = _MENDED_BY[word](self, value, at)
+                if new is _DROP:
+                    dropped.add(word)
+                elif new is not value:
+                    changed[word] = new
         if lifted:
             listed = changed.get("required", schema.get("required"))
             given = listed if isinstance(listed, list) and "required" not in dropped else []
@@ -157,207 +185,179 @@ class Mender:
         self._note(path, "is not a schema, so any value is accepted")
         return {}
 
-    def _keyword(
-        self,
-        word: str,
-        value: Any,
-        schema: Schema,
-        path: str,
-        depth: int,
-        changed: dict[str, Any],
-    ) -> Any:
-        """Mend a keyword's value: the same object, a new one, or `_DROP`.
-
-        Other keywords go into `changed`.
-        """
-        here = f"{path}.{word}" if path else word
-        if word in SCHEMA_KEYWORDS:
-            return self._part(word, value, here, depth, changed)
-        if word in LIST_KEYWORDS:
-            return self._list(value, here, depth)
-        if word == "type":
-            return self._type(value, here)
-        if word == "required":
-            return self._required(value, schema, here)
-        if word == "enum":
-            return self._enum(value, here)
-        if word in _TEXTS:
-            return self._text(word, value, here, schema, changed)
-        if word in _NUMBERS or word in _COUNTS:
-            return self._number(word, value, schema, here)
-        if word in _FLAGS:
-            if isinstance(value, bool):
-                return value
-            return self._drop(here, f"{_start(value)} is neither true nor false")
-        if word in (
-            "dependentRequired",
-            "dependencies",
-            "$vocabulary",
-            "$recursiveAnchor",
-            "$recursiveRef",
-        ):
-            return self._of_objects(word, value, here, depth)
-        if word == "examples" and not isinstance(value, list):
-            return self._drop(here, "is not a list")
-        return value
-
-    def _of_objects(self, word: str, value: Any, path: str, depth: int) -> Any:
-        """Mend the rarer keywords, which say what one property means for the others."""
-        if word.startswith("$") or not isinstance(value, Mapping):
-            return self._drop(path, "is not read by any provider")
-        read: dict[str, Any] = {}
-        for name, part in value.items():
-            if isinstance(part, list):
-                read[name] = self._required(part, {}, f"{path}.{name}")
-            elif word == "dependencies" and isinstance(part, Mapping | bool):
-                read[name] = self._schema(part, f"{path}.{name}", depth + 1)[0]
-            else:
-                self._note(f"{path}.{name}", "is not a list of names: left out")
-        return kept(value, read)
-
-    def _drop(self, path: str, why: str) -> Any:
-        self._note(path, f"{why}: left out")
-        return _DROP
-
-    def _map(self, word: str, value: Any, path: str, depth: int, lifted: list[str]) -> Any:
-        """Mend the schemas in an object.
-
-        `lifted` gets the names of the properties that say that they are required.
-        """
+    def _map(self, value: Any, at: _Place) -> Any:
+        """Mend the schemas in an object."""
         if not isinstance(value, Mapping):
             if value in ([], None, ""):
-                self._note(path, f"{value!r} is written {{}}")
+                self._note(at.path, f"{value!r} is written {{}}")
                 return {}
-            return self._drop(path, "is no object")
+            return self._drop(at.path, "is no object")
         parts: dict[str, Any] = {}
         for name, part in value.items():
+            here = f"{at.path}.{name}"
             if is_plain(part):
                 parts[name] = part
-                continue
-            if word == "properties" and name in _KEYWORDS and _is_misplaced(part):
+            elif at.word == "properties" and name in _KEYWORDS and _is_misplaced(part):
                 # It is one level too deep.
-                self._note(f"{path}.{name}", "is a keyword and not a property: left out")
+                self._note(here, "is a keyword and not a property: left out")
                 if name == "required" and isinstance(part, list):
-                    lifted += of_type(part, str)
-                continue
-            parts[name], required = self._schema(part, f"{path}.{name}", depth + 1)
-            if required and word == "properties":
-                lifted.append(name)
+                    at.lifted.extend(of_type(part, str))
+            else:
+                parts[name], required = self._schema(part, here, at.depth + 1)
+                if required and at.word == "properties":
+                    at.lifted.append(name)
         return kept(value, parts)
 
-    def _part(self, word: str, value: Any, path: str, depth: int, changed: dict[str, Any]) -> Any:
-        if isinstance(value, list) and word == "items" and value:
-            self._note(path, "a list is written prefixItems")
-            changed["prefixItems"] = self._list(value, path, depth)
+    def _part(self, value: Any, at: _Place) -> Any:
+        if isinstance(value, list) and at.word == "items" and value:
+            self._note(at.path, "a list is written prefixItems")
+            at.changed["prefixItems"] = self._list(value, at)
             return _DROP
         if value is None or (isinstance(value, str) and value.lower() in ("true", "false")):
-            return self._drop(path, f"{value!r} is not a schema")
-        return self._schema(value, path, depth + 1)[0]
+            return self._drop(at.path, f"{value!r} is not a schema")
+        return self._schema(value, at.path, at.depth + 1)[0]
 
-    def _list(self, value: Any, path: str, depth: int) -> Any:
+    def _list(self, value: Any, at: _Place) -> Any:
         if isinstance(value, Mapping):
-            self._note(path, "is written as a list")
+            self._note(at.path, "is written as a list")
             value = [value]
         if not isinstance(value, list) or not value:
-            return self._drop(path, "is not a list with schemas")
+            return self._drop(at.path, "is not a list with schemas")
         parts = []
         for number, part in enumerate(value):
-            parts.append(self._schema(part, f"{path}[{number}]", depth + 1)[0])
+            parts.append(self._schema(part, f"{at.path}[{number}]", at.depth + 1)[0])
         return kept(value, parts)
 
-    def _type(self, value: Any, path: str) -> Any:
+    def _of_objects(self, value: Any, at: _Place) -> Any:
+        """Mend the rarer keywords, which say what one property means for the others."""
+        if not isinstance(value, Mapping):
+            return self._unread(value, at)
+        read: dict[str, Any] = {}
+        for name, part in value.items():
+            here = at._replace(path=f"{at.path}.{name}")
+            if isinstance(part, list):
+                read[name] = self._names(part, here)
+            elif at.word == "dependencies" and isinstance(part, Mapping | bool):
+                read[name] = self._schema(part, here.path, at.depth + 1)[0]
+            else:
+                self._drop(here.path, "is not a list of names")
+        return kept(value, read)
+
+    def _unread(self, value: Any, at: _Place) -> Any:
+        return self._drop(at.path, "is not read by any provider")
+
+    def _flag(self, value: Any, at: _Place) -> Any:
+        if isinstance(value, bool):
+            return value
+        return self._wrong(value, at, "is neither true nor false")
+
+    def _examples(self, value: Any, at: _Place) -> Any:
+        return value if isinstance(value, list) else self._drop(at.path, "is not a list")
+
+    def _type(self, value: Any, at: _Place) -> Any:
         if isinstance(value, str):
-            if value in TYPES:
-                return value
             kind = _TYPE_WORDS.get(value.lower())
             if kind is None:
-                return self._drop(path, f"{_start(value)} is no type")
-            self._note(path, f"{_start(value)} is written {kind!r}")
+                return self._wrong(value, at, "is no type")
+            if kind != value:
+                self._note(at.path, f"{_start(value)} is written {kind!r}")
             return kind
         if not isinstance(value, list | tuple):
-            return self._drop(path, f"{_start(value)} is no type")
+            return self._wrong(value, at, "is no type")
         texts = of_type(value, str)
         known = filter(None, (_TYPE_WORDS.get(each.lower()) for each in texts))
         kinds = list(dict.fromkeys(known))
         if kinds == value and kinds:
             return value
         if not kinds or any(each.lower() in _NO_TYPE for each in texts):
-            return self._drop(path, f"{_start(value)} has no types")
-        self._note(path, f"{_start(value)} is written {kinds}")
+            return self._wrong(value, at, "has no types")
+        self._note(at.path, f"{_start(value)} is written {kinds}")
         return kinds
 
-    def _required(self, value: Any, schema: Schema, path: str) -> Any:
-        properties = schema.get("properties")
+    def _required(self, value: Any, at: _Place) -> Any:
+        properties = at.schema.get("properties")
         if isinstance(value, str) and isinstance(properties, Mapping) and value in properties:
-            self._note(path, "is written as a list")
+            self._note(at.path, "is written as a list")
             return [value]
+        return self._names(value, at)
+
+    def _names(self, value: Any, at: _Place) -> Any:
         if not isinstance(value, list | tuple):
-            return self._drop(path, f"{_start(value)} is not a list of names")
+            return self._wrong(value, at, "is not a list of names")
         names = list(dict.fromkeys(of_type(value, str)))
         if names == value:
             return value
-        self._note(path, "names each property once")
+        self._note(at.path, "names each property once")
         return names
 
-    def _enum(self, value: Any, path: str) -> Any:
+    def _enum(self, value: Any, at: _Place) -> Any:
         if not isinstance(value, list | tuple) or not value:
-            return self._drop(path, f"{_start(value)} is not a list of values")
+            return self._wrong(value, at, "is not a list of values")
         # By type too, because 1 and true are equal in Python.
         different: dict[str, Any] = {}
         for each in value:
             different.setdefault(f"{type(each).__name__}{each!r}", each)
         if len(different) == len(value):
             return value
-        self._note(path, "has each value once")
+        self._note(at.path, "has each value once")
         return list(different.values())
 
-    def _text(
-        self, word: str, value: Any, path: str, schema: Schema, changed: dict[str, Any]
-    ) -> Any:
+    def _text(self, value: Any, at: _Place) -> Any:
         if not isinstance(value, str):
-            return self._drop(path, f"{_start(value)} is no text")
-        wrong_name = word == "$id" and not _IDENTIFIER.fullmatch(value)
-        if wrong_name or (word in ("$anchor", "$dynamicAnchor") and not _ANCHOR.fullmatch(value)):
-            return self._drop(path, f"{_start(value)} is no identifier")
-        if word == "pattern" and not compiles(value):
-            changed["description"] = described(
-                changed.get("description", schema.get("description")), pattern_words(value)
-            )
-            return self._drop(path, f"{_start(value)} is no regular expression")
+            return self._wrong(value, at, "is no text")
+        if at.word in _IDENTIFIERS and not _IDENTIFIERS[at.word].fullmatch(value):
+            return self._wrong(value, at, "is no identifier")
+        if at.word == "pattern" and not compiles(value):
+            description = at.changed.get("description", at.schema.get("description"))
+            at.changed["description"] = described(description, pattern_words(value))
+            return self._wrong(value, at, "is no regular expression")
         return value
 
-    def _number(self, word: str, value: Any, schema: Schema, path: str) -> Any:
+    def _number(self, value: Any, at: _Place) -> Any:
         if isinstance(value, bool):
-            return self._exclusive(word, value, schema, path)
+            return self._exclusive(value, at)
         number = value
         if isinstance(value, str):
-            try:
+            with suppress(ValueError):
                 number = float(value)
-            except ValueError:
-                return self._drop(path, f"{_start(value)} is not a number")
-            if number == number and abs(number) < 2**53 and number.is_integer():
-                number = int(number)
+            if number == number and isinstance(number, float) and abs(number) < 2**53:
+                number = int(number) if number.is_integer() else number
         if not isinstance(number, int | float) or number != number or abs(number) == float("inf"):
-            return self._drop(path, f"{_start(value)} is not a number")
-        if word in _COUNTS and (number < 0 or number != int(number)):
-            return self._drop(path, f"{_start(value)} is not a number of characters or items")
-        if word == "multipleOf" and number <= 0:
-            return self._drop(path, f"{_start(value)} is not greater than 0")
+            return self._wrong(value, at, "is not a number")
+        if at.word in _COUNTS and (number < 0 or number != int(number)):
+            return self._wrong(value, at, "is not a number of characters or items")
+        if at.word == "multipleOf" and number <= 0:
+            return self._wrong(value, at, "is not greater than 0")
         if number is not value:
-            self._note(path, f"{_start(value)} is written as a number")
+            self._note(at.path, f"{_start(value)} is written as a number")
         return number
 
-    def _exclusive(self, word: str, value: bool, schema: Schema, path: str) -> Any:
+    def _exclusive(self, value: bool, at: _Place) -> Any:
         """Rewrite draft 4's `exclusiveMinimum: true` beside a `minimum`."""
-        bound = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}.get(word, "")
-        limit = schema.get(bound)
+        bound = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}.get(at.word, "")
+        limit = at.schema.get(bound)
         if value and isinstance(limit, int | float) and not isinstance(limit, bool):
-            self._note(path, f"true is written {limit}, the {bound}")
+            self._note(at.path, f"true is written {limit}, the {bound}")
             return limit
-        return self._drop(path, f"{value} is not a number")
+        return self._drop(at.path, f"{value} is not a number")
 
 
 _DROP: Any = object()
+_MENDED_BY: Mapping[str, Callable[[Mender, Any, _Place], Any]] = {
+    **dict.fromkeys(MAP_KEYWORDS, Mender._map),
+    **dict.fromkeys(SCHEMA_KEYWORDS, Mender._part),
+    **dict.fromkeys(LIST_KEYWORDS, Mender._list),
+    **dict.fromkeys(_TEXTS, Mender._text),
+    **dict.fromkeys(_NUMBERS | _COUNTS, Mender._number),
+    **dict.fromkeys(_FLAGS, Mender._flag),
+    **dict.fromkeys(("dependentRequired", "dependencies"), Mender._of_objects),
+    **dict.fromkeys(("$vocabulary", "$recursiveAnchor", "$recursiveRef"), Mender._unread),
+    "type": Mender._type,
+    "required": Mender._required,
+    "enum": Mender._enum,
+    "examples": Mender._examples,
+}
+"""What mends a keyword's value: it returns the same object, a new one, or `_DROP`."""
 
 
 def _is_misplaced(value: Any) -> bool:

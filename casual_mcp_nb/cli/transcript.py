@@ -152,9 +152,7 @@ class TerminalTranscript(TurnWriter):
             case ToolFinished() if event.tool.server != SYNTHETIC:
                 mark = "✓" if event.status == "ok" else f"✗ {event.status}"
                 came = event.result or ToolResult()
-                result = result_words(
-                    event.status, event.text, came.content, came.structured, event.large
-                )
+                result = result_words(event.status, event.text, came, event.large)
                 self._note(f"{mark} {_name(event.tool, '')} → {first(result, _MAX_RESULT)}")
             case ToolsSearched():
                 results = [*(row.tool for row in event.rows), *event.skills]

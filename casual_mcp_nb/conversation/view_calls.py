@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from casual_mcp_nb.base.content import ContentPart, LargeResult, PayloadPreview, Picture
+from casual_mcp_nb.base.content import ContentPart, LargeResult, PayloadPreview, Picture, ToolResult
 from casual_mcp_nb.base.iterables import of_type
 from casual_mcp_nb.base.mcp import ServerTask, TaskStatus
 from casual_mcp_nb.conversation import event
@@ -456,15 +456,11 @@ def _result_words(call: ToolCall) -> str:
         return call.result
     if call.task is not None and not call.task.in_call:
         return _task_words(call.task)
-    return result_words(call.status, call.result, call.content, call.structured, call.large)
+    return result_words(call.status, call.result, call.original, call.large)
 
 
 def result_words(
-    status: CallStatus,
-    text: str,
-    content: Sequence[ContentPart],
-    structured: Any,
-    large: LargeResult | None,
+    status: CallStatus, text: str, original: ToolResult, large: LargeResult | None
 ) -> str:
     """Describe a result in a few words: the tool's own summary or sentence if it gave one, or else
     its plain values.
@@ -472,19 +468,18 @@ def result_words(
     Args:
         status: How the call ended.
         text: The result as the model reads it.
-        content: The original result's parts.
-        structured: The structured content.
+        original: The result as the tool returned it.
         large: Describes a result that was too large for the model.
     """
     if status != "ok":
         return text.removeprefix("Error: ")
     if large is not None:
         return large.what
-    value = unwrapped(structured)
+    value = unwrapped(original.structured)
     if isinstance(value, Mapping) and isinstance(value.get("summary"), str):
         return str(value["summary"])
-    sentence = " ".join(part.text for part in content if part.kind == "text").strip()
-    if structured is not None and " " in sentence and sentence[0] not in _JSON:
+    sentence = " ".join(part.text for part in original.content if part.kind == "text").strip()
+    if original.structured is not None and " " in sentence and sentence[0] not in _JSON:
         return sentence
     if isinstance(value, Mapping) and len(value) == 1:
         value = next(iter(value.values()))
@@ -502,7 +497,7 @@ def result_words(
             return words.count(len(value), "item")
         case str() | int() | float():
             return str(value)
-    parts = [part.kind for part in content if part.kind != "text"]
+    parts = [part.kind for part in original.content if part.kind != "text"]
     return text if not parts else words.listed(parts, _PAIRS)
 
 
