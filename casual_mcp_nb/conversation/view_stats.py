@@ -26,6 +26,7 @@ from casual_mcp_nb.display.view import (
     View,
     columns,
     fraction,
+    known,
 )
 
 _SKILLS = 8
@@ -59,29 +60,26 @@ def stats_view(stats: ChatStats, limits: DisplayLimits) -> View:
 
 
 def _token_facts(stats: ChatStats) -> Facts:
-    tokens = stats.tokens
-    facts: list[tuple[str, Cell]] = [("Model calls", words.number(stats.llm_calls))]
-    counts = {
-        "Input": tokens.prompt_tokens,
-        "Read from the cache": tokens.cached_tokens,
-        "Written to the cache": tokens.cache_write_tokens or None,
-        "Output": tokens.completion_tokens,
-        "Total": tokens.total_tokens,
-    }
-    for label, value in counts.items():
-        if value is not None:
-            facts.append((label, words.tokens(value, tokens.origin)))
+    tokens, repeated, note = stats.tokens, "", ""
     if stats.reused_tokens:
         share = words.percent(stats.reused_tokens / max(stats.sent_tokens, 1))
-        text = f"{words.tokens(stats.reused_tokens, 'estimated')} ({share} of the input)"
-        facts.append(("Repeated from the previous request", text))
-    facts += [("Not read from the cache", miss) for miss in _misses(stats)]
+        repeated = f"{words.tokens(stats.reused_tokens, 'estimated')} ({share} of the input)"
     # Where no call reported any, as with the offline planner, every figure is an estimate and
     # marked as such.
     if tokens.unknown_calls and tokens.prompt_tokens is not None:
-        without = f"{words.count(tokens.unknown_calls, 'model call')} reported no token count"
-        facts.append(("Note", without))
-    return (*facts, *_cost(stats.cost))
+        note = f"{words.count(tokens.unknown_calls, 'model call')} reported no token count"
+    return known(
+        ("Model calls", words.number(stats.llm_calls)),
+        ("Input", words.tokens(tokens.prompt_tokens, tokens.origin)),
+        ("Read from the cache", words.tokens(tokens.cached_tokens, tokens.origin)),
+        ("Written to the cache", words.tokens(tokens.cache_write_tokens or None, tokens.origin)),
+        ("Output", words.tokens(tokens.completion_tokens, tokens.origin)),
+        ("Total", words.tokens(tokens.total_tokens, tokens.origin)),
+        ("Repeated from the previous request", repeated),
+        *(("Not read from the cache", miss) for miss in _misses(stats)),
+        ("Note", note),
+        *_cost(stats.cost),
+    )
 
 
 def _misses(stats: ChatStats) -> tuple[str, ...]:
@@ -98,18 +96,21 @@ def _misses(stats: ChatStats) -> tuple[str, ...]:
 def _cost(cost: Cost | None) -> Facts:
     if cost is None:
         return ()
-    facts: list[tuple[str, Cell]] = [("Cost", str(cost))]
+    hosted, unpriced, unpriced_hosted = "", "", ""
     if cost.hosted:
-        facts.append(("Hosted tools, included", str(Cost(cost.hosted, cost.currency))))
+        hosted = str(Cost(cost.hosted, cost.currency))
     if cost.unknown_calls:
-        missing = (
-            f"{words.count(cost.unknown_calls, 'model call')} without a price or a token count"
-        )
-        facts.append(("Not in the cost", missing))
+        calls = words.count(cost.unknown_calls, "model call")
+        unpriced = f"{calls} without a price or a token count"
     if cost.unknown_hosted:
-        missing = f"{words.count(cost.unknown_hosted, 'call')} of hosted tools without a price"
-        facts.append(("Not in the cost", missing))
-    return tuple(facts)
+        calls = words.count(cost.unknown_hosted, "call")
+        unpriced_hosted = f"{calls} of hosted tools without a price"
+    return known(
+        ("Cost", str(cost)),
+        ("Hosted tools, included", hosted),
+        ("Not in the cost", unpriced),
+        ("Not in the cost", unpriced_hosted),
+    )
 
 
 def _make_up(stats: ChatStats, limits: DisplayLimits) -> tuple[Section, ...]:

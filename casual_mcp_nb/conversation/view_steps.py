@@ -87,6 +87,7 @@ from casual_mcp_nb.display.view import (
     TextBlock,
     View,
     columns,
+    known,
     readable,
 )
 from casual_mcp_nb.display.words import first
@@ -433,7 +434,7 @@ def _cause(event: PrefixChanged) -> str:
 def step_view(step: Step, limits: DisplayLimits) -> View:
     """Show one model call: usage, new request parts, answer and calls."""
     usage = step.usage or TokenUsage()
-    facts = (
+    facts = known(
         ("Input", price_words(step.request)),
         ("Search results", DELIVERIES.get(step.request.delivery, "")),
         ("Repeated from the previous request", words.tokens(step.request.reused, "estimated")),
@@ -447,8 +448,7 @@ def step_view(step: Step, limits: DisplayLimits) -> View:
         ("Ending", words.ending(step.finish_reason)),
     )
     images = ImageBudget(limits.images)
-    known = tuple((label, value) for label, value in facts if value not in ("", words.UNKNOWN))
-    blocks: list[Block] = [KeyValues(known)]
+    blocks: list[Block] = [KeyValues(facts)]
     if step.text:
         blocks.append(Section("Text", (TextBlock(step.text, prose=True),)))
     if step.hosted_calls:

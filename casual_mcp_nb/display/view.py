@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from casual_mcp_nb.base.iterables import field_names
 from casual_mcp_nb.base.schema import SchemaReader
-from casual_mcp_nb.display.words import clean, cut, one_line
+from casual_mcp_nb.display.words import UNKNOWN, clean, cut, one_line
 
 T = TypeVar("T")
 
@@ -276,6 +276,11 @@ def columns(*titles: str, shares: Sequence[int] = ()) -> tuple[Column, ...]:
         share = shares[number] if number < len(shares) else 0
         made.append(Column(title.removesuffix(" #"), title.endswith(" #"), share))
     return tuple(made)
+
+
+def known(*facts: tuple[str, Cell]) -> Facts:
+    """Leave out the facts whose value is empty or not known."""
+    return tuple(fact for fact in facts if fact[1] not in ("", UNKNOWN))
 
 
 def fraction(part: float | None, whole: float | None) -> float | None:
