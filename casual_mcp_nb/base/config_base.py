@@ -182,7 +182,7 @@ class BaseConfig(BaseModel):
                 changes[path] = masked
                 if option != "masked" and value_at(data, path) is not None:
                     lost.append(path)
-            elif masked != now or hides:
+            elif masked != now:
                 changes[path] = now
         data = _changed(data, changes)
         if in_json and info.include is None:

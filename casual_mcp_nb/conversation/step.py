@@ -380,13 +380,11 @@ class Step(Displayable):
                 everything is new.
         """
         before = since or self.previous
-        old: list[str] = []
+        old, new = _tool_names(before), _tool_names(self.request)
         added, left_out = self.request.messages, 0
         if before is not None:
-            old = [tool["name"] for tool in (*before.tools, *before.found)]
             added = _added(before, self.request)
             left_out = self.request.left_out - before.left_out
-        new = [tool["name"] for tool in (*self.request.tools, *self.request.found)]
         return StepDiff(
             index=self.index,
             messages_added=added,
@@ -396,6 +394,12 @@ class Step(Displayable):
             tokens=self.request.tokens,
             messages_left_out=left_out,
         )
+
+
+def _tool_names(request: Request | None) -> list[str]:
+    if request is None:
+        return []
+    return [tool["name"] for tool in (*request.tools, *request.found)]
 
 
 def _added(before: Request, request: Request) -> tuple[ChatMessage, ...]:

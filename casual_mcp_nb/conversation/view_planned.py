@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from casual_mcp_nb.base.tool import Risk
 from casual_mcp_nb.conversation.event import CallStatus
@@ -11,7 +12,6 @@ from casual_mcp_nb.conversation.view_calls import (
     ImageBudget,
     call_section,
     more_calls,
-    status_of,
 )
 from casual_mcp_nb.conversation.written_program import WrittenCall, WrittenProgram
 from casual_mcp_nb.display import words
@@ -97,10 +97,7 @@ def _planned_section(
         title = Phrase((Span(f"[{number}]", "number"), *title.spans))
     data = (("key", f"planned-{number}"),)
     if call.call is not None:
-        ran = call_section(call.call, limits.text, images)
-        return Section(
-            title, ran.blocks, status_of(call.call), ran.note, ran.fold, look="call", data=data
-        )
+        return replace(call_section(call.call, limits.text, images), title=title, data=data)
     blocks: list[Block] = [
         TextBlock(readable(call.arguments), label="Arguments", code=True, limit=limits.text)
     ]

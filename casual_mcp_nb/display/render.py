@@ -14,7 +14,7 @@ import html
 import keyword
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import zip_longest
@@ -241,9 +241,14 @@ def _escaped(match: re.Match[str]) -> str:
 
 def fenced(text: str, language: str = "text") -> str:
     """Fence a text as a code block that nothing in it can end."""
-    longest = max(map(len, re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
+    fence = _marks_around(text, 3)
     return f"{fence}{language}\n{text}\n{fence}"
+
+
+def _marks_around(text: str, least: int) -> str:
+    """Write as many backticks as no text can end."""
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    return "`" * max(least, longest + 1)
 
 
 _ITEM = re.compile(r"^[ \t]*(\d*)(?=[-+.)])", re.MULTILINE)
@@ -309,10 +314,14 @@ def _prose_table(parts: Sequence[Any]) -> str:
     for _, *rows in parts:
         for _, *cells in rows:
             texts = [_prose_line(cell[1:], by=" ") for cell in cells]
-            lines.append(f"| {' | '.join(texts)} |")
+            lines.append(_bars(texts))
             if len(lines) == 1:
-                lines.append(f"| {' | '.join(['---'] * len(texts))} |")
+                lines.append(_bars(["---"] * len(texts)))
     return "\n".join(lines)
+
+
+def _bars(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _has_paragraph(item: Any) -> bool:
@@ -356,9 +365,8 @@ def _code_span(text: str) -> str:
     # A bar would end a table's cell.
     if "|" in text or not text.strip():
         return escape(text)
-    longest = max(map(len, re.findall("`+", text)), default=0)
-    marks = "`" * (longest + 1)
-    space = " " if longest else ""
+    marks = _marks_around(text, 1)
+    space = " " if "`" in text else ""
     return f"{marks}{space}{text}{space}{marks}"
 
 
@@ -410,7 +418,7 @@ def _markdown_table(table: Table) -> list[str]:
     rows = []
     for row in table.rows:
         rows.append([escape(cell_text(cell)) for cell in row])
-    text = "\n".join(f"| {' | '.join(row)} |" for row in (titles, rules, *rows))
+    text = "\n".join(map(_bars, (titles, rules, *rows)))
     if table.more:
         return [text, escape(table.more)]
     return [text]
