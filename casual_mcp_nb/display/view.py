@@ -6,11 +6,11 @@ draw it. Nothing is drawn that has not passed `fit`.
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cache
+from itertools import chain, islice, repeat
 from typing import Any, ClassVar, Literal, TypeVar
 
 from casual_mcp_nb.base.iterables import field_names
@@ -171,7 +171,7 @@ class Table:
         limit: int,
     ) -> Table:
         """Make a table of the first items, with a row for each. The others are hidden."""
-        rows = tuple(map(row, itertools.islice(items, limit)))
+        rows = tuple(map(row, islice(items, limit)))
         return cls(columns, rows, len(items) - len(rows))
 
     @property
@@ -272,8 +272,7 @@ def columns(*titles: str, shares: Sequence[int] = ()) -> tuple[Column, ...]:
     For `shares` see `Column`.
     """
     made = []
-    for number, title in enumerate(titles):
-        share = shares[number] if number < len(shares) else 0
+    for title, share in zip(titles, chain(shares, repeat(0)), strict=False):
         made.append(Column(title.removesuffix(" #"), title.endswith(" #"), share))
     return tuple(made)
 
@@ -320,9 +319,9 @@ def _complete(blocks: Blocks, unfold: bool) -> Blocks:
     shown: list[Block] = []
     for block in blocks:
         if isinstance(block, Section):
-            fold: Fold | None = "open" if unfold and block.fold else block.fold
-            parts = _complete(block.blocks, unfold)
-            block = replace(block, blocks=parts, fold=fold, brief=False)
+            block = replace(block, blocks=_complete(block.blocks, unfold), brief=False)
+            if unfold and block.fold:
+                block = replace(block, fold="open")
         shown.append(block)
     return tuple(shown)
 
@@ -376,8 +375,9 @@ def _fitted(part: Any, limits: DisplayLimits) -> Any:
 @cache
 def _text_fields(kind: Any) -> tuple[str, ...]:
     """List the fields that can hold text to show: none of a number."""
-    names = field_names(kind) if is_dataclass(kind) else ()
-    return tuple(name for name in names if name not in _NO_TEXTS)
+    if not is_dataclass(kind):
+        return ()
+    return tuple(name for name in field_names(kind) if name not in _NO_TEXTS)
 
 
 def _first_blocks(blocks: Blocks, most: int) -> Blocks:
