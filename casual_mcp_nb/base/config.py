@@ -168,14 +168,14 @@ def checked_approval(value: Any) -> Any:
 
     A ValueError names the valid words, and the tool.
     """
-    words = ", ".join(get_args(Approval))
-    if value is None or (isinstance(value, str) and value in get_args(Approval)):
+    policies = get_args(Approval)
+    words = ", ".join(policies)
+    if value is None or value in policies:
         return value
     if not isinstance(value, Mapping):
         raise ValueError(f"must be one of {words}, or an object that maps tool names to these")
     for tool, policy in value.items():
-        is_policy = isinstance(policy, str) and policy in get_args(Approval)
-        if not isinstance(tool, str) or not is_policy:
+        if not isinstance(tool, str) or policy not in policies:
             raise ValueError(f"the policy of tool {shown(str(tool))} must be one of {words}")
     return dict(value)
 

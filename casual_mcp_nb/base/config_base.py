@@ -23,6 +23,7 @@ from pydantic import (
     SerializationInfo,
     SerializerFunctionWrapHandler,
     StrictBool,
+    StringConstraints,
     ValidationError,
     field_validator,
     model_serializer,
@@ -76,7 +77,7 @@ def held(value: Any) -> Any:
     return SecretStr(value) if isinstance(value, str) else value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ConfigOrigin:
     """Where a config came from: passed as validation context, and stored outside the fields.
 
@@ -88,19 +89,20 @@ class ConfigOrigin:
     used, with the reasons.
     """
 
-    # Configs with the same content are equal, wherever they came from.
-    path: Path | None = field(default=None, compare=False)
-    sensitive: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
-    notes: tuple[str, ...] = field(default=(), compare=False)
-    key_variable: str | None = field(default=None, compare=False)
-    variables: Mapping[tuple[str, str], tuple[str, ...]] = field(
-        default_factory=dict, compare=False
-    )
-    at: FieldPath = field(default=(), compare=False)
-    written: Mapping[FieldPath, Written] = field(default_factory=dict, repr=False, compare=False)
-    found: bool = field(default=False, compare=False)
-    recalled: str = field(default="", compare=False)
-    unusable: Mapping[str, str] = field(default_factory=dict, compare=False)
+    path: Path | None = None
+    sensitive: frozenset[str] = field(default=frozenset(), repr=False)
+    notes: tuple[str, ...] = ()
+    key_variable: str | None = None
+    variables: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    at: FieldPath = ()
+    written: Mapping[FieldPath, Written] = field(default_factory=dict, repr=False)
+    found: bool = False
+    recalled: str = ""
+    unusable: Mapping[str, str] = field(default_factory=dict)
+
+    def __eq__(self, other: object) -> bool:
+        # Configs with the same content are equal, wherever they came from.
+        return isinstance(other, ConfigOrigin)
 
 
 _IN_PYTHON = ConfigOrigin()
@@ -411,11 +413,7 @@ def _without_nulls(value: Any) -> Any:
     return drop_none(value)
 
 
-def _stripped(value: Any) -> Any:
-    return value.strip() if isinstance(value, str) else value
-
-
-Stripped = Annotated[str, BeforeValidator(_stripped)]
+Stripped = Annotated[str, StringConstraints(strip_whitespace=True)]
 """A text that never means the spaces around it, such as an address."""
 Argument = Annotated[str, BeforeValidator(_as_text)]
 """An argument of a command. A number is written as its digits, as in `"args": ["--port", 8080]`."""

@@ -106,7 +106,7 @@ class ServerModes(MutableMapping[str, Mode]):
 
     def __init__(self, modes: Mapping[str, Mode] | None = None) -> None:
         self.changed: Callable[[], object] = ignore
-        self.check: Callable[[str], None] = _any_name
+        self.check: Callable[[str], None] = ignore
         self._modes: dict[str, Mode] = {}
         for name, mode in (modes or {}).items():
             self._modes[name] = _mode(mode)
@@ -141,7 +141,7 @@ class ToolsOff(MutableSet[str]):
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self.changed: Callable[[], object] = ignore
-        self.check: Callable[[str], None] = _any_name
+        self.check: Callable[[str], None] = ignore
         self._names: set[str] = set(names)
 
     def __contains__(self, name: object) -> bool:
@@ -379,18 +379,14 @@ class Selection(Displayable, DiscoveryOptions):
 
     def _listen(self) -> None:
         self.servers.changed = self.tools_off.changed = self._changed
-        self.servers.check = self._names.check_server if self._names else _any_name
-        self.tools_off.check = self._names.check_tool if self._names else _any_name
+        self.servers.check = self._names.check_server if self._names else ignore
+        self.tools_off.check = self._names.check_tool if self._names else ignore
 
 
 def _mode(mode: object) -> Mode:
     if mode not in get_args(Mode):
         raise UnknownNameError("server mode", str(mode), get_args(Mode))
     return cast(Mode, mode)
-
-
-def _any_name(name: str) -> None:
-    return None
 
 
 def check_code(delivery: object) -> None:

@@ -105,18 +105,13 @@ def tasks_in(trace: Iterable[Event]) -> dict[str, CallTask]:
                 tasks[event.call_id] = CallTask(
                     event.number, "working", "", False, event.began, None, False
                 )
-            case TaskChanged() if event.call_id in tasks:
-                tasks[event.call_id] = dataclasses.replace(
-                    tasks[event.call_id],
-                    status=event.status,
-                    text=event.text,
-                    asking=event.asking,
-                )
-            case TaskEnded() if event.call_id in tasks:
-                tasks[event.call_id] = dataclasses.replace(
-                    tasks[event.call_id],
-                    status=event.status,
-                    text=event.text,
+            case TaskChanged(call_id=id) | TaskEnded(call_id=id) if id in tasks:
+                task = dataclasses.replace(tasks[id], status=event.status, text=event.text)
+                if isinstance(event, TaskChanged):
+                    tasks[id] = dataclasses.replace(task, asking=event.asking)
+                    continue
+                tasks[id] = dataclasses.replace(
+                    task,
                     asking=False,
                     ended=event.ended,
                     in_call=event.in_call,

@@ -78,23 +78,17 @@ class _State:
                 self._spans.append((self._at, event.at))
         self._at = max(self._at, event.at)
         match event:
-            case StepStarted():
-                self._model = True
-            case StepFinished():
-                self._model = False
+            case StepStarted() | StepFinished():
+                self._model = isinstance(event, StepStarted)
             case ToolStarted():
                 self._calls[event.call_id] = event
             case ToolFinished():
                 self._calls.pop(event.call_id, None)
                 self._open.pop(event.call_id, None)
-            case ApprovalAsked():
-                self._open[event.call_id] = event
-            case ApprovalAnswered():
-                self._open.pop(event.call_id, None)
-            case QuestionAsked():
-                self._open[event.id] = event
-            case QuestionAnswered():
-                self._open.pop(event.id, None)
+            case ApprovalAsked(call_id=id) | QuestionAsked(id=id):
+                self._open[id] = event
+            case ApprovalAnswered(call_id=id) | QuestionAnswered(id=id):
+                self._open.pop(id, None)
             case TurnFinished():
                 self._model = False
                 self._calls.clear()
