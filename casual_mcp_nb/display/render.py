@@ -29,6 +29,7 @@ from markupsafe import Markup
 from casual_mcp_nb.display.view import (
     Block,
     Blocks,
+    Cell,
     ImageBlock,
     KeyValues,
     Line,
@@ -167,11 +168,16 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["data_uri"] = _data_uri
+    environment.filters["kind"] = _kind
     environment.filters["python_lines"] = python_lines
     environment.filters["prose"] = _prose
     # Our own file, without any foreign text.
     environment.globals["style"], environment.globals["bare"] = Markup(style()), _BARE
     return environment
+
+
+def _kind(part: Block | Cell) -> str:
+    return type(part).__name__
 
 
 def _prose(text: str) -> Markup:

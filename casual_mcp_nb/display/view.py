@@ -60,7 +60,6 @@ _FIXED_PARTS = 10
 class Status:
     """A state: a symbol with its word. The tone only adds a colour."""
 
-    kind: ClassVar[str] = "mark"
     text: str
     tone: Tone = "quiet"
 
@@ -69,7 +68,6 @@ class Status:
 class Tags:
     """Words in a row."""
 
-    kind: ClassVar[str] = "tags"
     words: tuple[str, ...]
 
     @property
@@ -88,7 +86,6 @@ class Bar:
     whole, where there is no other bar to compare with.
     """
 
-    kind: ClassVar[str] = "bar"
     text: str
     fraction: float | None
     colour: int | None = None
@@ -103,7 +100,6 @@ class StackedBar:
     `fractions` are each part's share of the full width, 0 to 1 together.
     """
 
-    kind: ClassVar[str] = "stack"
     text: str
     fractions: tuple[float, ...]
 
@@ -112,7 +108,6 @@ class StackedBar:
 class Name:
     """A name, set as code."""
 
-    kind: ClassVar[str] = "name"
     text: str
 
 
@@ -128,7 +123,6 @@ class Span:
 class Phrase:
     """A line with several pieces, separated by spaces."""
 
-    kind: ClassVar[str] = "phrase"
     spans: tuple[Span, ...]
 
     @property
@@ -157,7 +151,6 @@ class Column:
 class Table:
     """Rows under titles. A row's first cell names it. `hidden` counts rows that are not given."""
 
-    kind: ClassVar[str] = "table"
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     hidden: int = 0
@@ -186,7 +179,6 @@ class Table:
 class KeyValues:
     """Labels with their values."""
 
-    kind: ClassVar[str] = "facts"
     rows: Facts
 
 
@@ -198,7 +190,6 @@ class TextBlock:
     marked. `prose` is Markdown, drawn in HTML as far as it is harmless.
     """
 
-    kind: ClassVar[str] = "text"
     text: str
     label: str = ""
     code: bool = False
@@ -213,7 +204,6 @@ class TextBlock:
 class Line:
     """One line: a state, then figures."""
 
-    kind: ClassVar[str] = "line"
     mark: Status | None
     words: tuple[str, ...] = ()
     data: Data = ()
@@ -223,7 +213,6 @@ class Line:
 class ImageBlock:
     """An image as its bytes. `note` describes it."""
 
-    kind: ClassVar[str] = "image"
     mime_type: str
     data: bytes
     note: str
@@ -238,7 +227,6 @@ class Section:
     only name a `brief` one.
     """
 
-    kind: ClassVar[str] = "section"
     title: str | Phrase
     blocks: Blocks
     mark: Status | None = None
