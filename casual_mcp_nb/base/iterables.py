@@ -79,6 +79,14 @@ def labelled(values: Iterable[tuple[object, object]]) -> list[str]:
     return [f"{name}: {value}" for name, value in values]
 
 
+def grouped(items: Iterable[T], attribute: str) -> dict[Any, list[T]]:
+    """Group the items by one of their attributes, in the order given."""
+    groups: dict[Any, list[T]] = {}
+    for item in items:
+        groups.setdefault(getattr(item, attribute), []).append(item)
+    return groups
+
+
 def by_name(items: Iterable[N]) -> dict[str, N]:
     """Index the items by name. The last one counts if several have it."""
     return {item.name: item for item in items}

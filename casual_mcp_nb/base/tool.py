@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Literal, Protocol, TypeVar, overload, runtime_checkable
 
 from casual_mcp_nb.base.displayable import Displayable, count
-from casual_mcp_nb.base.iterables import drop_none, field_names
+from casual_mcp_nb.base.iterables import drop_none, field_names, grouped
 from casual_mcp_nb.base.limits import strict_json
 from casual_mcp_nb.base.schema import MAX_PARAMETERS, limited_parameters, too_long
 from casual_mcp_nb.base.tokens import text_tokens
@@ -371,9 +371,7 @@ T = TypeVar("T", bound=_Owned)
 
 def by_server(items: Iterable[T]) -> dict[str, tuple[T, ...]]:
     """Group tools, prompts or skills by server, in the order given."""
-    groups: dict[str, list[T]] = defaultdict(list)
-    for item in items:
-        groups[item.server].append(item)
+    groups = grouped(items, "server")
     return {server: tuple(owned) for server, owned in groups.items()}
 
 

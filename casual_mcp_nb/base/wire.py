@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList
 from casual_mcp_nb.base.files import write_text
-from casual_mcp_nb.base.iterables import attributes, labelled
+from casual_mcp_nb.base.iterables import attributes, grouped, labelled
 
 Direction = Literal["sent", "received"]
 
@@ -163,10 +163,7 @@ class Wire(DisplayableList[WireRecord], items="records"):
     @property
     def groups(self) -> tuple[tuple[WireRecord, ...], ...]:
         """The records by group, in the order in which the groups began."""
-        groups: dict[int, list[WireRecord]] = {}
-        for record in self.records:
-            groups.setdefault(record.group, []).append(record)
-        return tuple(map(tuple, groups.values()))
+        return tuple(map(tuple, grouped(self.records, "group").values()))
 
     def matching(self, method: str | None = None, text: str | None = None) -> Wire:
         """Select the groups in which a message has this method and this text.

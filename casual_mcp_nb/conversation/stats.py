@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from casual_mcp_nb.base.displayable import Displayable, display
-from casual_mcp_nb.base.iterables import attributes
+from casual_mcp_nb.base.iterables import attributes, grouped, of_type
 from casual_mcp_nb.base.prices import Cost, Price, total_cost
 from casual_mcp_nb.base.tokens import (
     CacheMiss,
@@ -329,12 +329,9 @@ def _steps(events: list[Event]) -> Iterator[StepStats]:
 
     `undeferred_tokens` excludes the tools that searches added to later requests.
     """
-    started = next((event for event in events if isinstance(event, TurnStarted)), None)
-    answers = {event.step: event for event in events if isinstance(event, StepFinished)}
-    calls: dict[int, list[ToolFinished]] = {}
-    for event in events:
-        if isinstance(event, ToolFinished):
-            calls.setdefault(event.step, []).append(event)
+    started = next(iter(of_type(events, TurnStarted)), None)
+    answers = {event.step: event for event in of_type(events, StepFinished)}
+    calls = grouped(of_type(events, ToolFinished), "step")
     of_searches = 0
     unsent = unsent_step(events)
     for event in events:

@@ -7,6 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from casual_mcp_nb.base.displayable import Displayable, count
+from casual_mcp_nb.base.iterables import grouped
 from casual_mcp_nb.base.prices import Cost
 from casual_mcp_nb.base.secret import Failure
 from casual_mcp_nb.conversation.codec import Unread, dump_traces, load_traces
@@ -279,9 +280,7 @@ class Turn(Displayable):
     def steps(self) -> list[Step]:
         """The model calls, in order."""
         answers = {event.step: event for event in self.trace.of(StepFinished)}
-        deltas: dict[int, list[TextDelta]] = {}
-        for delta in self.trace.of(TextDelta):
-            deltas.setdefault(delta.step, []).append(delta)
+        deltas = grouped(self.trace.of(TextDelta), "step")
         calls = self._calls_by_step()
         steps: list[Step] = []
         for event in self.trace.of(StepStarted):
@@ -422,9 +421,7 @@ class Turn(Displayable):
         progress = _by_call(self.trace.of(ToolProgress))
         searches = _by_call(self.trace.of(ToolsSearched))
         skills = _by_call(self.skills_read)
-        edits: dict[str | None, list[TextEdited]] = {}
-        for edit in self.edits:
-            edits.setdefault(edit.call_id, []).append(edit)
+        edits = grouped(self.edits, "call_id")
         waits, running = self.person_waits, self.running
         tasks = tasks_in(self.trace) if self.trace.all_of(TaskStarted) else {}
         of_apps = app_calls_in(self.trace.all_of(AppCalled))
