@@ -4,7 +4,7 @@ they are tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -108,13 +108,13 @@ def _cell(value: object) -> str:
 
 
 def payload_sections(
-    title: str, previews: Sequence[PayloadPreview], spend: Callable[[int], bool]
+    title: str, previews: Sequence[PayloadPreview], images: ImageBudget
 ) -> tuple[Section, ...]:
-    """Show a call's payloads, as far as they can be shown. `spend` decides on images by size."""
+    """Show a call's payloads, as far as they can be shown."""
     sections = []
     for preview in previews:
         if preview.is_shown:
-            block = _block(preview, spend)
+            block = _block(preview, images)
             sections.append(Section(title, (block,), note=preview.what, look="payload"))
     return tuple(sections)
 
@@ -124,11 +124,11 @@ def payload_words(previews: Sequence[PayloadPreview]) -> str:
     return f"Payload kept in the kernel: {'; '.join(preview.what for preview in previews)}"
 
 
-def _block(preview: PayloadPreview, spend: Callable[[int], bool]) -> Block:
+def _block(preview: PayloadPreview, images: ImageBudget) -> Block:
     if preview.columns:
         return Table(tuple(map(Column, preview.columns)), preview.rows, preview.more_rows)
     if preview.picture is not None:
-        if spend(len(preview.picture)):
+        if images.spend(len(preview.picture)):
             return ImageBlock("image/png", preview.picture, preview.what)
         return TextBlock(f"picture of {len(preview.picture):,} bytes, not shown here")
     return TextBlock(preview.text, code=True)
@@ -234,7 +234,7 @@ def call_view(call: ToolCall, limits: DisplayLimits) -> View:
     """Show a single call."""
     images = ImageBudget(limits.images)
     section = call_section(call, limits.text, images)
-    blocks = (*section.blocks, *payload_sections("Payload", call.previews, images.spend))
+    blocks = (*section.blocks, *payload_sections("Payload", call.previews, images))
     return View("call", tool_words(call), blocks, mark=section.mark, note=section.note)
 
 

@@ -196,7 +196,7 @@ def _payloads(turn: Turn, images: ImageBudget) -> list[Section]:
     """Show the payloads that notebook functions returned for the person, each under its tool."""
     sections: list[Section] = []
     for call in turn.tool_calls:
-        sections += payload_sections(tool_words(call), call.previews, images.spend)
+        sections += payload_sections(tool_words(call), call.previews, images)
     more = len(sections) - _MAX_PAYLOADS
     if more > 0:
         sections[_MAX_PAYLOADS:] = [Section("", (TextBlock(f"{more:,} more payloads"),))]
