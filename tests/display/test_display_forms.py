@@ -16,11 +16,13 @@ from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.search import SearchResults, TermScore
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.status import Manifest, ServerStatus, SessionStatus
-from casual_mcp_nb.base.tokens import Budget, TokenUsage, TurnCosts
+from casual_mcp_nb.base.tokens import Budget, TokenParts, TokenUsage, TurnCosts
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
 from casual_mcp_nb.conversation.event import (
     Event,
+    HostedCall,
     Notice,
+    Request,
     StepFinished,
     StepStarted,
     TextDelta,
@@ -580,6 +582,18 @@ def test_stats_say_who_counted(make: Any) -> None:
     ]
     assert "≈ 10 tokens" in plain(ChatStats.of(events))
     assert "≈ 12 tokens" in plain(ChatStats.of(events))
+
+
+def test_a_step_counts_the_hosted_tools_that_it_does_not_name() -> None:
+    message = UserMessage(content="What is new?")
+    calls = tuple(HostedCall(name, "") for name in ("one", "two", "three", "four"))
+    events: list[Event] = [
+        TurnStarted((message,), "m"),
+        StepStarted(0, Request((message,), (), TokenParts())),
+        StepFinished(0, AssistantMessage(content="Nothing."), hosted_calls=calls),
+        TurnFinished("done"),
+    ]
+    assert "three and 1 more" in plain(Turn(Trace(events)))
 
 
 def test_stats_count_calls_by_tool_and_by_server(make: Any) -> None:
