@@ -444,6 +444,11 @@ def brief(value: object, limit: int = 80) -> str:
     return text
 
 
+def cannot_be(what: str, value: object, hint: str) -> UsageError:
+    """Build the error for a value that cannot be used: WHAT cannot be VALUE."""
+    return UsageError(f"{what} cannot be {brief(value)}.", hint=hint)
+
+
 def shown(value: str | PurePath, limit: int = 80) -> str:
     """Quote a string for a message: control characters escaped, cut to `limit` characters.
 

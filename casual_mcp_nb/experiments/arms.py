@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from casual_mcp_nb.base.config import Discovery, Strategy
 from casual_mcp_nb.base.iterables import drop_none
 from casual_mcp_nb.base.model_options import DeliverySetting
-from casual_mcp_nb.errors import UsageError, brief
+from casual_mcp_nb.errors import UsageError, cannot_be
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.matchers import Matcher
 from casual_mcp_nb.experiments.one_or_several import as_tuple
@@ -124,10 +124,7 @@ def options_of(chat: McpToolChat, factors: Factors, options: TurnOptions) -> dic
         if isinstance(model, str):
             chat.models.check(model)
         elif not hasattr(model, "default_options"):
-            raise UsageError(
-                f"A model cannot be {brief(model)}.",
-                hint="Give model names from the config, or model objects.",
-            )
+            raise cannot_be("A model", model, "Give model names from the config, or model objects.")
     for tool_set in factors.tool_sets:
         if tool_set is not None:
             chat.names.check_tool_set(tool_set)
@@ -243,9 +240,7 @@ def cases_of_prompts(
     prompts: tuple[Any, ...] = as_tuple(prompt)
     for each in prompts:
         if not isinstance(each, str) or not each.strip():
-            raise UsageError(
-                f"A prompt cannot be {brief(each)}.", hint="Give a text, or a list of texts."
-            )
+            raise cannot_be("A prompt", each, "Give a text, or a list of texts.")
     if not prompts:
         raise UsageError("There is no prompt to compare.")
     prompts = tuple(dict.fromkeys(prompts))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.conversation.event import Request
-from casual_mcp_nb.errors import ProviderError, SpendLimitError, UsageError, brief
+from casual_mcp_nb.errors import ProviderError, SpendLimitError, cannot_be
 from casual_mcp_nb.providers.spending import (
     MARGIN,
     UsualAnswer,
@@ -84,10 +84,7 @@ class Budget:
             if value is not None and (
                 isinstance(value, bool) or not isinstance(value, int | float) or value <= 0
             ):
-                raise UsageError(
-                    f"{name} cannot be {brief(value)}.",
-                    hint="It must be more than 0, or None for no limit.",
-                )
+                raise cannot_be(name, value, "It must be more than 0, or None for no limit.")
         self.limits: Amount = (float(tokens or math.inf), float(cost or math.inf))
         self.spent = NOTHING
         self.ledger = Ledger()

@@ -19,7 +19,15 @@ from casual_mcp_nb.conversation.codec import CASSETTE, CONVERSATION
 from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.foreign.opening import format_of
 from casual_mcp_nb.conversation.turn import Turn
-from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, closest, did_you_mean, shown
+from casual_mcp_nb.errors import (
+    UnknownNameError,
+    UsageError,
+    brief,
+    cannot_be,
+    closest,
+    did_you_mean,
+    shown,
+)
 from casual_mcp_nb.experiments.cases import ArgumentMode, ExpectedCall, ToolUseCase
 from casual_mcp_nb.experiments.checks import Functions
 from casual_mcp_nb.experiments.drafts import cases_of_cassette, cases_of_turns
@@ -207,10 +215,7 @@ def distinct(cases: Iterable[ToolUseCase]) -> Cases:
     by_id: dict[str, ToolUseCase] = {}
     for case in cases:
         if not isinstance(case, ToolUseCase):
-            raise UsageError(
-                f"A case cannot be {brief(case)}.",
-                hint="Build a ToolUseCase, or give the path of a file.",
-            )
+            raise cannot_be("A case", case, "Build a ToolUseCase, or give the path of a file.")
         if by_id.setdefault(case.id, case) != case:
             raise UsageError(
                 f"Two cases have the id {shown(case.id)}.", hint="Give each its own, or none."
@@ -316,10 +321,7 @@ def _read_call(value: Any, functions: Functions | None) -> ExpectedCall:
     if isinstance(value, str):
         return ExpectedCall(value)
     if not isinstance(value, Mapping) or "tool" not in value:
-        raise UsageError(
-            f"A call cannot be {brief(value)}.",
-            hint='Write {"tool": "server:tool", "arguments": {…}}.',
-        )
+        raise cannot_be("A call", value, 'Write {"tool": "server:tool", "arguments": {…}}.')
     for name in value:
         if name not in _CALL_FIELDS:
             raise UnknownNameError("field of a call", str(name), _CALL_FIELDS)
@@ -339,9 +341,7 @@ def _read_check(value: Any, functions: Functions | None) -> Any:
         return check
     if isinstance(check, int | float) and not isinstance(check, bool):
         return str(check)
-    raise UsageError(
-        f"A check of the answer cannot be {brief(value)}.", hint='Give a text, or {"$regex": …}.'
-    )
+    raise cannot_be("A check of the answer", value, 'Give a text, or {"$regex": …}.')
 
 
 def save_tool_cases(

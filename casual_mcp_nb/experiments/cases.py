@@ -25,7 +25,7 @@ from typing import Any, Literal, cast, get_args
 from casual_mcp_nb.base.iterables import are_texts, drop_none
 from casual_mcp_nb.base.patterns import check_pattern
 from casual_mcp_nb.base.tool import ToolName, wire_name
-from casual_mcp_nb.errors import UsageError, brief
+from casual_mcp_nb.errors import UsageError, cannot_be
 from casual_mcp_nb.experiments.matchers import Graded, Matcher, Regex, Satisfies, plain_expectation
 from casual_mcp_nb.experiments.one_or_several import as_tuple, shortest
 
@@ -61,24 +61,15 @@ class ExpectedCall:
 
     def __post_init__(self) -> None:
         if not self.tools or not are_texts(self.tools):
-            raise UsageError(
-                f"The tool of a call cannot be {brief(self.tool)}.", hint="Name it as server:tool."
-            )
+            raise cannot_be("The tool of a call", self.tool, "Name it as server:tool.")
         if not isinstance(self.arguments, Mapping):
-            raise UsageError(
-                f"The arguments of a call cannot be {brief(self.arguments)}.",
-                hint="They are an object.",
-            )
+            raise cannot_be("The arguments of a call", self.arguments, "They are an object.")
         Graded.refuse_in(self.arguments)
         _check_choice("match", self.match, (None, *get_args(ArgumentMode)))
         if self.turn is not None and (type(self.turn) is not int or self.turn < 1):
-            raise UsageError(
-                f"turn cannot be {brief(self.turn)}.", hint="The first message has number 1."
-            )
+            raise cannot_be("turn", self.turn, "The first message has number 1.")
         if self.query is not None and not (isinstance(self.query, str) and self.query.strip()):
-            raise UsageError(
-                f"The query of a call cannot be {brief(self.query)}.", hint="It is a text."
-            )
+            raise cannot_be("The query of a call", self.query, "It is a text.")
 
     @property
     def tools(self) -> tuple[str, ...]:
@@ -163,26 +154,22 @@ class ToolUseCase:
         if not self.messages or not all(
             isinstance(text, str) and text.strip() for text in self.messages
         ):
-            raise UsageError(
-                f"The message of a case cannot be {brief(self.message)}.",
-                hint="Give a text, or a list of texts.",
+            raise cannot_be(
+                "The message of a case", self.message, "Give a text, or a list of texts."
             )
         _check_choice("order", self.order, get_args(Order))
         _check_choice("arguments", self.arguments, get_args(ArgumentMode))
         if self.extra_calls is not None and (
             type(self.extra_calls) is not int or self.extra_calls < 0
         ):
-            raise UsageError(
-                f"extra_calls cannot be {brief(self.extra_calls)}.",
-                hint="It must be 0 or more, or None.",
-            )
+            raise cannot_be("extra_calls", self.extra_calls, "It must be 0 or more, or None.")
         lists = [_list("alternatives", each) for each in _list("alternatives", self.alternatives)]
         object.__setattr__(self, "calls", tuple(map(_call, _list("calls", self.calls))))
         object.__setattr__(self, "alternatives", tuple(tuple(map(_call, each)) for each in lists))
         object.__setattr__(self, "forbidden", tuple(_list("forbidden", self.forbidden)))
         object.__setattr__(self, "tags", _tags(self.tags))
         if not isinstance(self.id, str):
-            raise UsageError(f"The id of a case cannot be {brief(self.id)}.", hint="It is a text.")
+            raise cannot_be("The id of a case", self.id, "It is a text.")
         if self.no_call and (self.calls or self.alternatives or self.any_call):
             raise UsageError("A case with no_call cannot expect calls.")
         if self.any_call and self.extra_calls == 0 and not any(self.acceptable):
@@ -306,10 +293,7 @@ def _refuse_wrong_check(check: Any) -> None:
     elif isinstance(check, Matcher):
         Graded.refuse_in(check)
     elif not callable(check):
-        raise UsageError(
-            f"A check of the answer cannot be {brief(check)}.",
-            hint="Give a text, a pattern or a function.",
-        )
+        raise cannot_be("A check of the answer", check, "Give a text, a pattern or a function.")
 
 
 def contains(text: str) -> str:
@@ -339,7 +323,7 @@ def _plain_check(check: AnswerCheck) -> Any:
 
 def _list(name: str, value: Any) -> Sequence[Any]:
     if isinstance(value, str | Mapping) or not isinstance(value, Sequence):
-        raise UsageError(f"{name} of a case cannot be {brief(value)}.", hint="It is a list.")
+        raise cannot_be(f"{name} of a case", value, "It is a list.")
     return value
 
 
@@ -348,9 +332,7 @@ def _tags(value: Any) -> tuple[str, ...]:
     if isinstance(value, Iterable) and not isinstance(value, str):
         tags = tuple(value)
     if not are_texts(tags):
-        raise UsageError(
-            f"The tags of a case cannot be {brief(value)}.", hint="They are a list of texts."
-        )
+        raise cannot_be("The tags of a case", value, "They are a list of texts.")
     return tuple(dict.fromkeys(tags))
 
 
@@ -363,10 +345,7 @@ def _call(value: Any) -> ExpectedCall:
         return ExpectedCall(value)
     if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], Mapping):
         return ExpectedCall(value[0], value[1])
-    raise UsageError(
-        f"An expected call cannot be {brief(value)}.",
-        hint='Write ExpectedCall("server:tool", {"a": 1}).',
-    )
+    raise cannot_be("An expected call", value, 'Write ExpectedCall("server:tool", {"a": 1}).')
 
 
 def _alternative_tools(names: Iterable[Any]) -> str | Sequence[str]:
@@ -385,9 +364,7 @@ def _alternative_tools(names: Iterable[Any]) -> str | Sequence[str]:
 
 def _check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
     if value not in choices:
-        raise UsageError(
-            f"{name} cannot be {brief(value)}.", hint=f"It must be {', '.join(map(repr, choices))}."
-        )
+        raise cannot_be(name, value, f"It must be {', '.join(map(repr, choices))}.")
 
 
 Case = ToolUseCase

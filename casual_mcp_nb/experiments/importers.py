@@ -13,7 +13,7 @@ from typing import Any
 
 from casual_mcp_nb.base.iterables import all_are
 from casual_mcp_nb.base.tool import ToolName
-from casual_mcp_nb.errors import UsageError, brief, shown
+from casual_mcp_nb.errors import UsageError, cannot_be, shown
 from casual_mcp_nb.experiments.cases import ArgumentMode, ExpectedCall, Order, ToolUseCase
 from casual_mcp_nb.experiments.checks import Functions
 from casual_mcp_nb.experiments.drafts import text_in
@@ -73,7 +73,7 @@ def _of_gold(row: Mapping[str, Any], context: Context) -> ToolUseCase:
 
 def _tool_name(pair: Any) -> ToolName:
     if not isinstance(pair, list | tuple):
-        raise UsageError(f"A tool cannot be {brief(pair)}.", hint="Write [server, tool].")
+        raise cannot_be("A tool", pair, "Write [server, tool].")
     server, tool = pair
     return ToolName(str(server), str(tool))
 
@@ -153,9 +153,8 @@ def _message(inputs: Any) -> Any:
         for name in ("message", "prompt", "question", "query", "input", "user_prompt"):
             if isinstance(inputs.get(name), str):
                 return inputs[name]
-    raise UsageError(
-        f"The inputs of a case cannot be {brief(inputs)}.",
-        hint="A text, a list of texts, or an object with prompt.",
+    raise cannot_be(
+        "The inputs of a case", inputs, "A text, a list of texts, or an object with prompt."
     )
 
 

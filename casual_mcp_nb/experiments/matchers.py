@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from casual_mcp_nb.base.iterables import are_texts, attributes, field_names
 from casual_mcp_nb.base.patterns import SlowPatternError, check_pattern, is_found
-from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, shown
+from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, cannot_be, shown
 from casual_mcp_nb.experiments.checks import CheckError, Functions, holds, name_of
 
 
@@ -149,7 +149,7 @@ class Near(Matcher):
             or not isinstance(content, int | float)
             or not math.isfinite(content)
         ):
-            raise UsageError(f"{cls.key} cannot be {brief(content)}.", hint="It is a number.")
+            raise cannot_be(cls.key, content, "It is a number.")
         return content
 
 
@@ -246,17 +246,11 @@ class Graded(Matcher):
 
     def __post_init__(self) -> None:
         if not isinstance(self.rubric, str) or not self.rubric.strip():
-            raise UsageError(
-                f"A rubric cannot be {brief(self.rubric)}.",
-                hint="Say in a text what a good answer is.",
-            )
+            raise cannot_be("A rubric", self.rubric, "Say in a text what a good answer is.")
         for name in ("labels", "right"):
             value = getattr(self, name)
             if not isinstance(value, list | tuple) or not are_texts(value):
-                raise UsageError(
-                    f"{name} of a graded answer cannot be {brief(value)}.",
-                    hint="It is a list of texts.",
-                )
+                raise cannot_be(f"{name} of a graded answer", value, "It is a list of texts.")
             object.__setattr__(self, name, tuple(value))
         if len(set(self.labels)) < 2 or not set(self.right) < set(self.labels):
             hint = "Give at least two labels, and in right some of them, not all."
