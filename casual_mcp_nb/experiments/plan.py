@@ -12,7 +12,7 @@ from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.iterables import drop_none
 from casual_mcp_nb.config.quick import is_in_process, read_server
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.errors import UsageError, brief, shown
+from casual_mcp_nb.errors import cannot_be, shown
 from casual_mcp_nb.experiments.arms import (
     ArmSetup,
     Descriptions,
@@ -23,6 +23,7 @@ from casual_mcp_nb.experiments.arms import (
 )
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.graded import Judge
+from casual_mcp_nb.experiments.results import check_count
 
 if TYPE_CHECKING:
     from casual_llm import Model
@@ -45,7 +46,12 @@ class Plan:
         servers: Other servers by the arm's name, as `read_servers` returns them.
         judge: Grades answers of cases with a `Graded` check.
         repeats: How often each case is run in each arm.
-        concurrency: How many runs may overlap.
+        max_runs: How many runs are allowed, since each calls a model.
+        concurrency: How many runs may overlap. With 1 they follow one another, each case in all
+            arms before the next case.
+
+    Raises:
+        UsageError: A number is not a whole number from 1.
     """
 
     cases: tuple[ToolUseCase, ...]
@@ -56,7 +62,12 @@ class Plan:
     servers: Mapping[str, OtherServers] = field(default_factory=dict)
     judge: Judge | None = None
     repeats: int = 1
+    max_runs: int
     concurrency: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("repeats", "max_runs", "concurrency"):
+            check_count(name, getattr(self, name))
 
     def arms(self, chat: McpToolChat, model: str | None) -> list[ArmSetup]:
         """Build the arms for a chat whose turns ask `model` unless the plan names another.
@@ -90,10 +101,7 @@ def read_servers(
     read: dict[str, OtherServers] = {}
     for arm, entries in servers.items():
         if not isinstance(entries, Mapping):
-            raise UsageError(
-                f"The servers of arm {shown(arm)} cannot be {brief(entries)}.",
-                hint='Give {"server": {…}}.',
-            )
+            raise cannot_be(f"The servers of arm {shown(arm)}", entries, 'Give {"server": {…}}.')
         configs: dict[str, Any] = {}
         for name, entry in entries.items():
             if entry is not None and not is_in_process(entry):

@@ -15,7 +15,14 @@ from casual_mcp_nb.base.displayable import Displayable, count, display
 from casual_mcp_nb.base.files import write_text
 from casual_mcp_nb.base.iterables import attributes
 from casual_mcp_nb.display.words import one_line
-from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, closest, did_you_mean, shown
+from casual_mcp_nb.errors import (
+    UnknownNameError,
+    UsageError,
+    cannot_be,
+    closest,
+    did_you_mean,
+    shown,
+)
 from casual_mcp_nb.experiments.arm_results import (
     MEASURES,
     ArmComparison,
@@ -57,12 +64,10 @@ ResultsStatus = Literal["running", "done", "stopped", "over budget", "failing"]
 """
 
 
-def _check_count(name: str, value: object) -> None:
+def check_count(name: str, value: object) -> None:
     """Raise UsageError unless an argument is a whole number from 1."""
-    if not isinstance(value, int) or value < 1:
-        raise UsageError(
-            f"{name} cannot be {brief(value)}.", hint="It must be a whole number from 1."
-        )
+    if type(value) is not int or value < 1:
+        raise cannot_be(name, value, "It must be a whole number from 1.")
 
 
 @dataclass(frozen=True, repr=False)
@@ -322,7 +327,7 @@ class RunResults(Mapping[str, ArmResults], Displayable):
             UnknownNameError: There is no such arm.
             UsageError: `tests` is not a whole number from 1.
         """
-        _check_count("tests", tests)
+        check_count("tests", tests)
         for name in (first, second):
             if name not in self:
                 raise UnknownNameError("arm", name, self)
@@ -343,7 +348,7 @@ class RunResults(Mapping[str, ArmResults], Displayable):
         """
         if looks is None:
             looks = self.looks
-        _check_count("looks", looks)
+        check_count("looks", looks)
         first, *others = self
         base = self[first]
         found = {name: difference_between(base, self[name], "right", seed=seed) for name in others}

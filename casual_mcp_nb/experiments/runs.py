@@ -16,7 +16,7 @@ from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
-from casual_mcp_nb.base.callbacks import ignore, unchanged
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.iterables import by_id
 from casual_mcp_nb.base.tool import Catalog, ToolName, full_names
 from casual_mcp_nb.conversation.event import Event, Request, StepFinished, StepStarted
@@ -31,25 +31,22 @@ from casual_mcp_nb.errors import (
     ConnectError,
     SpendLimitError,
     UsageError,
-    brief,
     shown,
 )
 from casual_mcp_nb.experiments.arms import ArmSetup
 from casual_mcp_nb.experiments.asking import hash_of, run_key, setup_key
 from casual_mcp_nb.experiments.budget import Budget, BudgetReachedError, is_refusal
 from casual_mcp_nb.experiments.cases import ToolUseCase
-from casual_mcp_nb.experiments.graded import Judge
 from casual_mcp_nb.experiments.jobs import JOBS, RUNS_A_JOB, JobResult, Submits, Wanted
 from casual_mcp_nb.experiments.judging import Judging, may_change, places_of
 from casual_mcp_nb.experiments.matching import LIMITS
 from casual_mcp_nb.experiments.measuring import measured
+from casual_mcp_nb.experiments.plan import Plan
 from casual_mcp_nb.experiments.results import ResultsStatus, RunResults
 from casual_mcp_nb.experiments.results_file import ResultsFile, masked_json
 from casual_mcp_nb.experiments.run_record import RunRecord, Setup
 from casual_mcp_nb.providers.chat_model import ChatModel
 
-MAX_RUNS = 1_000
-"""How many runs are allowed by default, since each calls a model."""
 MAX_FAILING = 20
 """If this many runs in a row could not be made, and none before, the others are not tried."""
 
@@ -96,17 +93,12 @@ class CaseRuns:
 
     Args:
         chat: Its servers and models are used. Its conversation stays as it is.
-        arms: The arms.
-        cases: The cases.
-        repeats: How often each case is run in each arm.
+        plan: What is run. Its judge's requests count against the budget too.
+        model: The model, where the plan names none.
         file: The results file, or None to keep results in memory only.
         budget: The spending limit.
-        concurrency: How many runs may overlap. With 1 they follow one another, each case in all
-            arms before the next case.
-        max_runs: How many runs are allowed.
         mask: Removes secrets from a text.
         notify: Called with each turn and event.
-        judge: Grades answers of cases with a `Graded` check, within the budget.
 
     Attributes:
         on_change: Called when a run begins or ends, on the chat's loop or the thread that calls
@@ -115,39 +107,28 @@ class CaseRuns:
         spend_limit: Which of the session's spend limits ended the runs, or empty.
 
     Raises:
-        UsageError: A value is not valid, or the file has another format.
+        UsageError: A name does not exist, the arms do not differ, or the file has another format.
     """
 
     def __init__(
         self,
         chat: McpToolChat,
-        arms: Sequence[ArmSetup],
-        cases: Sequence[ToolUseCase],
+        plan: Plan,
+        model: str | None,
         *,
-        repeats: int = 1,
-        file: ResultsFile | None = None,
-        budget: Budget | None = None,
-        concurrency: int = 4,
-        max_runs: int = MAX_RUNS,
-        mask: Callable[[str], str] = unchanged,
+        file: ResultsFile | None,
+        budget: Budget | None,
+        mask: Callable[[str], str],
         notify: Callable[[Turn, Event], object] = ignore,
-        judge: Judge | None = None,
     ) -> None:
-        for name, value in {
-            "repeats": repeats,
-            "concurrency": concurrency,
-            "max_runs": max_runs,
-        }.items():
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise UsageError(f"{name} cannot be {brief(value)}.", hint="It must be 1 or more.")
         self.on_change: Callable[[], None] = ignore
         self.prepared = False
         self.spend_limit = ""
         self.budget = budget or Budget()
-        self._chat, self._arms, self._cases = chat.apart(), tuple(arms), tuple(cases)
-        self._notify, self._mask, self._judge = notify, mask, judge
-        self._repeats, self._max_runs, self._concurrency = repeats, max_runs, concurrency
-        self._file = file
+        self._chat, self._plan, self._cases = chat.apart(), plan, plan.cases
+        self._arms = plan.arms(chat, model)
+        self._file, self._notify, self._mask = file, notify, mask
+        self._judge = plan.judge
         self._prepared: dict[str, _Prepared] = {}
         self._failed: dict[str, str] = {}
         self._chats: list[McpToolChat] = []
@@ -158,7 +139,7 @@ class CaseRuns:
         self._reused = 0
         self._status: ResultsStatus = "running"
         self._problem = ""
-        self._threads = ThreadPoolExecutor(concurrency, "casual-mcp-judging")
+        self._threads = ThreadPoolExecutor(plan.concurrency, "casual-mcp-judging")
         self._began = time.monotonic()
         self._seconds: float | None = None
         if file is not None:
@@ -193,7 +174,7 @@ class CaseRuns:
             records=records,
             arms=tuple(each.arm for each in self._arms if each.arm.name not in self._failed),
             cases=tuple(case.id for case in self._cases),
-            repeats=self._repeats,
+            repeats=self._plan.repeats,
             status=self._status,
             planned=self.total,
             reused=self._reused,
@@ -215,7 +196,7 @@ class CaseRuns:
     @property
     def total(self) -> int:
         """How many runs there are, including earlier ones."""
-        return len(self._cases) * (len(self._arms) - len(self._failed)) * self._repeats
+        return len(self._cases) * (len(self._arms) - len(self._failed)) * self._plan.repeats
 
     @property
     def ended(self) -> int:
@@ -247,7 +228,7 @@ class CaseRuns:
                 continue
             for case in self._cases:
                 _check_tools(case, self._prepared[each.arm.name].catalog)
-        earlier = self._plan()
+        earlier = self._divide()
         self._reused = len(earlier)
         self._check_limits()
         if self._file is not None:
@@ -275,13 +256,12 @@ class CaseRuns:
 
     def _check_limits(self) -> None:
         """Check that there are not too many runs, and that a limit on their cost can be kept."""
-        if len(self._pending) > self._max_runs:
-            factors = (
-                f"arms {len(self._arms):,}, cases {len(self._cases):,}, repeats {self._repeats:,}"
-            )
+        most, repeats = self._plan.max_runs, self._plan.repeats
+        if len(self._pending) > most:
+            factors = f"arms {len(self._arms):,}, cases {len(self._cases):,}, repeats {repeats:,}"
             raise UsageError(
                 f"That would be {len(self._pending):,} runs ({factors}), and the limit is"
-                f" {self._max_runs:,}.",
+                f" {most:,}.",
                 hint="Each run calls a model. To make them all, raise max_runs.",
             )
         if self.budget.limits[1] == math.inf:
@@ -304,12 +284,12 @@ class CaseRuns:
             planned = _Planned(each, arms[each.arm], cases[each.case], places[each.case])
             self._pending.append(planned)
 
-    def _plan(self) -> list[_Earlier]:
+    def _divide(self) -> list[_Earlier]:
         """Divide the runs into those to be made, and those that the file has, which are only
         judged.
         """
         file, found = self._file, []
-        for repeat in range(self._repeats):
+        for repeat in range(self._plan.repeats):
             for case, place in zip(self._cases, places_of(self._cases), strict=True):
                 for arm in self._arms:
                     name = arm.arm.name
@@ -331,7 +311,7 @@ class CaseRuns:
 
     async def _judge_earlier(self, runs: Sequence[_Earlier]) -> None:
         """Take over earlier verdicts, or judge again what expects something else now."""
-        file, few = self._file, asyncio.Semaphore(self._concurrency)
+        file, few = self._file, asyncio.Semaphore(self._plan.concurrency)
         if file is None:
             return
         newest = {(each.case, each.arm, each.repeat): each.key for each in file.newest()[0]}
@@ -415,7 +395,7 @@ class CaseRuns:
 
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(min(self._concurrency, max(1, len(self._pending)))):
+                for _ in range(min(self._plan.concurrency, max(1, len(self._pending)))):
                     group.create_task(work())
         except BaseExceptionGroup as error:
             raise error.exceptions[0] from None
@@ -437,7 +417,7 @@ class CaseRuns:
         """
         self._began = time.monotonic()
         pending = list(self._pending)
-        size = max(self._concurrency, min(RUNS_A_JOB, -(-len(pending) // JOBS)))
+        size = max(self._plan.concurrency, min(RUNS_A_JOB, -(-len(pending) // JOBS)))
         part = self._file.part() if self._file is not None else None
         try:
             while pending and self._status == "running":

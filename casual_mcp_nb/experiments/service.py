@@ -7,7 +7,6 @@ several arms. Each run is a separate conversation.
 from __future__ import annotations
 
 import asyncio
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -24,7 +23,6 @@ from casual_mcp_nb.base.model_options import ModelOptions
 from casual_mcp_nb.base.secret import redacted
 from casual_mcp_nb.base.tool import ToolSpec, by_server
 from casual_mcp_nb.config.environment import read_environment
-from casual_mcp_nb.conversation.event import Event
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.turn_fields import spelled_out
 from casual_mcp_nb.errors import UsageError
@@ -193,10 +191,9 @@ class SessionExperiments(Namespace):
             options=options,
             judge=as_judge(judge),
             repeats=repeats,
+            max_runs=max_runs,
         )
-        return await self._measured(
-            plan, max_runs=max_runs, progress=progress, stops=stops, explored=False
-        )
+        return await self._measured(plan, progress=progress, stops=stops, explored=False)
 
     compare_async = awaited(compare)
 
@@ -304,13 +301,13 @@ class SessionExperiments(Namespace):
             servers=read_servers(servers or {}, read_environment(self._parts.config.folder)),
             judge=as_judge(judge),
             repeats=repeats,
+            max_runs=max_runs,
             concurrency=concurrency,
         )
         return await self._measured(
             plan,
             results=results,
             budget=Budget(max_total_tokens, max_cost),
-            max_runs=max_runs,
             progress=progress,
             executor=executor,
             recipe=recipe,
@@ -385,6 +382,7 @@ class SessionExperiments(Namespace):
             without=tuple(targets),
             judge=as_judge(judge),
             repeats=repeats,
+            max_runs=max_runs,
             concurrency=concurrency,
         )
         with tempfile.TemporaryDirectory(prefix="worth-") as folder:
@@ -392,23 +390,21 @@ class SessionExperiments(Namespace):
             file = results
             if file is None:
                 file = Path(folder, "runs.jsonl")
-            left = max_runs
             while True:
                 measured = await self._measured(
                     plan,
                     results=file,
                     # The file carries on what was spent.
                     budget=Budget(max_total_tokens, max_cost),
-                    max_runs=left,
                     progress=progress,
                     stops=stops,
                 )
-                left -= len(measured.records) - measured.reused
+                left = plan.max_runs - len(measured.records) + measured.reused
                 together = await on_engine(asyncio.to_thread(plan_joint, measured, tools))
                 ended_early = measured.status != "done" or left < len(loaded) * repeats
                 if ended_early or not together.missing:
                     break
-                plan = replace(plan, without=(*plan.without, together.missing))
+                plan = replace(plan, without=(*plan.without, together.missing), max_runs=left)
         worths = await on_engine(asyncio.to_thread(worth_of, measured, tools, together))
         servers = tuple(by_server(tools))
         return Worth(worths, measured, servers, together, self._apply)
@@ -519,7 +515,6 @@ class SessionExperiments(Namespace):
         *,
         results: str | Path | None = None,
         budget: Budget | None = None,
-        max_runs: int,
         progress: bool,
         executor: Submits | None = None,
         recipe: Recipe | None = None,
@@ -533,12 +528,16 @@ class SessionExperiments(Namespace):
         self._turns.check_open()
         check_judge(plan.cases, plan.judge)
         mask = self._mask(plan)
-        runs = self._case_runs(
+        file = None
+        if results is not None:
+            file = ResultsFile(results, mask)
+        runs = CaseRuns(
+            self._chat,
             plan,
-            mask,
-            file=None if results is None else ResultsFile(results, mask),
+            self._turns.model,
+            file=file,
             budget=budget,
-            max_runs=max_runs,
+            mask=mask,
             notify=self._parts.observers.served.notify,
         )
         make: Callable[[], Awaitable[None]] = runs.run
@@ -607,7 +606,6 @@ class SessionExperiments(Namespace):
 
     workshop_async = awaited(workshop)
 
-    @blocking
     async def _ask_for_texts(self, text: str, n: int, model: Any, max_total_tokens: int) -> str:
         """Ask a model for other texts for a tool, with consent and within the budget.
 
@@ -626,8 +624,6 @@ class SessionExperiments(Namespace):
             raise UsageError("It was stopped before the model had answered.")
         return answer
 
-    _ask_for_texts_async = awaited(_ask_for_texts)
-
     def to_solver(self, **options: Any) -> Any:
         """Build an inspect-ai solver that asks this session, for a `Task` with its datasets and
         scorers.
@@ -645,36 +641,13 @@ class SessionExperiments(Namespace):
         """Build what removes secrets from results, also those of the arms' own servers."""
         return partial(redacted, secrets=[*self._secrets(), *plan.secrets()])
 
-    def _case_runs(
-        self,
-        plan: Plan,
-        mask: Callable[[str], str],
-        *,
-        file: ResultsFile | None,
-        budget: Budget | None,
-        max_runs: int,
-        notify: Callable[[Turn, Event], object] = ignore,
-    ) -> CaseRuns:
-        return CaseRuns(
-            self._chat,
-            plan.arms(self._chat, self._turns.model),
-            plan.cases,
-            repeats=plan.repeats,
-            file=file,
-            budget=budget,
-            concurrency=plan.concurrency,
-            max_runs=max_runs,
-            mask=mask,
-            notify=notify,
-            judge=plan.judge,
-        )
-
     def _run_job(self, job: Job) -> JobResult:
         """Make a job's runs in this process, which another one started."""
         budget = Budget.of(job.left)
         mask = self._mask(job.plan)
         file = job.file.opened(mask) if job.file is not None else None
-        runs = self._case_runs(job.plan, mask, file=file, budget=budget, max_runs=sys.maxsize)
+        model = self._turns.model
+        runs = CaseRuns(self._chat, job.plan, model, file=file, budget=budget, mask=mask)
 
         async def make() -> None:
             async with self._apart(True), aclosing(runs):
@@ -719,9 +692,23 @@ class SessionExperiments(Namespace):
         Raises:
             UsageError: There are no cases, the file cannot be read, or `k` is less than 1.
         """
-        return await self._starter.run_shown(
-            self._evaluate(cases, strategies, k, executor, progress)
+        loaded = load_tool_cases(cases)
+        tools = (await self._starter.run_shown(self._tools.searchable())).tools
+        selection = self._chat.selection
+        if not strategies:
+            meaning = self._chat.tools.meaning
+            strategies = await on_engine(with_and_without(meaning, tools, loaded))
+        work = asyncio.to_thread(
+            evaluate,
+            tools,
+            loaded,
+            strategies,
+            k=selection.max_search_results if k is None else k,
+            executor=executor,
+            progress=progress,
+            manifest_max_tokens=selection.manifest_max_tokens,
         )
+        return await on_engine(work)
 
     evaluate_async = awaited(evaluate)
 
@@ -761,34 +748,10 @@ class SessionExperiments(Namespace):
         Returns:
             A finding for each problem that server authors should fix.
         """
-        return await self._starter.run_shown(self._lint())
+        tools = (await self._starter.run_shown(self._tools.searchable())).tools
+        return await on_engine(asyncio.to_thread(lint, tools))
 
     lint_async = awaited(lint)
-
-    async def _evaluate(
-        self,
-        cases: CaseSource,
-        strategies: Mapping[str, SearchStrategy] | None,
-        k: int | None,
-        executor: Executor | None,
-        progress: bool,
-    ) -> Evaluation:
-        tools = (await self._tools.searchable()).tools
-        loaded = load_tool_cases(cases)
-        strategies = strategies or await with_and_without(self._chat.tools.meaning, tools, loaded)
-        return await asyncio.to_thread(
-            evaluate,
-            tools,
-            loaded,
-            strategies,
-            k=self._chat.selection.max_search_results if k is None else k,
-            executor=executor,
-            progress=progress,
-            manifest_max_tokens=self._chat.selection.manifest_max_tokens,
-        )
-
-    async def _lint(self) -> Lint:
-        return await asyncio.to_thread(lint, (await self._tools.searchable()).tools)
 
     def _saved_turns(self) -> Iterator[Turn]:
         """Yield turns from other saved conversations, the last changed ones first.

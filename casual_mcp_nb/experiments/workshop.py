@@ -33,6 +33,7 @@ from casual_mcp_nb.experiments.arm_results import ArmComparison, ArmResults
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.lint import first_sentence
 from casual_mcp_nb.experiments.results import RunResults
+from casual_mcp_nb.notebook.blocking import awaited, blocking
 
 if TYPE_CHECKING:
     from casual_llm import Model
@@ -221,6 +222,7 @@ class Workshop(Displayable):
         options: Mapping[str, Any],
     ) -> None:
         self._experiments, self._config = experiments, parts.config
+        self._engine = parts.engine
         self.tool = tool.tool_name
         self.development, self.held_out = halves(cases, self.tool, seed)
         self.results: RunResults | None = None
@@ -394,7 +396,8 @@ class Workshop(Displayable):
             )
         return {**self._options, "descriptions": {EDITED: {str(self.tool): texts}}}
 
-    def propose(
+    @blocking
+    async def propose(
         self,
         n: int = 3,
         *,
@@ -418,21 +421,11 @@ class Workshop(Displayable):
             UsageError: You did not allow it, or the answer has no proposals.
             LimitError: The budget is too small.
         """
-        answer = self._experiments._ask_for_texts(self._request(n), n, model, max_total_tokens)
+        request = self._request(n)
+        answer = await self._experiments._ask_for_texts(request, n, model, max_total_tokens)
         return Proposals(self.tool, _proposals(answer, self._before, n))
 
-    async def propose_async(
-        self,
-        n: int = 3,
-        *,
-        model: str | Model | ChatModel | None = None,
-        max_total_tokens: int = 20_000,
-    ) -> Proposals:
-        """Ask a model for other texts, see `propose`."""
-        answer = await self._experiments._ask_for_texts_async(
-            self._request(n), n, model, max_total_tokens
-        )
-        return Proposals(self.tool, _proposals(answer, self._before, n))
+    propose_async = awaited(propose)
 
     def _request(self, n: int) -> str:
         """Write the request for proposals. It has only failures from `development`."""
