@@ -39,6 +39,7 @@ from casual_mcp_nb.experiments.price_conclusions import price_conclusions
 from casual_mcp_nb.experiments.results import Experiments, ResultsStatus, RunResults
 from casual_mcp_nb.experiments.run_record import RunRecord, judge_cost_of
 from casual_mcp_nb.experiments.search_scores import Evaluation, Miss, StrategyScore
+from casual_mcp_nb.experiments.statistics import Interval
 from casual_mcp_nb.experiments.tool_uses import ToolUse, ToolUses
 from casual_mcp_nb.experiments.worth import Advice, ToolWorth, Worth
 
@@ -125,7 +126,7 @@ def lint_view(lint: Lint, limits: DisplayLimits) -> View:
     if not kinds:
         return View("lint", "Catalog lint", (TextBlock("No findings."),), note=note)
     each = max(2, limits.rows // len(kinds))
-    blocks: list[Block] = [_findings(kind, findings, each) for kind, findings in kinds.items()]
+    blocks = [_findings(kind, findings, each) for kind, findings in kinds.items()]
     return View("lint", "Catalog lint", tuple(blocks), note=note)
 
 
@@ -211,13 +212,16 @@ def _not_made(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
         cases.setdefault((record.arm, record.detail), []).append(record.label)
     if not cases:
         return
-    rows: list[tuple[Cell, ...]] = []
-    for (arm, why), labels in list(cases.items())[: limits.rows]:
-        named = words.listed(dict.fromkeys(labels), _MAX_TOOLS)
-        rows.append((named, arm, words.number(len(labels)), why))
-    table = Table(columns("Case", "Arm", "Runs #", "Why"), tuple(rows), len(cases) - len(rows))
+    titles = columns("Case", "Arm", "Runs #", "Why")
+    table = Table.of(titles, cases.items(), _not_made_row, limits.rows)
     note = f"{words.count(len(results.not_made), 'run')}, neither right nor wrong"
     yield Section("Not made", (table,), note=note, fold="closed")
+
+
+def _not_made_row(group: tuple[tuple[str, str], list[str]]) -> tuple[Cell, ...]:
+    (arm, why), labels = group
+    named = words.listed(dict.fromkeys(labels), _MAX_TOOLS)
+    return (named, arm, words.number(len(labels)), why)
 
 
 def _without_verdict(results: RunResults) -> Iterator[str]:
@@ -235,27 +239,22 @@ def _without_verdict(results: RunResults) -> Iterator[str]:
 def _grading(results: RunResults) -> Iterator[str]:
     """Write who graded, what that took, and how far a person agrees."""
     runs = results.graded
-    asked = []
-    for record in runs:
-        if any(each.asked for each in record.grades):
-            asked.append(record)
+    asked = sum(any(each.asked for each in record.grades) for record in runs)
     if not asked:
         return
-    models: dict[str, None] = {}
-    currencies: set[str | None] = set()
-    for record in runs:
-        for each in record.grades:
-            models[each.model] = None
-            currencies.add(each.currency)
-    graded = sum(record.grade is not None for record in asked)
-    answers = words.count(len(asked), "answer")
-    if graded != len(asked):
+    graded = sum(record.grade is not None for record in runs)
+    answers = words.count(asked, "answer")
+    if graded != asked:
         answers = f"{graded:,} of {answers}"
+    verdicts: list[Verdict] = []
+    for record in runs:
+        verdicts += record.grades
     took = words.tokens(sum(record.judge_tokens for record in runs), "reported")
     cost = judge_cost_of(runs)
+    currencies = {each.currency for each in verdicts}
     if cost is not None and len(currencies) == 1:
         took = f"{took} and {Cost(cost, currencies.pop() or '')}"
-    judges = words.listed(models, _MAX_TOOLS)
+    judges = words.listed(dict.fromkeys(each.model for each in verdicts), _MAX_TOOLS)
     yield f"{judges} graded {answers}. That took {took}, apart from the runs' own."
     if any(record.reference for record in runs):
         yield str(results.agreement())
@@ -314,86 +313,73 @@ def conclusions(results: RunResults) -> Iterator[str]:
         yield sentences.of_looks(results.looks)
 
 
+_DIFFERENCES = columns(
+    "Arm",
+    "Compared with",
+    "Right more often by",
+    "Interval",
+    "p",
+    "Cases better #",
+    "Worse #",
+    "The same #",
+)
+
+
 def comparisons_view(comparisons: ArmComparisons, limits: DisplayLimits) -> View:
     """Show how much more often each arm is right than the first one."""
-    if not comparisons:
-        return View("comparisons", "Arms compared", (TextBlock(_NO_ARMS_COMPARED),))
-    shown = comparisons[: limits.rows]
-    table = _differences_table(shown, len(comparisons) - len(shown))
-    return View("comparisons", "Arms compared", (table,))
-
-
-_NO_ARMS_COMPARED = "No two arms have a judged case in common."
+    block: Block = TextBlock("No two arms have a judged case in common.")
+    if comparisons:
+        block = Table.of(_DIFFERENCES, comparisons, _difference_row, limits.rows)
+    return View("comparisons", "Arms compared", (block,))
 
 
 def comparison_view(comparison: ArmComparison, limits: DisplayLimits) -> View:
     """Show how much more often one arm is right than another."""
-    return View("comparison", "Arms compared", (_differences_table([comparison], 0),))
+    table = Table(_DIFFERENCES, (_difference_row(comparison),))
+    return View("comparison", "Arms compared", (table,))
 
 
-def _differences_table(comparisons: Sequence[ArmComparison], more: int) -> Table:
-    rows: list[tuple[Cell, ...]] = []
-    for each in comparisons:
-        right = each.right
-        interval = sentences.span(right.low, right.high)
-        rows.append(
-            (
-                each.second,
-                each.first,
-                f"{right.mean * 100:+.0f} points",
-                f"{interval} ({sentences.level_words(right.level)})",
-                f"{right.corrected_p:.2g}",
-                *map(words.number, (right.better, right.worse, right.same)),
-            )
-        )
-    titles = columns(
-        "Arm",
-        "Compared with",
-        "Right more often by",
-        "Interval",
-        "p",
-        "Cases better #",
-        "Worse #",
-        "The same #",
+def _difference_row(comparison: ArmComparison) -> tuple[Cell, ...]:
+    right = comparison.right
+    interval = sentences.span(right.low, right.high)
+    return (
+        comparison.second,
+        comparison.first,
+        f"{right.mean * 100:+.0f} points",
+        f"{interval} ({sentences.level_words(right.level)})",
+        f"{right.corrected_p:.2g}",
+        *map(words.number, (right.better, right.worse, right.same)),
     )
-    return Table(titles, tuple(rows), more)
 
 
 def arms_table(results: RunResults, limits: DisplayLimits) -> Table:
     """Show the arms with right runs and mean figures."""
     arms = list(results.values())[: limits.rows]
-    spreads: dict[MeasureName, list[Spread | None]] = {}
-    for name in _MEANS:
-        spreads[name] = [arm.spread(name) for arm in arms]
-    shown: list[MeasureName] = []
-    for name in _MEANS:
-        if name not in _OPTIONAL or any(each and each.high for each in spreads[name]):
-            shown.append(name)
-    last = results.repeats if results.repeats > 1 else None
-    heads = ["Arm", "Runs #"]
-    # Of one run, an interval says nothing.
-    has_intervals = len(results.cases) * results.repeats > 1
+    planned, last = results.repeats * len(results.cases), results.repeats
+    cells: dict[str, list[Cell]] = {
+        "Arm": [arm.arm.name for arm in arms],
+        "Runs #": [_runs(arm, planned) for arm in arms],
+    }
     if results.judged:
-        heads.append("Right")
-        if has_intervals:
-            heads.append("95% interval")
-        if last:
-            heads.append(f"Right {last} of {last}")
-    ranked = len({arm.ranked_by for arm in arms if arm.ranked_by}) > 1
-    if ranked:
-        heads.append("Searches by")
-    rows = []
-    for number, arm in enumerate(arms):
-        row: list[Cell] = [arm.arm.name, _runs(arm, results.repeats * len(results.cases))]
-        if results.judged:
-            row += _right(arm, last, has_intervals=has_intervals)
-        if ranked:
-            row.append(arm.ranked_by or "")
-        row += [_bar(name, spreads[name][number], spreads[name], arm) for name in shown]
-        rows.append(tuple(row))
-    return Table(
-        columns(*heads, *(_MEANS[name] for name in shown)), tuple(rows), len(results) - len(rows)
-    )
+        cells["Right"] = [_right(arm.right) for arm in arms]
+        if planned > 1:
+            # Of one run, an interval says nothing.
+            cells["95% interval"] = [_interval(arm.right) for arm in arms]
+        if last > 1:
+            cells[f"Right {last} of {last}"] = [_passed(arm, last) for arm in arms]
+    rankings = [arm.ranked_by or "" for arm in arms]
+    if len(set(filter(None, rankings))) > 1:
+        cells["Searches by"] = [*rankings]
+    for name, title in _MEANS.items():
+        spreads = [arm.spread(name) for arm in arms]
+        if name not in _OPTIONAL or any(each and each.high for each in spreads):
+            cells[title] = _bars(name, spreads, arms)
+    return _by_column(cells, len(results) - len(arms))
+
+
+def _by_column(cells: Mapping[str, Sequence[Cell]], hidden: int) -> Table:
+    """Make a table of columns, each with its title and its cells."""
+    return Table(columns(*cells), tuple(zip(*cells.values(), strict=True)), hidden)
 
 
 def _runs(arm: ArmResults, planned: int) -> Cell:
@@ -407,32 +393,41 @@ def _runs(arm: ArmResults, planned: int) -> Cell:
     return Status(text, "bad") if arm.not_made or arm.not_graded else text
 
 
-def _right(arm: ArmResults, last: int | None, *, has_intervals: bool) -> list[Cell]:
-    right = arm.right
+def _right(right: Interval | None) -> Cell:
     if right is None:
-        return [words.UNKNOWN] * (1 + has_intervals + bool(last))
-    cells: list[Cell] = [Bar(words.percent(right.value), right.value, _BLUE, narrow=True)]
-    if has_intervals:
-        cells.append(f"{words.percent(right.low)} to {words.percent(right.high)}")
-    if last is not None:
-        passed, short = arm.pass_hat(last), arm.cases_short_of(last)
-        cell = words.UNKNOWN if passed is None else words.percent(passed)
-        if passed is not None and short:
-            cell += f" (without {words.count(short, 'case')} with fewer runs)"
-        cells.append(cell)
+        return words.UNKNOWN
+    return Bar(words.percent(right.value), right.value, _BLUE, narrow=True)
+
+
+def _interval(right: Interval | None) -> str:
+    if right is None:
+        return words.UNKNOWN
+    return f"{words.percent(right.low)} to {words.percent(right.high)}"
+
+
+def _passed(arm: ArmResults, last: int) -> str:
+    passed, short = arm.pass_hat(last), arm.cases_short_of(last)
+    text = _share(passed)
+    if passed is not None and short:
+        text += f" (without {words.count(short, 'case')} with fewer runs)"
+    return text
+
+
+def _bars(
+    name: MeasureName, spreads: Sequence[Spread | None], arms: Sequence[ArmResults]
+) -> list[Cell]:
+    """Show an arm's mean in each cell, with a bar unless all are the same."""
+    lengths = {spread.mean for spread in spreads if spread}
+    cells: list[Cell] = []
+    for spread, arm in zip(spreads, arms, strict=True):
+        mean = spread.mean if spread else None
+        number = _number(name, mean, arm)
+        if len(lengths) < 2:
+            cells.append(number)
+        else:
+            share = fraction(mean, max(lengths))
+            cells.append(Bar(number, share, _COLOURS.get(name, 0), narrow=True))
     return cells
-
-
-def _bar(
-    name: MeasureName, spread: Spread | None, column: Sequence[Spread | None], arm: ArmResults
-) -> Cell:
-    means = {each.mean for each in column if each}
-    mean = spread.mean if spread else None
-    number = _number(name, mean, arm)
-    if len(means) < 2:
-        # Bars with the same length say nothing.
-        return number
-    return Bar(number, fraction(mean, max(means)), _COLOURS.get(name, 0), narrow=True)
 
 
 def _number(name: MeasureName, value: float | None, arm: ArmResults) -> str:
@@ -457,17 +452,12 @@ def _spread(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
     if not any(len(arm.done) > 1 for arm in results.values()):
         return
     arms = list(results.values())[: limits.rows]
-    names = []
-    for name in _MEANS:
-        if any(arm.spread(name) for arm in arms):
-            names.append(name)
-    rows = []
-    for arm in arms:
-        ranges = [_range(name, arm) for name in names]
-        rows.append((arm.arm.name, *ranges))
-    table = Table(
-        columns("Arm", *(_MEANS[name] for name in names)), tuple(rows), len(results) - len(rows)
-    )
+    cells = {"Arm": [arm.arm.name for arm in arms]}
+    for name, title in _MEANS.items():
+        ranges = [_range(name, arm) for arm in arms]
+        if any(each != words.UNKNOWN for each in ranges):
+            cells[title] = ranges
+    table = _by_column(cells, len(results) - len(arms))
     yield Section("Spread", (table,), fold="closed", note="lowest and highest of a run")
 
 
@@ -500,12 +490,9 @@ def _answers(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
 
 
 def _answer(record: RunRecord, results: RunResults, limits: DisplayLimits) -> Section:
-    several, label = len(results.cases) > 1, record.label
     notes = []
-    if several:
-        notes.append(label)
-    if several and record.message != label:
-        notes.append(record.message)
+    if len(results.cases) > 1:
+        notes += [record.label, _message(record)]
     if results.repeats > 1:
         notes.append(f"repeat {record.repeat + 1:,}")
     notes.append(words.listed(record.called, _MAX_TOOLS))
@@ -513,11 +500,19 @@ def _answer(record: RunRecord, results: RunResults, limits: DisplayLimits) -> Se
         notes.append(f"refused: {words.listed(record.refused, _MAX_TOOLS)}")
     blocks: list[Block] = [Line(Status(record.detail, "bad"))] if record.detail else []
     if record.answer or record.made:
-        blocks.append(
-            TextBlock(record.answer or "No text.", limit=limits.text, prose=bool(record.answer))
-        )
-    note = " · ".join(filter(None, notes))
+        blocks.append(_text(record, limits))
+    note = words.joined(*notes, by=" · ")
     return Section(record.arm, tuple(blocks), mark=_mark(record), note=note, fold="closed")
+
+
+def _message(record: RunRecord) -> str:
+    """Return the message, or an empty text if the case's label is the same."""
+    return record.message if record.message != record.label else ""
+
+
+def _text(record: RunRecord, limits: DisplayLimits, label: str = "") -> TextBlock:
+    answer = record.answer
+    return TextBlock(answer or "No text.", label=label, limit=limits.text, prose=bool(answer))
 
 
 def _mark(record: RunRecord) -> Status:
@@ -532,41 +527,30 @@ def _mark(record: RunRecord) -> Status:
 
 def failure_sections(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
     """Show the wrong runs, counted by reason."""
-    counts = {name: arm.failures for name, arm in results.items()}
-    present = set[FailureGroup]().union(*counts.values())
-    groups = [group for group in FAILURE_GROUPS if group in present]
+    arms = list(results.values())
+    present_groups = set[FailureGroup]().union(*(arm.failures for arm in arms))
+    groups = [group for group in FAILURE_GROUPS if group in present_groups]
     if not groups:
         return
-    names = list(results)[: limits.rows]
-    rows: list[tuple[Cell, ...]] = []
-    for group in groups:
-        cells = [words.number(counts[name].get(group, 0)) for name in names]
-        rows.append((group.capitalize(), *cells))
+    cells = {"Group": [group.capitalize() for group in groups]}
+    for arm in arms[: limits.rows]:
+        failures = arm.failures
+        cells[f"{arm.arm.name} #"] = [words.number(failures.get(group, 0)) for group in groups]
     # Few runs are all shown, with their answers.
     wrong = results.failures() if len(results.records) > limits.rows else ()
     sections = tuple(_wrong_run(record, limits) for record in wrong[: limits.rows])
-    table = Table(columns("Group", *(f"{name} #" for name in names)), tuple(rows))
-    yield Section("Failures", (table, *sections, *_rest(wrong, limits)))
+    yield Section("Failures", (_by_column(cells, 0), *sections, *_rest(wrong, limits)))
 
 
 def _wrong_run(record: RunRecord, limits: DisplayLimits) -> Section:
-    message = record.message if record.message != record.label else ""
-    note = " · ".join(filter(None, (record.arm, message, record.detail)))
-    blocks: list[Block] = [
-        TextBlock(
-            record.answer or "No text.",
-            label="Answer",
-            limit=limits.text,
-            prose=bool(record.answer),
-        )
-    ]
+    blocks = [_text(record, limits, "Answer")]
     if record.called:
         blocks.insert(0, TextBlock(", ".join(record.called), label="Called"))
     return Section(
         record.label,
         tuple(blocks),
         mark=Status(record.failure or "wrong", "bad"),
-        note=note,
+        note=words.joined(record.arm, _message(record), record.detail, by=" · "),
         fold="closed",
     )
 
@@ -576,7 +560,7 @@ def _by_case(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
         return
     labels = {record.case: record.label for record in results.records}
     if not results.judged:
-        sections: list[Section] = []
+        sections = []
         for case in results.cases[: max(2, limits.rows // 3)]:
             table = arms_table(results.of_cases([case]), limits)
             sections.append(Section(labels.get(case, case), (table,)))
@@ -588,34 +572,32 @@ def _by_case(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
 
 
 def _shares_by_case(results: RunResults, labels: Mapping[str, str], limits: DisplayLimits) -> Table:
-    names = list(results)[: limits.rows]
-    shares = [results[name].means("right") for name in names]
+    shares = {name: results[name].means("right") for name in list(results)[: limits.rows]}
+    first, *_, last = shares.values()
 
     def difference(case: str) -> float:
-        return abs((shares[-1].get(case) or 0) - (shares[0].get(case) or 0))
+        return -abs(last.get(case, 0) - first.get(case, 0))
 
-    rows: list[tuple[Cell, ...]] = []
-    for case in sorted(results.cases, key=difference, reverse=True)[: limits.rows]:
-        means = [each.get(case) for each in shares]
-        cells = [words.UNKNOWN if mean is None else words.percent(mean) for mean in means]
-        rows.append((labels.get(case, case), *cells))
-    titles = columns("Case", *(f"{name} #" for name in names))
-    return Table(titles, tuple(rows), len(results.cases) - len(rows))
+    cases = sorted(results.cases, key=difference)[: limits.rows]
+    cells = {"Case": [labels.get(case, case) for case in cases]}
+    for name, means in shares.items():
+        cells[f"{name} #"] = [_share(means.get(case)) for case in cases]
+    return _by_column(cells, len(results.cases) - len(cases))
+
+
+def _share(mean: float | None) -> str:
+    return words.UNKNOWN if mean is None else words.percent(mean)
 
 
 def _uses(uses: ToolUses, limits: DisplayLimits) -> Iterator[Block]:
     if uses:
-        yield Section(
-            "Deferred tools",
-            (_uses_table(uses, limits),),
-            note="runs in which each was needed, and how it fared",
-            fold="closed",
-        )
+        note = "runs in which each was needed, and how it fared"
+        yield Section("Deferred tools", (_uses_table(uses, limits),), note=note, fold="closed")
 
 
 def tool_uses_view(uses: ToolUses, limits: DisplayLimits) -> View:
     """Show for each deferred tool how often it was needed, searched for, found and called."""
-    block: Block = _uses_table(uses, limits) if uses else TextBlock("No tool was deferred.")
+    block = _uses_table(uses, limits) if uses else TextBlock("No tool was deferred.")
     return View("tool-uses", "Use of deferred tools", (block,), note=words.count(len(uses), "tool"))
 
 
@@ -677,7 +659,7 @@ def worth_view(worth: Worth, limits: DisplayLimits) -> View:
         *sentences.of_redundant(worth.plan.redundant),
         sentences.of_joint(worth.plan.off, worth.plan.joint),
     ]
-    blocks: list[Block] = _incomplete(worth.results)
+    blocks = _incomplete(worth.results)
     blocks.append(_sentences(filter(None, [*together, text])))
     blocks.append(Table(titles, rows, len(worth) - len(rows)))
     return View("worth", "What tools are worth", tuple(blocks), note=note)
