@@ -255,7 +255,7 @@ def compare_arms(
     right = difference_between(first, second, "right", seed=seed, tests=tests)
     if right is None:
         return None
-    measures: dict[MeasureName, PairedDifference] = {}
+    measures = {}
     for name in MEASURES[1:]:
         each = difference_between(first, second, name, seed=seed, tests=tests)
         if each is None:

@@ -148,7 +148,7 @@ def options_of(chat: McpToolChat, factors: Factors, options: TurnOptions) -> dic
     unnamed_set = None
     if factors.tool_sets:
         unnamed_set = "all tools" if selection.tool_set is None else "the session's toolset"
-    result: dict[Arm, TurnOptions] = {}
+    result = {}
     for combination in product(*(each or [None] for each in values.values())):
         given: dict[str, Any] = dict(zip(values, combination, strict=True))
         if given["discovery"] is False:

@@ -48,7 +48,7 @@ def setup_key(
     system, template = prompt_source(
         given.get("system"), given.get("template"), model.template, chat.system
     )
-    servers: dict[str, Any] = {}
+    servers = {}
     for name in servers_of(view.included):
         config = chat.server_manager.config_of(name)
         servers[name] = _server(config, mask) if config else ["in-process", others]

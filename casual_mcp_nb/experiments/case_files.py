@@ -138,8 +138,8 @@ def _read(rows: Rows, context: Context, name: str, strict: bool | None) -> Cases
     """Convert rows to cases. Those of another project may be skipped."""
     foreign = any(importer_of(row.fields, context) for row in rows.all)
     lenient = foreign if strict is None else not strict
-    cases: list[ToolUseCase] = []
-    skipped: list[Row] = []
+    cases = []
+    skipped = []
     for row in rows.all:
         try:
             cases.append(_case(row, context))
@@ -196,7 +196,7 @@ def _case(row: Row, context: Context) -> ToolUseCase:
 
 def _numbered(cases: Iterable[ToolUseCase]) -> Iterator[ToolUseCase]:
     """Give equal ids a number."""
-    taken: set[str] = set()
+    taken = set()
     for case in cases:
         name, number = case.id, 1
         while name in taken:
@@ -244,7 +244,7 @@ def read_case(
     Raises:
         UsageError: A field is unknown or wrong. It is named with its place.
     """
-    values: dict[str, Any] = {}
+    values = {}
     for name, value in row.items():
         if name == "label":
             continue

@@ -88,7 +88,7 @@ class ExpectedCall:
             "may_fail": self.may_fail or None,
             "query": self.query,
         }
-        plain: dict[str, Any] = {"tool": shortest(list(self.tools))}
+        plain = {"tool": shortest(list(self.tools))}
         if self.arguments:
             plain["arguments"] = plain_expectation(self.arguments)
         return plain | drop_none(options)
@@ -328,7 +328,7 @@ def _list(name: str, value: Any) -> Sequence[Any]:
 
 
 def _tags(value: Any) -> tuple[str, ...]:
-    tags: tuple[Any, ...] = (value,)
+    tags = (value,)
     if isinstance(value, Iterable) and not isinstance(value, str):
         tags = tuple(value)
     if not are_texts(tags):

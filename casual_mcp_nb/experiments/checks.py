@@ -59,8 +59,8 @@ def holds(function: Callable[..., Any], value: Any) -> bool:
     Raises:
         CheckError: It raised, or took too long.
     """
-    results: list[bool] = []
-    errors: list[BaseException] = []
+    results = []
+    errors = []
     late = CheckError(f"{shown(name_of(function))} took longer than {CHECK_SECONDS:g} s", slow=True)
     awaited = threading.Event()
 

@@ -44,7 +44,7 @@ def cases_of_turns(turns: Iterable[Turn], cluster: str | None = None) -> list[To
 
 def _made(turn: Turn) -> Iterator[ExpectedCall]:
     """Yield the calls that succeeded, each with the last search that found its tool."""
-    searches: list[ToolsSearched] = []
+    searches = []
     for call in calls_of_model(turn.tool_calls):
         if call.search is not None:
             searches.append(call.search)

@@ -74,7 +74,7 @@ def searches_of(cases: Iterable[ToolUseCase]) -> tuple[ToolUseCase, ...]:
             if query not in needs:
                 cases_or_queries.append(query)
             needs.setdefault(query, {})[frozenset(call.tools)] = None
-    searches: list[ToolUseCase] = []
+    searches = []
     for each in cases_or_queries:
         if isinstance(each, str):
             searches.append(ToolUseCase(each, tuple(needs[each])))
@@ -185,7 +185,7 @@ class _Judging:
 
     def _miss(self, case: ToolUseCase, unmet: Needs, top: tuple[ToolName, ...]) -> Miss:
         candidates = [self._by_name[name] for name in sorted(unmet[0]) if name in self._by_name]
-        nearest: Explanation | None = None
+        nearest = None
         if self._explain is not None:
             for tool in candidates[:_EXPLAINED]:
                 each = self._explain(case.query, tool, self._k)
@@ -304,7 +304,7 @@ def _elsewhere(
 ) -> dict[str, list[CaseResult]]:
     """Collect the outcomes by strategy, in the case order, whichever job is done first."""
     futures: dict[str, list[Future[list[CaseResult]]]] = {}
-    every: list[Future[list[CaseResult]]] = []
+    every = []
     for name, strategy in strategies.items():
         futures[name] = []
         for start in range(0, len(cases), _CASES_A_JOB):

@@ -181,7 +181,7 @@ def task_hashes(case: ToolUseCase, turns: Sequence[Turn]) -> dict[Graded, str]:
     """Hash what is to be graded in a case: the same hash means that the same judge need not be
     asked again.
     """
-    hashes: dict[Graded, str] = {}
+    hashes = {}
     for check in case.checks:
         if isinstance(check, Graded):
             hashes[check] = _hash_of(task_of(check, case, turns))
@@ -296,7 +296,7 @@ class Agreement:
         """Build the table's rows: one per label, with how often each verdict was given."""
         verdicts = sorted({verdict for _, verdict in self.table})
         names = dict.fromkeys(label for label, _ in self.table)
-        rows: list[dict[str, Any]] = []
+        rows = []
         for name in names:
             counts = {each: self.table[name, each] for each in verdicts}
             rows.append({"label": name, **counts})

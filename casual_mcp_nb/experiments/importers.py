@@ -86,10 +86,10 @@ _ORDERS: Mapping[str, Order] = {"exact": "exact", "in_order": "in_order", "any_o
 def _of_pydantic_evals(row: Mapping[str, Any], context: Context) -> ToolUseCase:
     own_evaluators = row.get("evaluators") or []
     evaluators = [_evaluator(each) for each in (*context.evaluators, *own_evaluators)]
-    fields: dict[str, Any] = {"message": _message(row["inputs"]), "id": str(row.get("name") or "")}
-    calls: list[ExpectedCall] = []
-    checks: list[Any] = []
-    others: list[str] = []
+    fields = {"message": _message(row["inputs"]), "id": str(row.get("name") or "")}
+    calls = []
+    checks = []
+    others = []
     for name, given in evaluators:
         match name:
             case "ToolCorrectness":
@@ -169,7 +169,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def _of_mcp_atlas(row: Mapping[str, Any], context: Context) -> ToolUseCase:
     trajectory = _literal(row["TRAJECTORY"])
-    results_of: dict[str, str] = {}
+    results_of = {}
     for each in trajectory:
         if each.get("role") == "tool":
             results_of[str(each.get("tool_call_id"))] = text_in(each)
@@ -269,7 +269,7 @@ def _acceptable(values: Any) -> Any:
     """Convert a parameter's acceptable values. An empty text means that it may be missing."""
     if not isinstance(values, list):
         return values
-    options: list[Any] = []
+    options = []
     for value in values:
         if isinstance(value, Mapping):
             options.append({name: _acceptable(each) for name, each in value.items()})

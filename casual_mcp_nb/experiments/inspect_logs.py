@@ -133,7 +133,7 @@ def _times(records: Iterable[RunRecord]) -> list[tuple[float, float]]:
 
     Runs that a file had already are among them, so how long an experiment took says nothing of it.
     """
-    times: list[tuple[float, float]] = []
+    times = []
     for record in records:
         for turn in record.turns:
             began = turn.started.began
@@ -164,11 +164,11 @@ def _metrics(right: Interval | None) -> dict[str, dict[str, Any]]:
 
 
 def _sample(record: RunRecord) -> dict[str, Any]:
-    messages: list[dict[str, Any]] = []
+    messages = []
     for turn in record.turns:
         messages += inspect_messages(turn)
     fields = ("failure", "tool", "cluster", "arm", "steps", "calls", "searches")
-    sample: dict[str, Any] = {
+    sample = {
         "id": record.case,
         "epoch": record.repeat + 1,
         "input": record.message or record.case,
@@ -197,7 +197,7 @@ def _sample(record: RunRecord) -> dict[str, Any]:
 
 def inspect_messages(turn: Turn) -> list[dict[str, Any]]:
     """Convert a turn's messages to inspect-ai's form."""
-    messages: list[dict[str, Any]] = []
+    messages = []
     for message in turn.messages:
         plain: dict[str, Any] = {
             "role": message.role,

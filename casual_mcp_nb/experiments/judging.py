@@ -58,7 +58,7 @@ def judged(
         return replace(record, **{**vars(Judgement(None)), "detail": record.detail})
     schemas = _schemas(turns)
     given = {verdict.task: verdict for verdict in record.grades}
-    verdicts: dict[Graded, Verdict] = {}
+    verdicts = {}
     for check, task in task_hashes(case, turns).items():
         if task in given:
             verdicts[check] = given[task]
@@ -141,7 +141,7 @@ def _needed(case: ToolUseCase, setup: Setup) -> list[ToolName]:
 
 def _schemas(turns: Sequence[Turn]) -> dict[str, Mapping[str, Any]]:
     """Collect the schemas that the model was sent, by wire name."""
-    schemas: dict[str, Mapping[str, Any]] = {}
+    schemas = {}
     for tool in tools_sent(turns):
         parameters = tool.get("parameters")
         if isinstance(parameters, Mapping):

@@ -100,7 +100,7 @@ def _wire_name(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
 
 
 def _taken_elsewhere(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
-    by_reason: dict[tuple[str, str], list[str]] = defaultdict(list)
+    by_reason = defaultdict(list)
     for each in elsewhere(tool):
         by_reason[each.effect, each.reason].append(each.where)
     for (effect, reason), places in by_reason.items():
@@ -134,7 +134,7 @@ def _same_texts(tools: Catalog) -> Iterator[LintFinding]:
     texts = [frozenset(_words(tool)) for tool in tools]
     for index, near in _alike(texts).items():
         own = set(terms(tools[index].name))
-        names: list[ToolName] = []
+        names = []
         for other in near:
             # Neither name has a word that the other tool lacks.
             if own <= texts[other] and texts[index].issuperset(terms(tools[other].name)):
@@ -196,14 +196,14 @@ def _alike(texts: Sequence[frozenset[str]]) -> dict[int, list[int]]:
     for text in texts:
         frequency.update(text)
     holders: dict[str, list[int]] = defaultdict(list)
-    alike: dict[int, list[int]] = {}
+    alike = {}
     for index, text in enumerate(texts):
         if first.setdefault(text, index) != index:
             alike[index] = [first[text]] if text else []
             continue
         rarest = sorted(text, key=lambda word: (frequency[word], word))
         prefix = rarest[: len(text) - -(-len(text) * 9 // 10) + 1]
-        near: set[int] = set()
+        near = set()
         for word in prefix:
             near.update(holders[word])
         same = [other for other in sorted(near) if _share(text, texts[other]) >= _ALIKE]

@@ -87,7 +87,7 @@ class OneOf(Matcher):
 
     def fits(self, value: Any) -> bool:
         """Check a value. One that could not tell counts only if no other fits."""
-        problem: CheckError | None = None
+        problem = None
         for each in self.values:
             try:
                 if fits(each, value):
@@ -318,7 +318,7 @@ def wrong_parameters(
 
     For the rest, see `fits`.
     """
-    wrong: list[str] = []
+    wrong = []
     for name, value in expected.items():
         if name not in given and isinstance(value, IfGiven):
             continue

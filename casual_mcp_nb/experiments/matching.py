@@ -239,7 +239,7 @@ class _Judging:
                 " judge=MODEL)."
             )
             return Judgement(None, detail=detail)
-        unasked: list[Verdict] = []
+        unasked = []
         for check in graded:
             verdict = verdicts[check]
             if not verdict.asked:
@@ -322,7 +322,7 @@ class _Judging:
             )
         if not is_visible and searched:
             return _failed("not found by search", f"No search returned {name}.", name)
-        attempts: dict[int, tuple[str, ...]] = {}
+        attempts = {}
         for number in others:
             if not expected.names(calls[number].tool):
                 continue
@@ -383,7 +383,7 @@ def _in_order(fitting: Sequence[Sequence[int]]) -> dict[int, int]:
                 most[number][index] = 1 + most[number + 1][index + 1]
             else:
                 most[number][index] = max(most[number + 1][index], most[number][index + 1])
-    pairs: dict[int, int] = {}
+    pairs = {}
     number = index = 0
     while most[number][index]:
         if index in fitting[number]:
@@ -404,7 +404,7 @@ def _paired(fitting: Sequence[Sequence[int]]) -> dict[int, int]:
     pairs: dict[int, int] = {}
     owners: dict[int, int] = {}
     for number in range(len(fitting)):
-        takers: dict[int, int] = {}
+        takers = {}
         waiting = deque([number])
         while waiting:
             taker = waiting.popleft()

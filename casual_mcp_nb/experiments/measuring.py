@@ -49,10 +49,10 @@ def measured(record: RunRecord, turns: Sequence[Turn], model: ChatModel) -> RunR
 
 def _with_calls(record: RunRecord, turns: Sequence[Turn]) -> RunRecord:
     """Add the tools that were called, refused and found, and how searches ranked."""
-    called: list[str] = []
-    refused: list[str] = []
-    found: list[str] = []
-    rankings: set[str] = set()
+    called = []
+    refused = []
+    found = []
+    rankings = set()
     searches = 0
     for turn in turns:
         for call in with_nested(turn.tool_calls):

@@ -102,7 +102,7 @@ def read_servers(
     for arm, entries in servers.items():
         if not isinstance(entries, Mapping):
             raise cannot_be(f"The servers of arm {shown(arm)}", entries, 'Give {"server": {…}}.')
-        configs: dict[str, Any] = {}
+        configs = {}
         for name, entry in entries.items():
             if entry is not None and not is_in_process(entry):
                 _, entry = read_server(entry, name, environ=environ)

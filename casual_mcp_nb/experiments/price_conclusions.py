@@ -142,7 +142,7 @@ def _cheapest(arms: Sequence[ArmResults], prices: dict[str, ArmPrice]) -> str:
     cost = f"costs least: {_compared(chosen, prices, 'cold')}"
     if any(each.cold != each.warm for each in prices.values()):
         cost = f"{cost}; with a warm prompt cache {_compared(chosen, prices, 'warm')}"
-    cheaper: list[str] = []
+    cheaper = []
     for each, other in prices.items():
         if other.cold < price.cold or other.warm < price.warm:
             cheaper.append(each)
@@ -173,7 +173,7 @@ def _effect(effect: DiscoveryEffect) -> str:
     on, off = effect.on.name, "every tool loaded"
     if effect.off is not None:
         off = effect.off.name
-    losses: list[str] = []
+    losses = []
     if effect.costs_more and effect.off is None:
         more = words.difference(round(effect.price.cold), round(effect.every_tool_loaded.cold))
         if more:
@@ -185,7 +185,7 @@ def _effect(effect: DiscoveryEffect) -> str:
         )
     if effect.fewer_right and effect.fewer_right > 0:
         losses.append(f"{on} is right {words.percent(effect.fewer_right)} less often")
-    sentences: list[str] = []
+    sentences = []
     if effect.costs_more is None:
         sentences.append(
             f"Whether discovery pays depends on the prompt cache: {on} costs"
@@ -206,7 +206,7 @@ def _first_requests(arms: Sequence[ArmResults]) -> Iterator[str]:
     """Write what is known of the cache in these runs, since it is why a second comparison can
     differ.
     """
-    first: list[int | None] = []
+    first = []
     for arm in arms:
         first += [record.first_reused for record in arm.done]
     if all(tokens is None for tokens in first):

@@ -86,7 +86,7 @@ def prices_of(arms: Sequence[ArmResults]) -> dict[str, ArmPrice]:
     Returns:
         The prices by arm, or none if a run's tokens are unknown.
     """
-    currencies: set[str | None] = set()
+    currencies = set()
     for arm in arms:
         for record in arm.done:
             if record.priced_tokens("cold") is None:
@@ -121,7 +121,7 @@ def right_shares(arms: Iterable[ArmResults]) -> dict[str, float]:
     arms = tuple(arms)
     cases = [set(by_case_of(arm.judged)) for arm in arms]
     common = set[str]().union(*cases).intersection(*cases)
-    shares: dict[str, float] = {}
+    shares = {}
     for arm in arms:
         right = arm.of_cases(common).right
         if right is not None:
@@ -160,7 +160,7 @@ def discovery_effects_of(arms: Sequence[ArmResults]) -> tuple[DiscoveryEffect, .
     prices = prices_of(arms)
     if not prices:
         return ()
-    effects: list[DiscoveryEffect] = []
+    effects = []
     for arm in arms:
         if any(record.discovery and record.searchable for record in arm.done):
             off = next((each for each in arms if _is_counterpart(each, arm.arm)), None)

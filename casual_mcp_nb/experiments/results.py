@@ -279,7 +279,7 @@ class RunResults(Mapping[str, ArmResults], Displayable):
         """
         if by is None:
             return frame_of(self._arm_rows())
-        rows: list[dict[str, Any]] = []
+        rows = []
         for tag, part in self.by_tag().items():
             rows += [{"tag": tag, **row} for row in part._arm_rows()]
         return frame_of(rows)
@@ -288,7 +288,7 @@ class RunResults(Mapping[str, ArmResults], Displayable):
         rows = []
         for name, arm in self.items():
             right = arm.right
-            row: dict[str, Any] = {"arm": name, "runs": len(arm.done)}
+            row = {"arm": name, "runs": len(arm.done)}
             row |= {"not_made": arm.not_made, "not_graded": arm.not_graded}
             row |= {
                 "right": right and right.value,
@@ -571,7 +571,7 @@ class RunResults(Mapping[str, ArmResults], Displayable):
         ordered = dataclasses.replace(self, arms=tuple(self[name].arm for name in (first, *others)))
         parts = {"": ordered} if by is None else ordered.by_tag()
         drawn = others if second is None else [second]
-        rows: list[tuple[str, PairedDifference]] = []
+        rows = []
         for tag, part in parts.items():
             for each in part.comparisons(looks=looks):
                 if each.second not in drawn:

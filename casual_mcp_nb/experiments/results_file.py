@@ -333,7 +333,7 @@ class ResultsFile:
         newest: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {}
         for record in self.records.values():
             newest[record.case, record.arm] = record.setup, record.messages
-        chosen: dict[tuple[str, str, int], RunRecord] = {}
+        chosen = {}
         for record in self.records.values():
             if newest[record.case, record.arm] == (record.setup, record.messages):
                 chosen[record.case, record.arm, record.repeat] = record
@@ -384,7 +384,7 @@ def _without_empty(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """Read a dataclass's fields. Those that it does not have are from a later version."""
-    fields: dict[str, Any] = {}
+    fields = {}
     for name in names:
         if name in row:
             value = row[name]

@@ -75,7 +75,7 @@ def rows_of(path: str | Path) -> Rows:
             first, _, others = text.strip().partition("\n")
             if not others or not isinstance(_json(first), Mapping):
                 return _json_rows(text, path.name)
-    rows: list[Row] = []
+    rows = []
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             rows.append(_line(line, f"{path.name}, line {number}"))
@@ -144,7 +144,7 @@ def _csv_rows(text: str, name: str) -> Rows:
     # A trajectory is longer than the default.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_CELL))
     reader = csv.DictReader(io.StringIO(text, newline=""))
-    rows: list[Row] = []
+    rows = []
     try:
         for fields in reader:
             where = f"{name}, line {reader.line_num}"
@@ -162,7 +162,7 @@ def table_rows(table: Any) -> Rows:
 
     Empty cells are left out, and lists may be written as JSON.
     """
-    records: Sequence[Mapping[str, Any]] = table
+    records = table
     if hasattr(table, "to_dict"):
         records = table.to_dict("records")
     rows = [Row(f"row {number}", _cells(record)) for number, record in enumerate(records, 1)]

@@ -236,7 +236,7 @@ class RunRecord(Displayable):
 
     def row(self) -> dict[str, Any]:
         """Collect its fields as plain values, without the transcript."""
-        row: dict[str, Any] = {}
+        row = {}
         for name in ROW:
             value = getattr(self, name)
             row[name] = ", ".join(value) if isinstance(value, tuple) else value

@@ -447,7 +447,7 @@ class CaseRuns:
 
     async def _collect(self, executor: Submits, jobs: Sequence[Callable[[], JobResult]]) -> None:
         """Submit jobs, and add what they return as it comes."""
-        futures: list[asyncio.Future[JobResult]] = []
+        futures = []
         try:
             futures += [asyncio.wrap_future(executor.submit(each)) for each in jobs]
             for future in asyncio.as_completed(futures):
@@ -558,7 +558,7 @@ class CaseRuns:
             self._chats.append(chat)
         await chat.view()
         if setup.descriptions:
-            overrides: dict[ToolName, Described] = {}
+            overrides = {}
             for name, text in setup.descriptions.items():
                 tool = chat.catalog.resolve(name)
                 described_tool(tool, text)

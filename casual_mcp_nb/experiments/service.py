@@ -540,7 +540,7 @@ class SessionExperiments(Namespace):
             mask=mask,
             notify=self._parts.observers.served.notify,
         )
-        make: Callable[[], Awaitable[None]] = runs.run
+        make = runs.run
         if executor is not None:
             job = partial(Job, recipe or self._recipe(), plan)
             make = partial(runs.run_elsewhere, executor, job)
@@ -598,7 +598,7 @@ class SessionExperiments(Namespace):
         view = await self._starter.run_shown(self._starter.view())
         name = view.catalog.resolve(tool).tool_name
         listed = self._chat.catalog.resolve(name)
-        tools: list[ToolSpec] = []
+        tools = []
         for each in view.catalog:
             if each.restriction is None or each.tool_name == name:
                 tools.append(each)
@@ -772,7 +772,7 @@ class SessionExperiments(Namespace):
 
         A stop ends the body early, without an error. For `stops`, see `ConversationRunner.apart`.
         """
-        channel: Channel = "input" if blocks else self._questions.channel_of_awaited_cells()
+        channel = "input" if blocks else self._questions.channel_of_awaited_cells()
         async with self._questions.prompt_on(channel), self._turns.runner.apart(stops):
             warm_up()
             await self._starter.view()

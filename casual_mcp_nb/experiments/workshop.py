@@ -170,9 +170,9 @@ def halves(
     clusters: dict[str, list[ToolUseCase]] = {}
     for case in cases:
         clusters.setdefault(case.cluster or case.id, []).append(case)
-    chosen: set[str] = set()
+    chosen = set()
     for of_the_tool in (True, False):
-        names: list[str] = []
+        names = []
         for name in sorted(clusters):
             if any(_expects(case, tool) for case in clusters[name]) is of_the_tool:
                 names.append(name)
@@ -336,7 +336,7 @@ class Workshop(Displayable):
             for each in self._tools:
                 if each.wire_name in names or not names.isdisjoint(each.aliases):
                     wanted.append((case.messages[-1], each.tool_name))
-        ranks: list[Ranks] = []
+        ranks = []
         for query, tool in dict.fromkeys(wanted):
             before = _rank(self._index, query, tool)
             after_edits = _rank(index, query, named if tool == self.tool else tool)
@@ -632,7 +632,7 @@ def _proposals(answer: str, tool: ToolSpec, n: int) -> tuple[Proposal, ...]:
         if not isinstance(row, Mapping) or not text(row.get("description")):
             continue
         given = row.get("parameters")
-        parameters: dict[str, str] = {}
+        parameters = {}
         if isinstance(given, Mapping):
             for name, value in given.items():
                 if name in properties and text(value):

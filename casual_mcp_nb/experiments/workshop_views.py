@@ -91,8 +91,8 @@ def _runs_of_edits(results: RunResults, limits: DisplayLimits) -> tuple[Block, .
     blocks: list[Block] = [TextBlock("\n".join(conclusions(results))), arms_table(results, limits)]
     arms = list(results.values())
     counts = list(map(confusion, arms))
-    expected_names: set[str] = set()
-    called_names: set[str] = set()
+    expected_names = set()
+    called_names = set()
     for each in counts:
         for row, column in each:
             expected_names.add(row)
@@ -102,7 +102,7 @@ def _runs_of_edits(results: RunResults, limits: DisplayLimits) -> tuple[Block, .
     shown = called[:8]
     rows: list[tuple[Cell, ...]] = []
     for row in expected[: limits.rows]:
-        cells: list[Cell] = []
+        cells = []
         for column in shown:
             numbers = [words.number(each.get((row, column), 0)) for each in counts]
             cells.append(" → ".join(numbers))

@@ -223,7 +223,7 @@ def targets_of(cases: Iterable[ToolUseCase], tools: Sequence[ToolSpec]) -> list[
     """
     catalog = Catalog(tools)
     total = total_tokens(tools)
-    expected: set[ToolName] = set()
+    expected = set()
     for case in cases:
         for name in case.tools:
             expected.update(tool_names(catalog.matches(name)[:1]))
@@ -266,8 +266,8 @@ def plan_joint(results: RunResults, tools: Sequence[ToolSpec]) -> JointPlan:
     """
     base, arms = _arms(results)
     singles = {name: arm for (name, *others), arm in arms.items() if not others}
-    off: set[str] = set()
-    hurting: list[ArmResults] = []
+    off = set()
+    hurting = []
     for name, arm in singles.items():
         reason = _why_it_goes(name, base, arm, tools)
         if reason is not None:
@@ -376,7 +376,7 @@ def _own(name: str, tools: Sequence[ToolSpec]) -> set[str]:
 
 def _outermost(off: Set[str]) -> tuple[str, ...]:
     """List what has to be left out so that all of this is: no tool whose server is out already."""
-    outermost: list[str] = []
+    outermost = []
     for name in sorted(off):
         is_tool = ":" in name
         if not is_tool or ToolName.split(name).server not in off:
@@ -404,7 +404,7 @@ def _lost_cases(base: ArmResults, arm: ArmResults, hurting: Sequence[ArmResults]
 
 def _names(called: Iterable[str], off: set[str]) -> frozenset[str]:
     """List what has to come back so that these tools can be called."""
-    names: set[str] = set()
+    names = set()
     for tool in called:
         names |= {tool, ToolName.split(tool).server}
     return frozenset(names & off)
@@ -438,7 +438,7 @@ def _put_back(
 
     back: set[str] = set()
     for case in lost:
-        right: list[RunRecord] = []
+        right = []
         for arm in arms:
             right += [record for record in arm.by_case.get(case, ()) if record.right]
         sets = {_names(record.called, off) for record in right} - {frozenset()}
@@ -493,9 +493,9 @@ def _worth(
     names = _own(name, tools)
     # Without what is to go, others may be called in its place.
     groups = (as_advised if name not in plan.off else base).by_case
-    uses: list[int] = []
-    sizes: list[int] = []
-    clusters: list[str] = []
+    uses = []
+    sizes = []
+    clusters = []
     needed = 0
     for records in groups.values():
         uses.append(sum(not names.isdisjoint(record.called) for record in records))
