@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Literal, get_args
@@ -106,14 +106,7 @@ class ArmResults:
         None if none was judged.
         """
         groups = by_case_of(self.judged)
-        if not groups:
-            return None
-        successes, runs, clusters = [], [], []
-        for records in groups.values():
-            successes.append(_successes(records))
-            runs.append(len(records))
-            clusters.append(records[0].cluster)
-        return share_interval(successes, runs, clusters)
+        return share_of(groups, _is_right) if groups else None
 
     def pass_hat(self, k: int) -> float | None:
         """Estimate how many cases have k right runs in k, as a share, or return None if no case has
@@ -122,7 +115,7 @@ class ArmResults:
         Cases with fewer runs are left out, see `cases_short_of`.
         """
         groups = [records for records in by_case_of(self.judged).values() if len(records) >= k]
-        return pass_hat_k([*map(_successes, groups)], [*map(len, groups)], k)
+        return pass_hat_k([*map(_right_runs, groups)], [*map(len, groups)], k)
 
     def cases_short_of(self, k: int) -> int:
         """Count the cases with fewer than k judged runs."""
@@ -191,8 +184,26 @@ class ArmResults:
         return {group: counts[group] for group in FAILURE_GROUPS if counts[group]}
 
 
-def _successes(records: Sequence[RunRecord]) -> int:
-    return sum(record.right is True for record in records)
+def share_of(
+    groups: Mapping[str, Sequence[RunRecord]], has_it: Callable[[RunRecord], bool]
+) -> Interval:
+    """Compute the share of runs that have something, with its interval, each case counting the
+    same.
+    """
+    successes, runs, clusters = [], [], []
+    for records in groups.values():
+        successes.append(sum(map(has_it, records)))
+        runs.append(len(records))
+        clusters.append(records[0].cluster)
+    return share_interval(successes, runs, clusters)
+
+
+def _is_right(record: RunRecord) -> bool:
+    return record.right is True
+
+
+def _right_runs(records: Sequence[RunRecord]) -> int:
+    return sum(map(_is_right, records))
 
 
 def _origin_of(origins: Iterable[Origin]) -> Origin:

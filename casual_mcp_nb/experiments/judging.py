@@ -20,7 +20,7 @@ from casual_mcp_nb.base.tool import ToolName, wire_name
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.experiments.budget import Budget
 from casual_mcp_nb.experiments.cases import ToolUseCase, names_of
-from casual_mcp_nb.experiments.graded import Judge, Verdict, task_hashes
+from casual_mcp_nb.experiments.graded import Judge, task_hashes
 from casual_mcp_nb.experiments.matchers import Graded, Satisfies
 from casual_mcp_nb.experiments.matching import Judgement, judge_turns, tools_sent
 from casual_mcp_nb.experiments.run_record import RunRecord, Setup

@@ -48,7 +48,7 @@ from casual_mcp_nb.experiments.pricing import (
     prices_of,
 )
 from casual_mcp_nb.experiments.run_record import ROW, RunRecord, Setup, judge_cost_of
-from casual_mcp_nb.experiments.statistics import PairedDifference, holm, smallest_difference
+from casual_mcp_nb.experiments.statistics import holm, smallest_difference
 from casual_mcp_nb.experiments.thresholds import Thresholds, without_runs
 from casual_mcp_nb.experiments.tool_uses import ToolUses, tool_uses_of
 

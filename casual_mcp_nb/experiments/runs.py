@@ -18,14 +18,14 @@ from typing import Any, NamedTuple, cast
 
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.iterables import by_id
-from casual_mcp_nb.base.tool import Catalog, ToolName, full_names
+from casual_mcp_nb.base.tool import Catalog, full_names
 from casual_mcp_nb.conversation.event import Event, Request, StepFinished, StepStarted
 from casual_mcp_nb.conversation.step import text_of
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.setup import TurnSetup
-from casual_mcp_nb.engine.tools import Described, described_tool
+from casual_mcp_nb.engine.tools import described_tool
 from casual_mcp_nb.errors import (
     CasualMcpError,
     ConnectError,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
@@ -21,7 +21,7 @@ from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.displayable import Namespace
 from casual_mcp_nb.base.model_options import ModelOptions
 from casual_mcp_nb.base.secret import redacted
-from casual_mcp_nb.base.tool import ToolSpec, by_server
+from casual_mcp_nb.base.tool import by_server
 from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.turn_fields import spelled_out
@@ -71,7 +71,6 @@ from casual_mcp_nb.experiments.worth import Worth, plan_joint, targets_of, worth
 from casual_mcp_nb.notebook.blocking import awaited, blocking, on_engine, on_engine_told
 from casual_mcp_nb.notebook.caller import notebook_shell
 from casual_mcp_nb.notebook.parts import SessionParts
-from casual_mcp_nb.notebook.questions import Channel
 from casual_mcp_nb.notebook.warming import warm_up, warmed_up
 
 if TYPE_CHECKING:

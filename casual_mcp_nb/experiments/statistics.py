@@ -44,32 +44,26 @@ MOST_CASES = 100_000
 """The largest number of cases that `cases_needed` proposes."""
 
 
-def t_cdf(t: float, df: float) -> float:
-    """Compute Student's t distribution function, by the incomplete beta function (DLMF 8.17)."""
-    if math.isinf(df):
-        return NormalDist().cdf(t)
-    tail = _incomplete_beta(df / (df + t * t), df / 2, 0.5) / 2
-    return 1 - tail if t > 0 else tail
-
-
 def t_quantile(p: float, df: float) -> float:
-    """Compute a quantile of Student's t by bisecting `t_cdf`."""
+    """Compute a quantile of Student's t by the incomplete beta function (DLMF 8.17)."""
     if math.isinf(df):
         return NormalDist().inv_cdf(p)
     if p < 0.5:
         return -t_quantile(1 - p, df)
+    x = _beta_quantile(2 * (1 - p), df / 2, 0.5)
+    return math.sqrt(df * (1 - x) / x)
+
+
+def _beta_quantile(p: float, a: float, b: float) -> float:
+    def is_below(share: float) -> bool:
+        return _incomplete_beta(share, a, b) < p
+
+    return _bisected(is_below, 60)
+
+
+def _bisected(is_below: Callable[[float], bool], steps: int) -> float:
+    """Find where between 0 and 1 a condition stops holding, by halving so many times."""
     low, high = 0.0, 1.0
-    while t_cdf(high, df) < p and high < 1e12:
-        low, high = high, high * 2
-
-    def is_below(t: float) -> bool:
-        return t_cdf(t, df) < p
-
-    return _bisected(is_below, low, high, 60)
-
-
-def _bisected(is_below: Callable[[float], bool], low: float, high: float, steps: int) -> float:
-    """Find where a condition stops holding, by halving the interval so many times."""
     for _ in range(steps):
         middle = (low + high) / 2
         if is_below(middle):
@@ -425,13 +419,6 @@ def share_bounds(successes: int, total: int, risk: float = RISK) -> tuple[float,
     return low, high
 
 
-def _beta_quantile(p: float, a: float, b: float) -> float:
-    def is_below(share: float) -> bool:
-        return _incomplete_beta(share, a, b) < p
-
-    return _bisected(is_below, 0.0, 1.0, 50)
-
-
 def holm(values: Sequence[float], looks: int = 1) -> list[tuple[float, int]]:
     """Correct p values for several candidates (Holm, 1979) and looks (Bonferroni), in the order
     given.
@@ -508,7 +495,7 @@ def smallest_difference(
     def is_below(gain: float) -> bool:
         return bool(power(gain) < POWER)
 
-    return _bisected(is_below, 0.0, 1.0, 9 if is_simulated else 30)
+    return _bisected(is_below, 9 if is_simulated else 30)
 
 
 def cases_needed(

@@ -20,11 +20,11 @@ from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tokens import REUSED_WEIGHT, total_tokens
 from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec, tool_names
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.experiments.arm_results import ArmResults, difference_between
+from casual_mcp_nb.experiments.arm_results import ArmResults, difference_between, share_of
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.results import RunResults
 from casual_mcp_nb.experiments.run_record import RunRecord
-from casual_mcp_nb.experiments.statistics import Interval, PairedDifference, share_interval
+from casual_mcp_nb.experiments.statistics import Interval, PairedDifference
 
 Advice = Literal["load", "defer", "off"]
 
@@ -124,18 +124,15 @@ class Worth(DisplayableList[ToolWorth], items="worths"):
     @property
     def tool_set(self) -> ToolSetConfig:
         """A toolset without those to turn off."""
+        rules: dict[str, Any] = dict.fromkeys(self.servers, True)
         excluded: dict[str, list[str]] = {}
-        for worth in sorted(self.worths, key=lambda worth: worth.name):
-            if worth.advice == "off" and not worth.is_server:
-                tool = ToolName.split(worth.name)
+        for name in sorted(self.off):
+            if ":" in name:
+                tool = ToolName.split(name)
                 excluded.setdefault(tool.server, []).append(tool.tool)
-        rules: dict[str, Any] = {}
-        for server in self.servers:
-            if server in self.off:
-                continue
-            rules[server] = True
-            if server in excluded:
-                rules[server] = ExcludeSpec(exclude=tuple(excluded[server]))
+                rules[tool.server] = ExcludeSpec(exclude=tuple(excluded[tool.server]))
+        for server in self.off:
+            rules.pop(server, None)
         return ToolSetConfig(
             description=f"Measured over {count(len(self.results.cases), 'case')}", servers=rules
         )
@@ -434,7 +431,10 @@ def _put_back(
     """
 
     def price(names: set[str]) -> int:
-        return _visible_tokens(tools, off - names) - _visible_tokens(tools, off)
+        """Add up the tokens of what is visible once these are back."""
+        left = off - names
+        visible = [tool for tool in tools if left.isdisjoint((tool.server, str(tool.tool_name)))]
+        return total_tokens(visible)
 
     back: set[str] = set()
     for case in lost:
@@ -475,10 +475,6 @@ def _redundant(groups: dict[str, set[str]], off: set[str]) -> tuple[tuple[str, .
     return tuple(group for group in found if len(group) > 1)
 
 
-def _visible_tokens(tools: Sequence[ToolSpec], off: set[str]) -> int:
-    return sum(tool.tokens for tool in tools if off.isdisjoint((tool.server, str(tool.tool_name))))
-
-
 def _worth(
     name: str,
     base: ArmResults,
@@ -493,16 +489,11 @@ def _worth(
     names = _own(name, tools)
     # Without what is to go, others may be called in its place.
     groups = (as_advised if name not in plan.off else base).by_case
-    uses = []
-    sizes = []
-    clusters = []
-    needed = 0
-    for records in groups.values():
-        uses.append(sum(not names.isdisjoint(record.called) for record in records))
-        sizes.append(len(records))
-        clusters.append(records[0].cluster)
-        needed += not names.isdisjoint(records[0].needed)
-    used = share_interval(uses, sizes, clusters)
+
+    def is_used(record: RunRecord) -> bool:
+        return not names.isdisjoint(record.called)
+
+    used = share_of(groups, is_used)
     steps = as_advised.mean("steps")
     tokens = sum(tool.tokens for tool in tools if str(tool.tool_name) in names)
     loaded = tokens * (1 + REUSED_WEIGHT * max((steps.value if steps else 1) - 1, 0))
@@ -518,7 +509,7 @@ def _worth(
         right,
         added,
         used,
-        needed,
+        sum(not names.isdisjoint(records[0].needed) for records in groups.values()),
         advice,
         certain,
         loaded,
