@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from concurrent.futures import Executor, Future, as_completed
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -170,7 +169,9 @@ class _Judging:
         return CaseResult(
             found=top,
             met=tuple(need not in unmet for need in needs),
-            reciprocal_rank=_reciprocal_rank(ranked, wanted),
+            reciprocal_rank=next(
+                (1 / rank for rank, name in enumerate(ranked, 1) if name in wanted), 0.0
+            ),
             right_server=any(name.server in servers for name in top),
             miss=self._miss(case, unmet, top) if unmet else None,
         )
@@ -192,13 +193,6 @@ class _Judging:
                 if nearest is None or each.score > nearest.score:
                     nearest = each
         return Miss(case, unmet, top, nearest, bool(candidates))
-
-
-def _reciprocal_rank(ranked: Sequence[ToolName], wanted: Set[ToolName]) -> float:
-    for rank, name in enumerate(ranked, 1):
-        if name in wanted:
-            return 1 / rank
-    return 0.0
 
 
 def _name(result: SearchHit | ToolSpec | ToolName | tuple[str, str]) -> ToolName:
@@ -247,6 +241,8 @@ def evaluate(
     Raises:
         UsageError: There are no cases, none expects a tool, or `k` is less than 1.
     """
+    from tqdm import tqdm
+
     tools, cases = Catalog(catalog), searches_of(cases)
     if not cases:
         raise UsageError(
@@ -256,13 +252,20 @@ def evaluate(
         raise UsageError(f"k must be 1 or more, not {k}.")
     if strategies is None:
         strategies = {"search": ToolSearchIndex}
-    with _bar(len(cases) * len(strategies), progress) as advance:
+    # Text on stderr needs no widget and leaves nothing behind in a notebook.
+    with tqdm(
+        total=len(cases) * len(strategies),
+        unit="case",
+        leave=False,
+        delay=PROGRESS_DELAY,
+        disable=not progress,
+    ) as bar:
         if executor is None:
             outcomes = {}
             for name, strategy in strategies.items():
-                outcomes[name] = judge(strategy, tools, cases, k, advance)
+                outcomes[name] = judge(strategy, tools, cases, k, bar.update)
         else:
-            outcomes = _elsewhere(strategies, tools, cases, k, executor, advance)
+            outcomes = _elsewhere(strategies, tools, cases, k, executor, bar.update)
     definitions = total_tokens(tools)
     most = manifest_max_tokens
     if most is None:
@@ -303,39 +306,22 @@ def _elsewhere(
     advance: Advance,
 ) -> dict[str, list[CaseResult]]:
     """Collect the outcomes by strategy, in the case order, whichever job is done first."""
-    futures: dict[str, list[Future[list[CaseResult]]]] = {}
-    every = []
+    jobs = []
     for name, strategy in strategies.items():
-        futures[name] = []
         for start in range(0, len(cases), _CASES_A_JOB):
             part = cases[start : start + _CASES_A_JOB]
-            futures[name].append(executor.submit(judge, strategy, tuple(tools), part, k))
-        every += futures[name]
+            jobs.append((name, executor.submit(judge, strategy, tuple(tools), part, k)))
+    futures = [future for _, future in jobs]
     try:
-        for future in as_completed(every):
+        for future in as_completed(futures):
             advance(len(future.result()))
     finally:
-        for future in every:
+        for future in futures:
             future.cancel()
-    outcomes: dict[str, list[CaseResult]] = {}
-    for name, jobs in futures.items():
-        outcomes[name] = []
-        for future in jobs:
-            outcomes[name] += future.result()
+    outcomes: dict[str, list[CaseResult]] = defaultdict(list)
+    for name, future in jobs:
+        outcomes[name] += future.result()
     return outcomes
-
-
-@contextmanager
-def _bar(total: int, shown: bool) -> Iterator[Advance]:
-    """Show a progress bar: text on stderr, which needs no widget and leaves nothing behind in a
-    notebook.
-    """
-    from tqdm import tqdm
-
-    with tqdm(
-        total=total, unit="case", leave=False, delay=PROGRESS_DELAY, disable=not shown
-    ) as bar:
-        yield bar.update
 
 
 def _score(name: str, outcomes: Sequence[CaseResult], tools: Catalog) -> StrategyScore:

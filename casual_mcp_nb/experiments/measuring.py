@@ -83,14 +83,7 @@ def _with_tokens(record: RunRecord, stats: ChatStats, model: ChatModel) -> RunRe
     """Add the tokens, and the cost as far as all of it is known."""
     cache = cache_use(stats.steps, model.model, model.price)
     record = replace(
-        record,
-        input_tokens=stats.sent_tokens,
-        origin=stats.parts.origin,
-        tokens_reused=cache.reused,
-        first_reused=cache.first,
-        cold_reused=cache.cold,
-        warm_reused=cache.warm,
-        reused_origin=cache.origin,
+        record, input_tokens=stats.sent_tokens, origin=stats.parts.origin, **vars(cache)
     )
     if stats.llm_calls and not stats.tokens.unknown_calls:
         record = replace(record, output_tokens=stats.tokens.completion_tokens)
@@ -98,11 +91,5 @@ def _with_tokens(record: RunRecord, stats: ChatStats, model: ChatModel) -> RunRe
         record = replace(record, undeferred_tokens=stats.undeferred_tokens)
     cost = stats.cost
     if cost is None or cost.unknown_calls or cost.unknown_hosted:
-        return record
-    return replace(
-        record,
-        cost=cost.amount,
-        cold_cost=cache.cold_cost,
-        warm_cost=cache.warm_cost,
-        currency=cost.currency,
-    )
+        return replace(record, cold_cost=None, warm_cost=None)
+    return replace(record, cost=cost.amount, currency=cost.currency)

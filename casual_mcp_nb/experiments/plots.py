@@ -70,7 +70,7 @@ def arms_plot(arms: Sequence[tuple[str, Interval]]) -> Any:
         interval = f"{words.percent(right.low)} to {words.percent(right.high)}"
         text = f"{words.percent(right.value)} ({interval})"
         rows.append(Row(name, right.value, right.low, right.high, BLUE, text))
-    return _drawn(rows, (0.0, 1.0), "Share of right runs, 95% interval", is_difference=False)
+    return _drawn(rows, (0.0, 1.0), "Share of right runs, 95% interval")
 
 
 def difference_plot(first: str, differences: Sequence[tuple[str, PairedDifference]]) -> Any:
@@ -103,18 +103,16 @@ def difference_plot(first: str, differences: Sequence[tuple[str, PairedDifferenc
         f"More or less often right than {words.one_line(first)[:_LONGEST]}, in points, {level}"
         " interval"
     )
-    return _drawn(rows, (-reach, reach), title, is_difference=True)
+    return _drawn(rows, (-reach, reach), title)
 
 
-def _drawn(
-    rows: Sequence[Row], limits: tuple[float, float], title: str, *, is_difference: bool
-) -> Any:
+def _drawn(rows: Sequence[Row], limits: tuple[float, float], title: str) -> Any:
     shown = rows[:_MOST]
     try:
         figure = figure_of_size(6.8, 1.2 + 0.5 * len(shown))
     except ImportError:
-        return Svg(_svg(shown, limits, title, is_difference=is_difference))
-    _draw(figure, shown, limits, title, is_difference=is_difference)
+        return Svg(_svg(shown, limits, title))
+    _draw(figure, shown, limits, title)
     return figure
 
 
@@ -123,13 +121,11 @@ def _draw(
     rows: Sequence[Row],
     limits: tuple[float, float],
     title: str,
-    *,
-    is_difference: bool,
 ) -> None:
     axes = figure.subplots()
     axes.grid(axis="x", color=_GRID, linewidth=0.8)
     axes.set_axisbelow(True)
-    if is_difference:
+    if limits[0] < 0:
         axes.axvline(0, color="black", linewidth=1)
     for number, row in enumerate(rows):
         low, high = _within(row, limits)
@@ -141,13 +137,11 @@ def _draw(
     labels = [_label(row.label).replace("$", r"\$") for row in rows]
     axes.set_yticks(range(len(rows)), labels)
     ticks = _ticks(limits)
-    axes.set_xticks(ticks, [_tick(tick, is_difference=is_difference) for tick in ticks])
+    axes.set_xticks(ticks, [_tick(tick, limits) for tick in ticks])
     axes.set(xlim=limits, ylim=(max(len(rows), 1) - 0.5, -0.5), xlabel=title.replace("$", r"\$"))
 
 
-def _svg(
-    rows: Sequence[Row], limits: tuple[float, float], title: str, *, is_difference: bool
-) -> str:
+def _svg(rows: Sequence[Row], limits: tuple[float, float], title: str) -> str:
     height = _ROW * len(rows) + 62
     width = _LEFT + _WIDTH + _RIGHT
     said = "; ".join(f"{_label(row.label)}: {row.text}" for row in rows)
@@ -168,9 +162,9 @@ def _svg(
     bottom = height - 50
     for tick in _ticks(limits):
         x = place(tick)
-        colour = "black" if is_difference and tick == 0 else _GRID
+        colour = "black" if limits[0] < 0 and tick == 0 else _GRID
         parts.append(f'<path d="M{x:.1f} 4V{bottom}" stroke="{colour}"/>')
-        text = _tick(tick, is_difference=is_difference)
+        text = _tick(tick, limits)
         parts.append(f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{text}</text>')
     for number, row in enumerate(rows):
         y = _ROW * number + 22
@@ -201,8 +195,8 @@ def _ticks(limits: tuple[float, float]) -> list[float]:
     return [low + (high - low) * quarter / 4 for quarter in range(5)]
 
 
-def _tick(value: float, *, is_difference: bool) -> str:
-    if not is_difference:
+def _tick(value: float, limits: tuple[float, float]) -> str:
+    if limits[0] >= 0:
         return words.percent(value)
     number = f"{value * 100:.1f}".removesuffix(".0")
     return f"+{number}" if value > 0 else number

@@ -4,7 +4,7 @@ and when.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from casual_mcp_nb.base.prices import Cost
 from casual_mcp_nb.display import words
@@ -17,7 +17,7 @@ from casual_mcp_nb.experiments.pricing import (
     prices_of,
 )
 from casual_mcp_nb.experiments.results import RunResults
-from casual_mcp_nb.experiments.run_record import CacheState
+from casual_mcp_nb.experiments.run_record import CacheState, RunRecord
 
 
 def price_conclusions(results: RunResults) -> Iterator[str]:
@@ -78,48 +78,45 @@ def _other_tools(arms: Sequence[ArmResults]) -> Iterator[str]:
     """Write which arms called other tools than the first one, since their prices then are for other
     work.
     """
-    if len(arms) < 2:
-        return
-    first, *others = arms
-    tools = _tools_by_case(first)
-    for arm in others:
-        own = _tools_by_case(arm)
-        differing = sum(own[case] != tools[case] for case in tools)
+    tools = [_by_case(arm, _called) for arm in arms]
+    for arm, own in zip(arms[1:], tools[1:], strict=True):
+        differing = sum(own[case] != tools[0][case] for case in own)
         if differing:
             yield (
-                f"{_capital(arm.arm.name)} called other tools than {first.arm.name} in"
-                f" {differing:,} of {words.count(len(tools), 'case')}, so their prices are for"
+                f"{_capital(arm.arm.name)} called other tools than {arms[0].arm.name} in"
+                f" {differing:,} of {words.count(len(own), 'case')}, so their prices are for"
                 " different work."
             )
 
 
-def _tools_by_case(arm: ArmResults) -> dict[str, frozenset[str]]:
-    tools = {}
-    for case, runs in arm.by_case.items():
-        tools[case] = frozenset().union(*(each.called for each in runs))
-    return tools
-
-
 def _other_answers(arms: Sequence[ArmResults]) -> Iterator[str]:
-    if len(arms) < 2:
-        return
-    first, *others = map(_answers_by_case, arms)
-    differing = []
-    for case in first:
-        if any(each[case] != first[case] for each in others):
-            differing.append(case)
+    answers = [_by_case(arm, _answer) for arm in arms]
+    differing = 0
+    for case in answers[0] if answers else ():
+        differing += any(each[case] != answers[0][case] for each in answers)
     if differing:
         yield (
-            f"The arms answered differently in {len(differing):,} of"
-            f" {words.count(len(first), 'case')}."
+            f"The arms answered differently in {differing:,} of"
+            f" {words.count(len(answers[0]), 'case')}."
         )
 
 
-def _answers_by_case(arm: ArmResults) -> dict[str, set[str]]:
-    answers = {}
+def _by_case(
+    arm: ArmResults, parts: Callable[[RunRecord], Iterable[str]]
+) -> dict[str, frozenset[str]]:
+    """Collect something that an arm's runs have, by case."""
+    cases = {}
     for case, runs in arm.by_case.items():
-        answers[case] = {" ".join(each.answer.casefold().split()) for each in runs}
-    return answers
+        cases[case] = frozenset[str]().union(*map(parts, runs))
+    return cases
+
+
+def _called(record: RunRecord) -> Iterable[str]:
+    return record.called
+
+
+def _answer(record: RunRecord) -> Iterable[str]:
+    return (" ".join(record.answer.casefold().split()),)
 
 
 def _cheapest(arms: Sequence[ArmResults], prices: dict[str, ArmPrice]) -> str:

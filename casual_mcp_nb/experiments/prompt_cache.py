@@ -47,24 +47,24 @@ def least_prefix(model: str) -> int:
 
 @dataclass(frozen=True)
 class CacheUse:
-    """A run's use of the prompt cache.
+    """A run's use of the prompt cache, in the fields of a `RunRecord`.
 
     Args:
-        reused: Input tokens read from the cache, reported or estimated.
-        origin: Who counted them.
-        first: Tokens of them in the conversation's first request, or None if the provider did not
-            report this.
-        cold: The same if the first request reads nothing.
-        warm: The same if the first request reads all its prefix.
+        tokens_reused: Input tokens read from the cache, reported or estimated.
+        reused_origin: Who counted them.
+        first_reused: Tokens of them in the conversation's first request, or None if the provider
+            did not report this.
+        cold_reused: The same if the first request reads nothing.
+        warm_reused: The same if the first request reads all its prefix.
         cold_cost: What the run then costs, or None without a price.
         warm_cost: What it costs with the warm cache.
     """
 
-    reused: int = 0
-    origin: Origin = "estimated"
-    first: int | None = None
-    cold: int = 0
-    warm: int = 0
+    tokens_reused: int = 0
+    reused_origin: Origin = "estimated"
+    first_reused: int | None = None
+    cold_reused: int = 0
+    warm_reused: int = 0
     cold_cost: float | None = None
     warm_cost: float | None = None
 
@@ -88,10 +88,12 @@ def cache_use(steps: Sequence[StepStats], model: str, price: Price | None) -> Ca
     prefix = read + written or _if_cached(_prefix(first.parts), least)
     later = _repeated(answered, least, reported=reported)
     repeated = sum(later)
-    use = CacheUse(reused=repeated, cold=repeated, warm=prefix + repeated)
+    use = CacheUse(repeated, cold_reused=repeated, warm_reused=prefix + repeated)
     if reported:
         total = sum(step.cached_tokens or 0 for step in answered)
-        use = replace(use, reused=total, origin="reported", first=first.cached_tokens)
+        use = replace(
+            use, tokens_reused=total, reused_origin="reported", first_reused=first.cached_tokens
+        )
     if price is None or any(map(_has_no_cost, answered)):
         return use
     cold = warm = 0.0

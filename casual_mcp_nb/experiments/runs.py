@@ -16,7 +16,7 @@ from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
-from casual_mcp_nb.base.callbacks import ignore
+from casual_mcp_nb.base.callbacks import ignore, unchanged
 from casual_mcp_nb.base.iterables import by_id
 from casual_mcp_nb.base.tool import Catalog, full_names
 from casual_mcp_nb.conversation.event import Event, Request, StepFinished, StepStarted
@@ -94,7 +94,7 @@ class CaseRuns:
     Args:
         chat: Its servers and models are used. Its conversation stays as it is.
         plan: What is run. Its judge's requests count against the budget too.
-        model: The model, where the plan names none.
+        arms: The plan's arms.
         file: The results file, or None to keep results in memory only.
         budget: The spending limit.
         mask: Removes secrets from a text.
@@ -107,28 +107,27 @@ class CaseRuns:
         spend_limit: Which of the session's spend limits ended the runs, or empty.
 
     Raises:
-        UsageError: A name does not exist, the arms do not differ, or the file has another format.
+        UsageError: The file has another format.
     """
 
     def __init__(
         self,
         chat: McpToolChat,
         plan: Plan,
-        model: str | None,
+        arms: Sequence[ArmSetup],
         *,
-        file: ResultsFile | None,
-        budget: Budget | None,
-        mask: Callable[[str], str],
+        file: ResultsFile | None = None,
+        budget: Budget | None = None,
+        mask: Callable[[str], str] = unchanged,
         notify: Callable[[Turn, Event], object] = ignore,
     ) -> None:
         self.on_change: Callable[[], None] = ignore
         self.prepared = False
         self.spend_limit = ""
         self.budget = budget or Budget()
-        self._chat, self._plan, self._cases = chat.apart(), plan, plan.cases
-        self._arms = plan.arms(chat, model)
+        self._chat, self._plan, self._arms = chat.apart(), plan, arms
         self._file, self._notify, self._mask = file, notify, mask
-        self._judge = plan.judge
+        self._cases, self._judge = plan.cases, plan.judge
         self._prepared: dict[str, _Prepared] = {}
         self._failed: dict[str, str] = {}
         self._chats: list[McpToolChat] = []

@@ -533,7 +533,7 @@ class SessionExperiments(Namespace):
         runs = CaseRuns(
             self._chat,
             plan,
-            self._turns.model,
+            plan.arms(self._chat, self._turns.model),
             file=file,
             budget=budget,
             mask=mask,
@@ -645,8 +645,8 @@ class SessionExperiments(Namespace):
         budget = Budget.of(job.left)
         mask = self._mask(job.plan)
         file = job.file.opened(mask) if job.file is not None else None
-        model = self._turns.model
-        runs = CaseRuns(self._chat, job.plan, model, file=file, budget=budget, mask=mask)
+        arms = job.plan.arms(self._chat, self._turns.model)
+        runs = CaseRuns(self._chat, job.plan, arms, file=file, budget=budget, mask=mask)
 
         async def make() -> None:
             async with self._apart(True), aclosing(runs):

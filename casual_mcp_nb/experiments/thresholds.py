@@ -34,46 +34,39 @@ class Thresholds:
 
     def missed_by(self, arm: ArmResults) -> Iterator[str]:
         """Write a sentence per threshold that an arm misses."""
-        yield from self._right_too_rarely(arm)
-        yield from self._passed_too_rarely(arm)
-        yield from self._too_expensive(arm)
+        name, right = arm.arm.name, arm.right
+        shares = (
+            (
+                self.min_right,
+                right.value if right else None,
+                "of the runs are right",
+                "none of the runs is judged",
+            ),
+            (
+                self.min_pass,
+                arm.pass_hat(self.repeats),
+                "of the cases are right each time",
+                "no case has all its runs",
+            ),
+        )
+        for least, share, what, unknown in shares:
+            if least is None:
+                continue
+            if share is None:
+                yield f"{name}: {unknown}, and {least:.1%} are required."
+            elif share < least:
+                yield f"{name}: {share:.1%} {what}, and {least:.1%} are required."
+        short = arm.cases_short_of(self.repeats)
+        if self.min_pass is not None and short:
+            runs = count(self.repeats, "run")
+            yield f"{name}: {count(short, 'case')} with fewer than {runs} cannot be checked."
+        most, cost = self.max_cost, arm.mean("cost")
+        if most is not None and cost is None:
+            yield f"{name}: the cost of a run is unknown, and at most {most:.6f} is allowed."
+        elif most is not None and cost is not None and cost.value > most:
+            yield f"{name}: a run costs {cost.value:.6f}, and at most {most:.6f} is allowed."
         if self.baseline is not None:
             yield from self._worse_than(self.baseline, arm)
-
-    def _right_too_rarely(self, arm: ArmResults) -> Iterator[str]:
-        least, right = self.min_right, arm.right
-        if least is None:
-            return
-        if right is None:
-            yield f"{arm.arm.name}: none of the runs is judged, and {least:.1%} are required."
-        elif right.value < least:
-            share = f"{right.value:.1%} of the runs are right"
-            yield f"{arm.arm.name}: {share}, and {least:.1%} are required."
-
-    def _passed_too_rarely(self, arm: ArmResults) -> Iterator[str]:
-        least = self.min_pass
-        if least is None:
-            return
-        passed, short = arm.pass_hat(self.repeats), arm.cases_short_of(self.repeats)
-        if passed is None:
-            yield f"{arm.arm.name}: no case has all its runs, and {least:.1%} are required."
-        elif passed < least:
-            share = f"{passed:.1%} of the cases are right each time"
-            yield f"{arm.arm.name}: {share}, and {least:.1%} are required."
-        if short:
-            runs = count(self.repeats, "run")
-            cases = count(short, "case")
-            yield f"{arm.arm.name}: {cases} with fewer than {runs} cannot be checked."
-
-    def _too_expensive(self, arm: ArmResults) -> Iterator[str]:
-        most, cost = self.max_cost, arm.mean("cost")
-        if most is None:
-            return
-        name = arm.arm.name
-        if cost is None:
-            yield f"{name}: the cost of a run is unknown, and at most {most:.6f} is allowed."
-        elif cost.value > most:
-            yield f"{name}: a run costs {cost.value:.6f}, and at most {most:.6f} is allowed."
 
     def _worse_than(self, baseline: Mapping[str, ArmResults], arm: ArmResults) -> Iterator[str]:
         """Write how an arm is worse than in earlier results, or why the two cannot be compared."""
@@ -96,8 +89,10 @@ class Thresholds:
         comparison = compare_arms(baseline[name], arm, tests=self.tests)
         if comparison is not None and comparison.right.high < -self.max_drop:
             drop = comparison.right
-            interval = f"{-drop.high:.1%} to {-drop.low:.1%}"
-            yield f"{name}: {-drop.mean:.1%} ({interval}) fewer runs are right than in the baseline."
+            yield (
+                f"{name}: {-drop.mean:.1%} ({-drop.high:.1%} to {-drop.low:.1%}) fewer runs are"
+                " right than in the baseline."
+            )
 
 
 def without_runs(arm: ArmResults, cases: Sequence[str]) -> Iterator[str]:

@@ -33,6 +33,7 @@ from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import ProviderError, UnknownNameError, UsageError
 from casual_mcp_nb.experiments.arms import Arm, ArmSetup, Factors, cases_of_prompts, options_of
 from casual_mcp_nb.experiments.measuring import measured as with_figures
+from casual_mcp_nb.experiments.plan import Plan
 from casual_mcp_nb.experiments.price_conclusions import price_conclusions
 from casual_mcp_nb.experiments.pricing import best_of
 from casual_mcp_nb.experiments.results import RunResults
@@ -83,14 +84,18 @@ def shares(results: RunResults) -> dict[str, float | None]:
     return {name: arm.right and arm.right.value for name, arm in results.items()}
 
 
-async def compared(chat: McpToolChat, models: dict[str, Any], **options: Any) -> RunResults:
+def comparison(chat: McpToolChat, models: dict[str, Any], check: Any, repeats: int = 1) -> CaseRuns:
     """Compare models that play lists."""
     arms = [
         ArmSetup(Arm(name, model=name), TurnOptions(model=model)) for name, model in models.items()
     ]
-    comparing = CaseRuns(
-        chat, arms, cases_of_prompts("Go", options.pop("check", None)), concurrency=1, **options
-    )
+    cases = cases_of_prompts("Go", check)
+    plan = Plan(cases=cases, factors=Factors(), options={}, repeats=repeats, max_runs=100)
+    return CaseRuns(chat, plan, arms)
+
+
+async def compared(chat: McpToolChat, models: dict[str, Any], check: Any = None) -> RunResults:
+    comparing = comparison(chat, models, check)
     await comparing.prepare()
     await comparing.run()
     return comparing.results
@@ -294,8 +299,7 @@ async def test_a_cancelled_comparison_keeps_completed_runs() -> None:
 
     async with McpToolChat.from_config({}, in_process={"slow": server}) as chat:
         models = {"a": scripted_model("one", "two"), "b": scripted_model(call("slow__wait"))}
-        arms = [ArmSetup(Arm(name), TurnOptions(model=model)) for name, model in models.items()]
-        comparing = CaseRuns(chat, arms, cases_of_prompts("Go", None), repeats=2, concurrency=1)
+        comparing = comparison(chat, models, None, 2)
         await comparing.prepare()
         running = asyncio.create_task(comparing.run())
         await waiting.wait()
