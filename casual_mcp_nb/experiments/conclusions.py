@@ -140,21 +140,16 @@ def of_size(cases: int, clusters: int, repeats: int, *, candidates: int = 1, loo
     return sentence
 
 
-def of_looks(looks: int, planned: int = 1) -> str:
-    """Write how looks at growing data change the risk, or nothing if there is one.
+def of_looks(looks: int) -> str:
+    """Write how looks at growing data that were not planned change the risk.
 
     Args:
         looks: How often the cases were looked at.
-        planned: How many looks were planned before the first.
     """
-    if looks <= planned:
-        if planned == 1:
-            return ""
-        return f"Look {looks:,} of {planned:,}: each is judged at {_share(RISK / planned)}."
-    alarms = _share(false_alarms(looks, planned))
     return (
-        f"Look {looks:,}, and {planned:,} planned: over all of them a difference that does not"
-        f" exist is reported in up to {alarms} of experiments. Plan the looks before the first run."
+        f"Look {looks:,}, and 1 planned: over all of them a difference that does not exist is"
+        f" reported in up to {false_alarms(looks) * 100:.2g}% of experiments. Plan the looks before"
+        " the first run."
     )
 
 
@@ -266,7 +261,3 @@ def _tests(difference: PairedDifference) -> int:
 def level_words(level: float) -> str:
     """Write an interval's level in percent, with digits only where a correction raised it."""
     return f"{LEVEL:.0%}" if math.isclose(level, LEVEL) else f"{level * 100:.3g}%"
-
-
-def _share(share: float) -> str:
-    return f"{share * 100:.2g}%"

@@ -10,7 +10,7 @@ from statistics import fmean
 
 from casual_mcp_nb.experiments.arm_results import ArmResults, by_case_of
 from casual_mcp_nb.experiments.arms import Arm
-from casual_mcp_nb.experiments.run_record import CacheState, RunRecord
+from casual_mcp_nb.experiments.run_record import CacheState
 
 _BESIDE_DISCOVERY = ("model", "tool_set", "descriptions", "without", "servers")
 """What an arm sets, apart from discovery, its strategy and the delivery."""
@@ -93,20 +93,17 @@ def prices_of(arms: Sequence[ArmResults]) -> dict[str, ArmPrice]:
                 return {}
             has_cost = record.cold_cost is not None and record.warm_cost is not None
             currencies.add(record.currency if has_cost else None)
-    price_of = _in_tokens
-    if len(currencies) == 1 and None not in currencies:
-        price_of = _in_money
-    return {arm.arm.name: price_of(arm.done) for arm in arms}
+    currency = currencies.pop() if len(currencies) == 1 else None
 
+    def price_of(arm: ArmResults, cache: CacheState) -> float:
+        if currency is None:
+            return fmean(record.priced_tokens(cache) or 0.0 for record in arm.done)
+        return fmean(getattr(record, f"{cache}_cost") for record in arm.done)
 
-def _in_money(runs: Sequence[RunRecord]) -> ArmPrice:
-    cold = fmean(record.cold_cost or 0.0 for record in runs)
-    return ArmPrice(cold, fmean(record.warm_cost or 0.0 for record in runs), runs[0].currency)
-
-
-def _in_tokens(runs: Sequence[RunRecord]) -> ArmPrice:
-    cold = fmean(record.priced_tokens("cold") or 0.0 for record in runs)
-    return ArmPrice(cold, fmean(record.priced_tokens("warm") or 0.0 for record in runs))
+    prices = {}
+    for arm in arms:
+        prices[arm.arm.name] = ArmPrice(price_of(arm, "cold"), price_of(arm, "warm"), currency)
+    return prices
 
 
 def right_shares(arms: Iterable[ArmResults]) -> dict[str, float]:

@@ -288,9 +288,11 @@ class RunResults(Mapping[str, ArmResults], Displayable):
         rows = []
         for name, arm in self.items():
             right = arm.right
-            row = {"arm": name, "runs": len(arm.done)}
-            row |= {"not_made": arm.not_made, "not_graded": arm.not_graded}
-            row |= {
+            row: dict[str, Any] = {
+                "arm": name,
+                "runs": len(arm.done),
+                "not_made": arm.not_made,
+                "not_graded": arm.not_graded,
                 "right": right and right.value,
                 "low": right and right.low,
                 "high": right and right.high,
@@ -299,7 +301,7 @@ class RunResults(Mapping[str, ArmResults], Displayable):
                 row[f"pass^{k}"] = arm.pass_hat(k)
             for measure in MEASURES[1:]:
                 interval = arm.mean(measure)
-                row[measure] = interval.value if interval else None
+                row[measure] = interval and interval.value
             if self.graded:
                 row["judge_tokens"] = sum(record.judge_tokens for record in arm.records)
                 row["judge_cost"] = judge_cost_of(arm.records)
@@ -328,9 +330,7 @@ class RunResults(Mapping[str, ArmResults], Displayable):
             UsageError: `tests` is not a whole number from 1.
         """
         check_count("tests", tests)
-        for name in (first, second):
-            if name not in self:
-                raise UnknownNameError("arm", name, self)
+        self._check_arms(first, second)
         return compare_arms(self[first], self[second], seed=seed, tests=tests)
 
     def comparisons(self, *, seed: int = 0, looks: int | None = None) -> ArmComparisons:
@@ -388,14 +388,18 @@ class RunResults(Mapping[str, ArmResults], Displayable):
         """
         if group is not None and group not in FAILURE_GROUPS:
             raise UnknownNameError("group of failures", group, FAILURE_GROUPS)
-        if arm is not None and arm not in self:
-            raise UnknownNameError("arm", arm, self)
-        wrong = [record for record in self.records if record.right is False]
-        if group is not None:
-            wrong = [record for record in wrong if record.failure == group]
-        if arm is not None:
-            wrong = [record for record in wrong if record.arm == arm]
+        self._check_arms(arm)
+        wrong = []
+        for record in self.records:
+            is_wanted = group in (None, record.failure) and arm in (None, record.arm)
+            if record.right is False and is_wanted:
+                wrong.append(record)
         return tuple(wrong)
+
+    def _check_arms(self, *names: str | None) -> None:
+        for name in names:
+            if name is not None and name not in self:
+                raise UnknownNameError("arm", name, self)
 
     @property
     def not_made(self) -> tuple[RunRecord, ...]:
@@ -519,8 +523,7 @@ class RunResults(Mapping[str, ArmResults], Displayable):
         """
         from casual_mcp_nb.experiments.inspect_logs import inspect_log, write_logs
 
-        if arm is not None and arm not in self:
-            raise UnknownNameError("arm", arm, self)
+        self._check_arms(arm)
         names = list(self) if arm is None else [arm]
         logs = {}
         for name in names:
@@ -562,9 +565,7 @@ class RunResults(Mapping[str, ArmResults], Displayable):
 
         if first is None:
             first = next(iter(self))
-        for name in (first, second):
-            if name is not None and name not in self:
-                raise UnknownNameError("arm", name, self)
+        self._check_arms(first, second)
         if first == second:
             raise UsageError(f"Arm {shown(first)} cannot be compared with itself.")
         others = [name for name in self if name != first]

@@ -118,11 +118,9 @@ class ResultsFile:
         self._asked: dict[str, dict[str, Any]] = {}
         self._definitions: dict[str, Any] = {}
         self._cases: set[str] = set()
-        self._empty = True
-        if only_append:
-            self._empty = False
-            return
-        self.read()
+        self._empty = not only_append
+        if not only_append:
+            self.read()
 
     def read(self) -> None:
         """Read it, also again after other processes have appended to it."""
@@ -170,33 +168,32 @@ class ResultsFile:
             self.version, self.id = 1, ""
             if row.get("format") == RUNS.name:
                 self.version, self.id = row["version"], row["id"]
-        if "definition" in row:
-            self._definitions[row["tool"]] = row["definition"]
-        elif "transcript" in row and "asked" in row:
-            asked = _read(row["asked"], _ASKED)
-            asked["transcript"] = self._with_definitions(row["transcript"])
-            self._asked[asked["key"]] = asked
-        elif "verdict" in row:
-            verdict = _read(row["verdict"], _FIELDS)
-            verdict["grades"] = tuple(Verdict(**each) for each in verdict.get("grades", ()))
-            self._set(RunRecord(**{**self._asked[verdict["key"]], **verdict}))
-        elif "setup" in row:
-            self.setups[row["setup"]] = Setup(
-                tuple(row["loaded"]), tuple(row["deferred"]), row["absent"]
-            )
-        elif "arm" in row and "name" in row["arm"]:
-            self.arms[row["arm"]["name"]] = Arm(**_read(row["arm"], _ARM))
-        elif "case" in row and "digest" in row:
-            self._cases.add(row["digest"])
-        elif "reserved" in row or "spent" in row:
-            kind = "reserved" if "reserved" in row else "spent"
-            call, tokens, cost = row[kind]
-            self.ledger.read(kind, call, (float(tokens), float(cost)))
-        elif "look" in row:
-            self.looks += 1
-            self.runs_at_last_look = row["look"]
-        elif self.version == 1:
-            self._take_version_1(row)
+        match row:
+            case {"tool": digest, "definition": definition}:
+                self._definitions[digest] = definition
+            case {"asked": fields, "transcript": document}:
+                asked = _read(fields, _ASKED)
+                asked["transcript"] = self._with_definitions(document)
+                self._asked[asked["key"]] = asked
+            case {"verdict": fields}:
+                verdict = _read(fields, _FIELDS)
+                verdict["grades"] = tuple(Verdict(**each) for each in verdict.get("grades", ()))
+                self._set(RunRecord(**{**self._asked[verdict["key"]], **verdict}))
+            case {"setup": digest, "loaded": loaded, "deferred": deferred, "absent": absent}:
+                self.setups[digest] = Setup(tuple(loaded), tuple(deferred), absent)
+            case {"arm": {"name": name} as fields}:
+                self.arms[name] = Arm(**_read(fields, _ARM))
+            case {"case": _, "digest": digest}:
+                self._cases.add(digest)
+            case {"reserved": [call, tokens, cost]}:
+                self.ledger.read("reserved", call, (float(tokens), float(cost)))
+            case {"spent": [call, tokens, cost]}:
+                self.ledger.read("spent", call, (float(tokens), float(cost)))
+            case {"look": runs}:
+                self.looks += 1
+                self.runs_at_last_look = runs
+            case _ if self.version == 1:
+                self._take_version_1(row)
 
     def _take_version_1(self, row: dict[str, Any]) -> None:
         """Read a line of the first format, whose records have asking and verdict in one."""
@@ -307,7 +304,8 @@ class ResultsFile:
             rows = [{**RUNS.head, "id": self.id}, *rows]
         if not rows:
             return
-        text = "".join(f"{self._line(row)}\n" for row in rows).encode("utf-8", "replace")
+        lines = [masked_json(_dumped(row), self._mask) for row in rows]
+        text = "\n".join([*lines, ""]).encode("utf-8", "replace")
         try:
             if self._empty:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -319,10 +317,6 @@ class ResultsFile:
         except OSError as error:
             raise UsageError(f"{shown(self.path)} cannot be written: {error.strerror}.") from None
         self._empty = False
-
-    def _line(self, row: Mapping[str, Any]) -> str:
-        """Write a row without secrets."""
-        return masked_json(_dumped(row), self._mask)
 
     def newest(self) -> tuple[tuple[RunRecord, ...], int]:
         """Choose each case's runs in each arm's newest set-up.

@@ -218,8 +218,7 @@ class RunRecord(Displayable):
     @property
     def judge_cost(self) -> float | None:
         """What grading it cost, or None without a price."""
-        costs = [each.cost for each in self.grades if each.cost is not None]
-        return sum(costs) if len(costs) == len(self.grades) else None
+        return _sum_of_all(each.cost for each in self.grades)
 
     @property
     def turns(self) -> tuple[Turn, ...]:
@@ -252,9 +251,13 @@ ROW = (
 
 def judge_cost_of(records: Iterable[RunRecord]) -> float | None:
     """Add up what grading cost, or return None if a price is missing."""
+    return _sum_of_all(record.judge_cost for record in records)
+
+
+def _sum_of_all(costs: Iterable[float | None]) -> float | None:
     total = 0.0
-    for record in records:
-        if record.judge_cost is None:
+    for cost in costs:
+        if cost is None:
             return None
-        total += record.judge_cost
+        total += cost
     return total

@@ -443,19 +443,16 @@ def holm(values: Sequence[float], looks: int = 1) -> list[tuple[float, int]]:
     return corrected
 
 
-def false_alarms(looks: int, planned: int = 1) -> float:
+def false_alarms(looks: int) -> float:
     """Bound how often a difference is reported where there is none, if the runs stop at the first
     one.
 
-    A planned look is judged at .05 divided by the number of planned looks, so that all of them have
-    .05 together. Look number k beyond the plan is judged at .05 / k, which is on top.
+    One look was planned. Look number k beyond it is judged at .05 / k, which is on top.
 
     Args:
         looks: How often the growing data were looked at.
-        planned: How many looks were planned before the first.
     """
-    beyond = math.fsum(1 / look for look in range(planned + 1, looks + 1))
-    return min(1.0, RISK * (min(looks, planned) / planned + beyond))
+    return min(1.0, RISK * math.fsum(1 / look for look in range(1, looks + 1)))
 
 
 def least_clusters(tests: int = 1) -> int:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.config import ToolTexts
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList, count
+from casual_mcp_nb.base.iterables import of_type
 from casual_mcp_nb.base.tool import ToolName, ToolSpec, by_tool_name
 from casual_mcp_nb.base.wire_names import is_wire_name
 from casual_mcp_nb.config.document import read_text
@@ -286,8 +287,7 @@ class Workshop(Displayable):
 
     def use(self, proposal: Proposal) -> Workshop:
         """Replace all edits with a proposal."""
-        self._edits = {}
-        return self.edit(description=proposal.description, parameters=proposal.parameters)
+        return self.reset().edit(description=proposal.description, parameters=proposal.parameters)
 
     def reset(self) -> Workshop:
         """Undo all edits."""
@@ -330,9 +330,7 @@ class Workshop(Displayable):
         index = ToolSearchIndex((tools | {self.tool: edited}).values())
         wanted = [(_query_for(each), each.tool_name) for each in self._near()]
         for case in self.development:
-            names: set[str] = set()
-            for call in case.expected_calls:
-                names.update(call.tools)
+            names = set[str]().union(*(call.tools for call in case.expected_calls))
             for each in self._tools:
                 if each.wire_name in names or not names.isdisjoint(each.aliases):
                     wanted.append((case.messages[-1], each.tool_name))
@@ -432,18 +430,18 @@ class Workshop(Displayable):
         if not isinstance(n, int) or not 1 <= n <= 10:
             raise UsageError(f"n cannot be {n!r}.", hint="It is a number from 1 to 10.")
         wrong = self.results.failures()[:MAX_SHOWN_FAILURES] if self.results else ()
-        failures = [
-            {
-                "message": each.message[:500],
-                "expected": each.needed,
-                "called": each.called,
-                "why": each.detail[:300],
-            }
-            for each in wrong
-        ]
-        near = [
-            {"name": each.wire_name, "description": each.description[:300]} for each in self._near()
-        ]
+        failures, near = [], []
+        for run in wrong:
+            failures.append(
+                {
+                    "message": run.message[:500],
+                    "expected": run.needed,
+                    "called": run.called,
+                    "why": run.detail[:300],
+                }
+            )
+        for tool in self._near():
+            near.append({"name": tool.wire_name, "description": tool.description[:300]})
         parts = [
             (
                 f"Write {n} better descriptions of one tool, so that a model calls it when it"
@@ -560,9 +558,10 @@ def _entry_of(server: str, config: Any) -> dict[str, Any] | None:
         section = config.get(key)
         if isinstance(section, dict) and server in section:
             entries.append(section[server])
-    if len(entries) != 1 or not isinstance(entries[0], dict):
-        return None
-    return entries[0]
+    match entries:
+        case [dict() as entry]:
+            return entry
+    return None
 
 
 def _joined(earlier: Any, texts: Mapping[str, Any]) -> dict[str, Any]:
@@ -620,24 +619,20 @@ def _proposals(answer: str, tool: ToolSpec, n: int) -> tuple[Proposal, ...]:
     def text(value: Any) -> str:
         return clean(value[:MAX_PROPOSED]).strip() if isinstance(value, str) else ""
 
-    start, end = answer.find("["), answer.rfind("]")
     try:
-        rows = json.loads(answer[start : end + 1])
+        # A list, since it begins and ends as one.
+        rows = json.loads(answer[answer.find("[") : answer.rfind("]") + 1])
     except (ValueError, RecursionError):
         rows = []
-    if not isinstance(rows, list):
-        rows = []
     proposals, properties = [], _parameters(tool)
-    for row in rows:
-        if not isinstance(row, Mapping) or not text(row.get("description")):
-            continue
-        given = row.get("parameters")
-        parameters = {}
-        if isinstance(given, Mapping):
+    for row in of_type(rows, dict):
+        given, parameters = row.get("parameters"), {}
+        if isinstance(given, dict):
             for name, value in given.items():
                 if name in properties and text(value):
                     parameters[name] = text(value)
-        proposals.append(Proposal(text(row["description"]), parameters))
+        if description := text(row.get("description")):
+            proposals.append(Proposal(description, parameters))
     if not proposals:
         raise UsageError(
             "The model's answer has no proposals.", hint="Ask again, or another model."

@@ -88,32 +88,36 @@ def _rank(rank: int | None) -> str:
 
 
 def _runs_of_edits(results: RunResults, limits: DisplayLimits) -> tuple[Block, ...]:
-    blocks: list[Block] = [TextBlock("\n".join(conclusions(results))), arms_table(results, limits)]
-    arms = list(results.values())
-    counts = list(map(confusion, arms))
-    expected_names = set()
-    called_names = set()
-    for each in counts:
-        for row, column in each:
-            expected_names.add(row)
-            called_names.add(column)
-    expected = sorted(expected_names)
-    called = [*sorted(called_names & expected_names), *sorted(called_names - expected_names)]
+    return (
+        TextBlock("\n".join(conclusions(results))),
+        arms_table(results, limits),
+        _confusions(results, limits),
+        *failure_sections(results, limits),
+    )
+
+
+def _confusions(results: RunResults, limits: DisplayLimits) -> Section:
+    """Show in both arms how often each tool was called in place of each."""
+    counts = list(map(confusion, results.values()))
+    pairs = set[tuple[str, str]]().union(*counts)
+    expected = sorted({row for row, _ in pairs})
+    # First those that are expected too.
+    called = sorted({column for _, column in pairs}, key=lambda name: (name not in expected, name))
     shown = called[:8]
-    rows: list[tuple[Cell, ...]] = []
-    for row in expected[: limits.rows]:
+
+    def row_of(row: str) -> tuple[Cell, ...]:
         cells = []
         for column in shown:
             numbers = [words.number(each.get((row, column), 0)) for each in counts]
             cells.append(" → ".join(numbers))
-        rows.append((Name(row), *cells))
+        return (Name(row), *cells)
+
     titles = columns("Expected", *(f"{name} #" for name in shown))
-    table = Table(titles, tuple(rows), len(expected) - len(rows))
-    note = f"runs {' → '.join(arm.arm.name for arm in arms)}"
+    note = f"runs {' → '.join(results)}"
     if len(called) > len(shown):
         note = f"{note}, {len(called) - len(shown):,} more tools called"
-    blocks.append(Section("Expected and called", (table,), note=note))
-    return (*blocks, *failure_sections(results, limits))
+    table = Table.of(titles, expected, row_of, limits.rows)
+    return Section("Expected and called", (table,), note=note)
 
 
 def verdict_view(verdict: Verdict, limits: DisplayLimits) -> View:
@@ -121,8 +125,9 @@ def verdict_view(verdict: Verdict, limits: DisplayLimits) -> View:
     each = verdict.comparison
     text = []
     if each:
-        candidates = max(1, verdict.edits)
-        text = [of_difference(each.first, each.second, each.right, candidates=candidates)]
+        text.append(
+            of_difference(each.first, each.second, each.right, candidates=max(1, verdict.edits))
+        )
     text.append(_looks(verdict.looks))
     if verdict.edits > 1:
         text.append(
@@ -151,7 +156,7 @@ def proposals_view(proposals: Proposals, limits: DisplayLimits) -> View:
 
 def proposal_view(proposal: Proposal, limits: DisplayLimits) -> View:
     """Show the texts that a model proposes."""
-    parameters = tuple((name, text) for name, text in proposal.parameters.items())
+    parameters = tuple(proposal.parameters.items())
     text = TextBlock(proposal.description, label="Description")
     return View("proposal", "Proposal", (text, KeyValues(parameters)) if parameters else (text,))
 
