@@ -122,6 +122,11 @@ class Judging:
         return await asyncio.get_running_loop().run_in_executor(self.threads, work)
 
 
+async def turns_of(record: RunRecord) -> tuple[Turn, ...]:
+    """Read a run's turns in a thread, since that takes a while."""
+    return await asyncio.to_thread(lambda: record.turns)
+
+
 def _needed(case: ToolUseCase, setup: Setup) -> list[ToolName]:
     """Find the tools that a case expects first of all."""
     by_word: dict[str, ToolName] = {}
@@ -207,8 +212,7 @@ async def graded_again(
 
     async def again(record: RunRecord, case: ToolUseCase, setup: Setup) -> RunRecord:
         async with few:
-            turns = await asyncio.to_thread(lambda: record.turns)
-            new = await judging.judged(record, case, turns, setup)
+            new = await judging.judged(record, case, await turns_of(record), setup)
             keep(new)
             return new
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
 from casual_mcp_nb.base.callbacks import ignore, unchanged
-from casual_mcp_nb.base.iterables import by_id
 from casual_mcp_nb.base.tool import Catalog, full_names
 from casual_mcp_nb.conversation.event import Event, Request, StepFinished, StepStarted
 from casual_mcp_nb.conversation.step import text_of
@@ -38,7 +37,7 @@ from casual_mcp_nb.experiments.asking import hash_of, run_key, setup_key
 from casual_mcp_nb.experiments.budget import Budget, BudgetReachedError, is_refusal
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.jobs import JOBS, RUNS_A_JOB, JobResult, Submits, Wanted
-from casual_mcp_nb.experiments.judging import Judging, may_change, places_of
+from casual_mcp_nb.experiments.judging import Judging, may_change, places_of, turns_of
 from casual_mcp_nb.experiments.matching import LIMITS
 from casual_mcp_nb.experiments.measuring import measured
 from casual_mcp_nb.experiments.plan import Plan
@@ -83,7 +82,6 @@ class _Earlier(NamedTuple):
     """A run that the file has."""
 
     asked: RunRecord
-    record: RunRecord | None
     case: ToolUseCase
     prepared: _Prepared
 
@@ -219,14 +217,16 @@ class CaseRuns:
         await self._prepare_arms()
         if wanted is not None:
             self._is_part = self.prepared = True
-            self._plan_part(wanted)
+            arms = {each.arm.name: each for each in self._arms}
+            cases = {case.id: (case, place) for case, place in self._placed}
+            for run in wanted:
+                self._pending.append(_Planned(run, arms[run.arm], *cases[run.case]))
             return
         for each in self._arms:
             # Other servers may have other tools: that is what their arm shows.
-            if each.servers or each.arm.name in self._failed:
-                continue
-            for case in self._cases:
-                _check_tools(case, self._prepared[each.arm.name].catalog)
+            if not each.servers:
+                for case in self._cases:
+                    _check_tools(case, self._prepared[each.arm.name].catalog)
         earlier = self._divide()
         self._reused = len(earlier)
         self._check_limits()
@@ -275,33 +275,29 @@ class CaseRuns:
                     hint="Add it to prices.",
                 )
 
-    def _plan_part(self, wanted: Iterable[Wanted]) -> None:
-        arms = {each.arm.name: each for each in self._arms}
-        cases = by_id(self._cases)
-        places = dict(zip(cases, places_of(self._cases), strict=True))
-        for each in wanted:
-            planned = _Planned(each, arms[each.arm], cases[each.case], places[each.case])
-            self._pending.append(planned)
+    @property
+    def _placed(self) -> list[tuple[ToolUseCase, int]]:
+        """The cases, each with its place among those with the same messages."""
+        return list(zip(self._cases, places_of(self._cases), strict=True))
 
     def _divide(self) -> list[_Earlier]:
         """Divide the runs into those to be made, and those that the file has, which are only
         judged.
         """
-        file, found = self._file, []
+        found = []
         for repeat in range(self._plan.repeats):
-            for case, place in zip(self._cases, places_of(self._cases), strict=True):
+            for case, place in self._placed:
                 for arm in self._arms:
                     name = arm.arm.name
                     prepared = self._prepared.get(name)
                     if prepared is None:
                         continue
                     key = run_key(prepared.digest, case, place, repeat)
-                    asked = file.asked(key) if file is not None else None
-                    if file is not None and asked is not None and asked.made:
+                    asked = self._file.asked(key) if self._file is not None else None
+                    if asked is not None and asked.made:
                         # The same run, perhaps under another name, or of a case that expects
                         # something else now.
-                        asked = replace(asked, arm=name)
-                        found.append(_Earlier(asked, file.records.get((name, key)), case, prepared))
+                        found.append(_Earlier(replace(asked, arm=name), case, prepared))
                     else:
                         attempts = asked.attempts + 1 if asked is not None else 1
                         wanted = Wanted(name, case.id, repeat, key, prepared.digest, attempts)
@@ -317,17 +313,17 @@ class CaseRuns:
 
         async def judge(run: _Earlier) -> None:
             async with few:
-                earlier, case = run.record, run.case
-                is_judged = earlier is not None and earlier.judged_by == case.digest
-                if earlier is not None and is_judged and not may_change(case):
+                case = run.case
+                earlier = file.records.get((run.asked.arm, run.asked.key))
+                # Without a verdict, its `judged_by` is empty.
+                record = earlier or run.asked
+                if record.judged_by == case.digest and not may_change(case):
                     cluster = case.cluster or case.id
-                    record = replace(earlier, case=case.id, cluster=cluster, tags=tuple(case.tags))
+                    record = replace(record, case=case.id, cluster=cluster, tags=tuple(case.tags))
                 else:
-                    grades = earlier.grades if earlier is not None else ()
-                    turns = await asyncio.to_thread(_turns_of, run.asked)
-                    record = await self._judged(
-                        replace(run.asked, grades=grades), case, turns, run.prepared
-                    )
+                    turns = await turns_of(run.asked)
+                    asked = replace(run.asked, grades=record.grades)
+                    record = await self._judged(asked, case, turns, run.prepared)
                 is_known = (
                     record == earlier
                     and newest.get((case.id, record.arm, record.repeat)) == record.key
@@ -348,7 +344,7 @@ class CaseRuns:
         stored = self._without_secrets(record)
         if stored.transcript != record.transcript:
             # As they are judged again later; and a judge must not read what a tool or a model told.
-            turns = await asyncio.to_thread(_turns_of, stored)
+            turns = await turns_of(stored)
         try:
             return await judging.judged(record, case, turns, prepared.setup)
         except SpendLimitError as error:
@@ -434,11 +430,10 @@ class CaseRuns:
                 await self._collect(executor, jobs)
                 ended = self._ended_places
                 pending = [each for each in pending if each.wanted.place not in ended]
-                if len(self._records) == count and (len(batches) == 1 or not self.budget.limited):
-                    if self.budget.limited:
-                        self._stop("over budget", "The next run could pass the budget.")
-                    else:
-                        self._stop("failing", "The other processes made no run.")
+                if len(self._records) == count and not self.budget.limited:
+                    self._stop("failing", "The other processes made no run.")
+                elif len(self._records) == count and len(batches) == 1:
+                    self._stop("over budget", "The next run could pass the budget.")
                 # Too little is left for so many shares: the last job gets it all.
                 size = max(size, -(-2 * len(pending) // len(batches)))
         finally:
@@ -480,13 +475,12 @@ class CaseRuns:
                 if place in missing and record.made:
                     self.add(record, written=True)
         kept = f"{sum(record.made for record in self._records):,} of {self.total:,} runs are kept"
+        hint = (
+            f"{kept} in session.experiments.results. With results=FILE, the same call would make"
+            " only the others."
+        )
         if self._file is not None:
             hint = f"The same call makes only the others: {kept} in {shown(self._file.path)}."
-        else:
-            hint = (
-                f"{kept} in session.experiments.results. With results=FILE, the same call would"
-                " make only the others."
-            )
         self._stop("stopped", "A process that made runs ended.")
         return CasualMcpError(
             f"A process that made runs ended: {str(error) or type(error).__name__}", hint=hint
@@ -529,12 +523,8 @@ class CaseRuns:
         self._threads.shutdown(wait=False)
         if self._status == "running":
             self._status = "done" if self.ended >= self.total else "stopped"
-        if (
-            self._status == "done"
-            and self._file is not None
-            and not self._is_part
-            and len(self._prepared) > 1
-        ):
+        is_compared = not self._is_part and len(self._prepared) > 1
+        if self._status == "done" and self._file is not None and is_compared:
             # An arm that is added is one more candidate, and no look at those that were there.
             runs = Counter(record.arm for record in self._records if record.made)
             self._file.add_look(max(runs.values(), default=0))
@@ -600,8 +590,11 @@ class CaseRuns:
             error = str(failure)
         except Exception as failure:
             error = f"{type(failure).__name__}: {failure}"
-        if turns and _is_broken_off(turns[-1]):
-            error = turns[-1].error or "The turn failed."
+        if turns and turns[-1].status == "failed":
+            last = turns[-1]
+            # At a limit the model is wrong, and the run is made.
+            if last.failure is None or last.failure.kind not in LIMITS:
+                error = last.error or "The turn failed."
         record = RunRecord(
             wanted.key,
             case.id,
@@ -671,16 +664,6 @@ class CaseRuns:
                     return
         finally:
             self.budget.release(run, refused=refused)
-
-
-def _turns_of(record: RunRecord) -> tuple[Turn, ...]:
-    """Read a record's turns, which takes a while."""
-    return record.turns
-
-
-def _is_broken_off(turn: Turn) -> bool:
-    """Check whether a turn failed for another reason than a limit that the model ran into."""
-    return turn.status == "failed" and not (turn.failure and turn.failure.kind in LIMITS)
 
 
 def _check_tools(case: ToolUseCase, catalog: Catalog) -> None:
