@@ -94,6 +94,7 @@ APART = {
     *("Accounts.find", "ChatStats.of", "Conversation.as_in_a_file", "ExpectedCall.names"),
     *("ExpectedCall.plain", "RunResults.absent", "RunResults.active", "RunResults.of_cases"),
     *("SessionCassettes.source", "ToolUseCase.checks", "ToolUseCase.needs", "ToolUseCase.plain"),
+    "ToolUseCase.unit",
     *("Trace.append", "Trust.on_accept"),
 }
 """Single members that only the rooms of this package use."""

@@ -68,6 +68,11 @@ class ArmResults:
     records: tuple[RunRecord, ...]
 
     @property
+    def name(self) -> str:
+        """The arm's name."""
+        return self.arm.name
+
+    @property
     def done(self) -> tuple[RunRecord, ...]:
         """The completed runs. All figures are about these."""
         return tuple(record for record in self.records if record.made)
@@ -275,7 +280,7 @@ def compare_arms(
             # Less is better.
             each = dataclasses.replace(each, better=each.worse, worse=each.better)
         measures[name] = each
-    return ArmComparison(first.arm.name, second.arm.name, right, measures)
+    return ArmComparison(first.name, second.name, right, measures)
 
 
 def difference_between(

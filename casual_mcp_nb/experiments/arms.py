@@ -87,6 +87,11 @@ class ArmSetup:
     descriptions: Descriptions = field(default_factory=dict)
     servers: Mapping[str, ServerConfig | Any | None] = field(default_factory=dict)
 
+    @property
+    def name(self) -> str:
+        """The arm's name."""
+        return self.arm.name
+
 
 @dataclass(frozen=True)
 class Factors:

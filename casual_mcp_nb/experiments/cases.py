@@ -203,6 +203,11 @@ class ToolUseCase:
         return as_tuple(self.message)
 
     @property
+    def unit(self) -> str:
+        """What counts as one in statistics: its cluster, or the case itself, by its id."""
+        return self.cluster or self.id
+
+    @property
     def query(self) -> str:
         """Its messages as one text: what a search for its tools is asked."""
         return "\n".join(self.messages)

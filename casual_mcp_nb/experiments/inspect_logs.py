@@ -80,7 +80,7 @@ def inspect_log(arm: ArmResults, *, status: str, repeats: int) -> dict[str, Any]
         status: The status of the results.
         repeats: How often each case is run.
     """
-    name, records = arm.arm.name, arm.records
+    name, records = arm.name, arm.records
     times = _times(records)
     begin = min((began for began, _ in times), default=0.0)
     end = max((ended for _, ended in times), default=0.0)

@@ -47,7 +47,7 @@ def judged(
     record = replace(
         record,
         case=case.id,
-        cluster=case.cluster or case.id,
+        cluster=case.unit,
         tags=tuple(case.tags),
         reference=str(case.metadata.get("label") or ""),
         judged_by=case.digest,

@@ -83,7 +83,7 @@ def _other_tools(arms: Sequence[ArmResults]) -> Iterator[str]:
         differing = sum(own[case] != tools[0][case] for case in own)
         if differing:
             yield (
-                f"{_capital(arm.arm.name)} called other tools than {arms[0].arm.name} in"
+                f"{_capital(arm.name)} called other tools than {arms[0].name} in"
                 f" {differing:,} of {words.count(len(own), 'case')}, so their prices are for"
                 " different work."
             )
@@ -124,18 +124,18 @@ def _cheapest(arms: Sequence[ArmResults], prices: dict[str, ArmPrice]) -> str:
     both.
     """
     if len({(price.cold, price.warm) for price in prices.values()}) == 1:
-        return f"All arms cost the same: {_price(prices[arms[0].arm.name], 'cold', arms[0])}."
+        return f"All arms cost the same: {_price(prices[arms[0].name], 'cold', arms[0])}."
     chosen = cheapest_of(arms)
     if chosen is None:
         best = best_of(arms)
-        cold = min(best, key=lambda arm: prices[arm.arm.name].cold)
-        warm = min(best, key=lambda arm: prices[arm.arm.name].warm)
+        cold = min(best, key=lambda arm: prices[arm.name].cold)
+        warm = min(best, key=lambda arm: prices[arm.name].warm)
         return (
-            f"Which arm costs least depends on the prompt cache: {cold.arm.name} if it is cold,"
-            f" {_compared(cold, prices, 'cold')}; {warm.arm.name} if it is warm,"
+            f"Which arm costs least depends on the prompt cache: {cold.name} if it is cold,"
+            f" {_compared(cold, prices, 'cold')}; {warm.name} if it is warm,"
             f" {_compared(warm, prices, 'warm')}."
         )
-    name, price = chosen.arm.name, prices[chosen.arm.name]
+    name, price = chosen.name, prices[chosen.name]
     cost = f"costs least: {_compared(chosen, prices, 'cold')}"
     if any(each.cold != each.warm for each in prices.values()):
         cost = f"{cost}; with a warm prompt cache {_compared(chosen, prices, 'warm')}"
@@ -156,7 +156,7 @@ def _compared(arm: ArmResults, prices: dict[str, ArmPrice], cache: CacheState) -
     """Write an arm's price, compared with that of the arm that costs most, unless it is that
     itself.
     """
-    name, price = arm.arm.name, prices[arm.arm.name].at(cache)
+    name, price = arm.name, prices[arm.name].at(cache)
     text = _price(prices[name], cache, arm)
     most = max(prices, key=lambda each: prices[each].at(cache))
     than = words.difference(round(price * 10_000), round(prices[most].at(cache) * 10_000))

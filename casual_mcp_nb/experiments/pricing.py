@@ -102,7 +102,7 @@ def prices_of(arms: Sequence[ArmResults]) -> dict[str, ArmPrice]:
 
     prices = {}
     for arm in arms:
-        prices[arm.arm.name] = ArmPrice(price_of(arm, "cold"), price_of(arm, "warm"), currency)
+        prices[arm.name] = ArmPrice(price_of(arm, "cold"), price_of(arm, "warm"), currency)
     return prices
 
 
@@ -123,7 +123,7 @@ def right_shares(arms: Iterable[ArmResults]) -> dict[str, float]:
         right = arm.of_cases(common).right
         if right is not None:
             # Rounded, so that equal shares of different numbers of runs are equal.
-            shares[arm.arm.name] = round(right.value, 12)
+            shares[arm.name] = round(right.value, 12)
     return shares
 
 
@@ -133,7 +133,7 @@ def best_of(arms: Sequence[ArmResults]) -> list[ArmResults]:
     if not shares:
         return [*arms]
     most = max(shares.values())
-    return [arm for arm in arms if shares[arm.arm.name] == most]
+    return [arm for arm in arms if shares[arm.name] == most]
 
 
 def cheapest_of(arms: Sequence[ArmResults]) -> ArmResults | None:
@@ -143,10 +143,10 @@ def cheapest_of(arms: Sequence[ArmResults]) -> ArmResults | None:
     prices, best = prices_of(arms), best_of(arms)
     if len(arms) < 2 or not prices:
         return None
-    cold = min(prices[arm.arm.name].cold for arm in best)
-    warm = min(prices[arm.arm.name].warm for arm in best)
+    cold = min(prices[arm.name].cold for arm in best)
+    warm = min(prices[arm.name].warm for arm in best)
     for arm in best:
-        price = prices[arm.arm.name]
+        price = prices[arm.name]
         if price.cold == cold and price.warm == warm:
             return arm
     return None
@@ -174,8 +174,8 @@ def _effect_of(
         return DiscoveryEffect(arm.arm, None, ArmPrice(sent, sent), ArmPrice(loaded, loaded))
     fewer = None
     if shares := right_shares((off, arm)):
-        fewer = shares[off.arm.name] - shares[arm.arm.name]
-    return DiscoveryEffect(arm.arm, off.arm, prices[arm.arm.name], prices[off.arm.name], fewer)
+        fewer = shares[off.name] - shares[arm.name]
+    return DiscoveryEffect(arm.arm, off.arm, prices[arm.name], prices[off.name], fewer)
 
 
 def _is_counterpart(other: ArmResults, arm: Arm) -> bool:

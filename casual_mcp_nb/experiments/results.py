@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb.base.displayable import Displayable, count, display
 from casual_mcp_nb.base.files import write_text
-from casual_mcp_nb.base.iterables import attributes
+from casual_mcp_nb.base.iterables import attributes, by_name
 from casual_mcp_nb.display.words import one_line
 from casual_mcp_nb.errors import (
     UnknownNameError,
@@ -117,11 +117,10 @@ class RunResults(Mapping[str, ArmResults], Displayable):
 
     @cached_property
     def _by_arm(self) -> dict[str, ArmResults]:
-        records: dict[str, list[RunRecord]] = {arm.name: [] for arm in self.arms}
+        records: dict[str, list[RunRecord]] = {}
         for record in self.records:
-            if record.arm in records:
-                records[record.arm].append(record)
-        return {arm.name: ArmResults(arm, tuple(records[arm.name])) for arm in self.arms}
+            records.setdefault(record.arm, []).append(record)
+        return by_name(ArmResults(arm, tuple(records.get(arm.name, ()))) for arm in self.arms)
 
     def __iter__(self) -> Iterator[str]:
         return (arm.name for arm in self.arms)
@@ -241,7 +240,7 @@ class RunResults(Mapping[str, ArmResults], Displayable):
             self,
             records=records,
             cases=tuple(case.id for case in cases),
-            clusters=len({case.cluster or case.id for case in cases}),
+            clusters=len({case.unit for case in cases}),
             left_out=self.left_out + len(self.records) - len(records),
         )
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
 from casual_mcp_nb.base.callbacks import ignore, unchanged
+from casual_mcp_nb.base.iterables import by_name
 from casual_mcp_nb.base.tool import Catalog, full_names
 from casual_mcp_nb.conversation.event import Event, Request, StepFinished, StepStarted
 from casual_mcp_nb.conversation.step import text_of
@@ -161,7 +162,7 @@ class CaseRuns:
         records = tuple(self._records)
         if self._status != "running":
             cases = {case.id: index for index, case in enumerate(self._cases)}
-            arms = {each.arm.name: index for index, each in enumerate(self._arms)}
+            arms = {each.name: index for index, each in enumerate(self._arms)}
 
             def place(each: RunRecord) -> tuple[int, int, int]:
                 return each.repeat, cases[each.case], arms[each.arm]
@@ -169,7 +170,7 @@ class CaseRuns:
             records = tuple(sorted(records, key=place))
         return RunResults(
             records=records,
-            arms=tuple(each.arm for each in self._arms if each.arm.name not in self._failed),
+            arms=tuple(each.arm for each in self._arms if each.name not in self._failed),
             cases=tuple(case.id for case in self._cases),
             repeats=self._plan.repeats,
             status=self._status,
@@ -177,7 +178,7 @@ class CaseRuns:
             reused=self._reused,
             seconds=seconds,
             problem=self._problem,
-            clusters=len({case.cluster or case.id for case in self._cases}),
+            clusters=len({case.unit for case in self._cases}),
             active=frozenset(self._active),
             setups=self._setups,
             failed_arms=dict(self._failed),
@@ -217,7 +218,7 @@ class CaseRuns:
         await self._prepare_arms()
         if wanted is not None:
             self._is_part = self.prepared = True
-            arms = {each.arm.name: each for each in self._arms}
+            arms = by_name(self._arms)
             cases = {case.id: (case, place) for case, place in self._placed}
             for run in wanted:
                 self._pending.append(_Planned(run, arms[run.arm], *cases[run.case]))
@@ -226,7 +227,7 @@ class CaseRuns:
             # Other servers may have other tools: that is what their arm shows.
             if not each.servers:
                 for case in self._cases:
-                    _check_tools(case, self._prepared[each.arm.name].catalog)
+                    _check_tools(case, self._prepared[each.name].catalog)
         earlier = self._divide()
         self._reused = len(earlier)
         self._check_limits()
@@ -244,14 +245,14 @@ class CaseRuns:
                 # A server of this arm alone costs the other arms nothing.
                 if not each.servers or len(self._failed) == len(self._arms) - 1:
                     raise
-                self._failed[each.arm.name] = self._mask(str(error))
+                self._failed[each.name] = self._mask(str(error))
                 continue
             # Arms that are alike are asked separately.
             digest = prepared.digest
             if seen[digest]:
                 prepared.digest = hash_of([digest, seen[digest]])
             seen[digest] += 1
-            self._prepared[each.arm.name] = prepared
+            self._prepared[each.name] = prepared
 
     def _check_limits(self) -> None:
         """Check that there are not too many runs, and that a limit on their cost can be kept."""
@@ -288,7 +289,7 @@ class CaseRuns:
         for repeat in range(self._plan.repeats):
             for case, place in self._placed:
                 for arm in self._arms:
-                    name = arm.arm.name
+                    name = arm.name
                     prepared = self._prepared.get(name)
                     if prepared is None:
                         continue
@@ -318,8 +319,7 @@ class CaseRuns:
                 # Without a verdict, its `judged_by` is empty.
                 record = earlier or run.asked
                 if record.judged_by == case.digest and not may_change(case):
-                    cluster = case.cluster or case.id
-                    record = replace(record, case=case.id, cluster=cluster, tags=tuple(case.tags))
+                    record = replace(record, case=case.id, cluster=case.unit, tags=tuple(case.tags))
                 else:
                     turns = await turns_of(run.asked)
                     asked = replace(run.asked, grades=record.grades)
@@ -600,7 +600,7 @@ class CaseRuns:
             case.id,
             wanted.arm,
             wanted.repeat,
-            case.cluster or case.id,
+            case.unit,
             case.messages,
             planned.place,
             wanted.setup,

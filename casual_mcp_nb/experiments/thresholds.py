@@ -34,7 +34,7 @@ class Thresholds:
 
     def missed_by(self, arm: ArmResults) -> Iterator[str]:
         """Write a sentence per threshold that an arm misses."""
-        name, right = arm.arm.name, arm.right
+        name, right = arm.name, arm.right
         shares = (
             (
                 self.min_right,
@@ -70,7 +70,7 @@ class Thresholds:
 
     def _worse_than(self, baseline: Mapping[str, ArmResults], arm: ArmResults) -> Iterator[str]:
         """Write how an arm is worse than in earlier results, or why the two cannot be compared."""
-        name = arm.arm.name
+        name = arm.name
         if name not in baseline:
             yield f"{name}: the baseline has no such arm. It has {', '.join(baseline)}."
             return
@@ -101,7 +101,7 @@ def without_runs(arm: ArmResults, cases: Sequence[str]) -> Iterator[str]:
     without = [case for case in cases if case not in have]
     if without:
         number = count(len(without), "case")
-        yield f"{arm.arm.name}: {number} without a run: {_some(without)}."
+        yield f"{arm.name}: {number} without a run: {_some(without)}."
 
 
 def _some(cases: Sequence[str]) -> str:

@@ -77,7 +77,7 @@ def _use_of(tool: str, arm: ArmResults) -> ToolUse:
             unneeded_called += tool in record.called
     return ToolUse(
         tool,
-        arm.arm.name,
+        arm.name,
         len(arm.done),
         needed,
         searched,

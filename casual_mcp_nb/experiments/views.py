@@ -93,6 +93,10 @@ def evaluation_view(evaluation: Evaluation, limits: DisplayLimits) -> View:
     return View("evaluation", "Discovery evaluation", (KeyValues(facts), table, *misses))
 
 
+def _folded(title: str, note: str, *blocks: Block, mark: Status | None = None) -> Section:
+    return Section(title, blocks, note=note, mark=mark, fold="closed")
+
+
 def _score_row(score: StrategyScore) -> tuple[Cell, ...]:
     shares = (score.recall_any, score.recall, score.recall_all, score.mrr, score.server)
     bars = tuple(Bar(f"{share:.2f}", share, narrow=True) for share in shares)
@@ -106,12 +110,7 @@ def _score_row(score: StrategyScore) -> tuple[Cell, ...]:
 
 def _misses(score: StrategyScore, limit: int) -> Section:
     table = Table.of(columns("Query", "Wanted", "Found", "Why"), score.misses, _miss_row, limit)
-    return Section(
-        f"Misses of {score.name}",
-        (table,),
-        note=words.count(len(score.misses), "case"),
-        fold="closed",
-    )
+    return _folded(f"Misses of {score.name}", words.count(len(score.misses), "case"), table)
 
 
 def _miss_row(miss: Miss) -> tuple[Cell, ...]:
@@ -132,9 +131,7 @@ def lint_view(lint: Lint, limits: DisplayLimits) -> View:
 
 def _findings(kind: str, findings: tuple[LintFinding, ...], limit: int) -> Section:
     table = Table.of(columns("Tool", "Finding"), findings, _finding_row, limit)
-    return Section(
-        kind.capitalize(), (table,), note=words.count(len(findings), "finding"), fold="closed"
-    )
+    return _folded(kind.capitalize(), words.count(len(findings), "finding"), table)
 
 
 def _finding_row(finding: LintFinding) -> tuple[Cell, ...]:
@@ -215,7 +212,7 @@ def _not_made(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
     titles = columns("Case", "Arm", "Runs #", "Why")
     table = Table.of(titles, cases.items(), _not_made_row, limits.rows)
     note = f"{words.count(len(results.not_made), 'run')}, neither right nor wrong"
-    yield Section("Not made", (table,), note=note, fold="closed")
+    yield _folded("Not made", note, table)
 
 
 def _not_made_row(group: tuple[tuple[str, str], list[str]]) -> tuple[Cell, ...]:
@@ -357,7 +354,7 @@ def arms_table(results: RunResults, limits: DisplayLimits) -> Table:
     arms = list(results.values())[: limits.rows]
     planned, last = results.repeats * len(results.cases), results.repeats
     cells: dict[str, list[Cell]] = {
-        "Arm": [arm.arm.name for arm in arms],
+        "Arm": [arm.name for arm in arms],
         "Runs #": [_runs(arm, planned) for arm in arms],
     }
     if results.judged:
@@ -452,13 +449,13 @@ def _spread(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
     if not any(len(arm.done) > 1 for arm in results.values()):
         return
     arms = list(results.values())[: limits.rows]
-    cells = {"Arm": [arm.arm.name for arm in arms]}
+    cells = {"Arm": [arm.name for arm in arms]}
     for name, title in _MEANS.items():
         ranges = [_range(name, arm) for arm in arms]
         if any(each != words.UNKNOWN for each in ranges):
             cells[title] = ranges
     table = _by_column(cells, len(results) - len(arms))
-    yield Section("Spread", (table,), fold="closed", note="lowest and highest of a run")
+    yield _folded("Spread", "lowest and highest of a run", table)
 
 
 def _range(name: MeasureName, arm: ArmResults) -> str:
@@ -502,7 +499,7 @@ def _answer(record: RunRecord, results: RunResults, limits: DisplayLimits) -> Se
     if record.answer or record.made:
         blocks.append(_text(record, limits))
     note = words.joined(*notes, by=" · ")
-    return Section(record.arm, tuple(blocks), mark=_mark(record), note=note, fold="closed")
+    return _folded(record.arm, note, *blocks, mark=_mark(record))
 
 
 def _message(record: RunRecord) -> str:
@@ -535,7 +532,7 @@ def failure_sections(results: RunResults, limits: DisplayLimits) -> Iterator[Blo
     cells = {"Group": [group.capitalize() for group in groups]}
     for arm in arms[: limits.rows]:
         failures = arm.failures
-        cells[f"{arm.arm.name} #"] = [words.number(failures.get(group, 0)) for group in groups]
+        cells[f"{arm.name} #"] = [words.number(failures.get(group, 0)) for group in groups]
     # Few runs are all shown, with their answers.
     wrong = results.failures() if len(results.records) > limits.rows else ()
     sections = tuple(_wrong_run(record, limits) for record in wrong[: limits.rows])
@@ -546,13 +543,9 @@ def _wrong_run(record: RunRecord, limits: DisplayLimits) -> Section:
     blocks = [_text(record, limits, "Answer")]
     if record.called:
         blocks.insert(0, TextBlock(", ".join(record.called), label="Called"))
-    return Section(
-        record.label,
-        tuple(blocks),
-        mark=Status(record.failure or "wrong", "bad"),
-        note=words.joined(record.arm, _message(record), record.detail, by=" · "),
-        fold="closed",
-    )
+    note = words.joined(record.arm, _message(record), record.detail, by=" · ")
+    mark = Status(record.failure or "wrong", "bad")
+    return _folded(record.label, note, *blocks, mark=mark)
 
 
 def _by_case(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
@@ -565,10 +558,10 @@ def _by_case(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
             table = arms_table(results.of_cases([case]), limits)
             sections.append(Section(labels.get(case, case), (table,)))
         note = words.count(len(results.cases), "case")
-        yield Section("By case", tuple(sections), fold="closed", note=note)
+        yield _folded("By case", note, *sections)
     elif len(results) > 1:
         table = _shares_by_case(results, labels, limits)
-        yield Section("By case", (table,), note="share of right runs", fold="closed")
+        yield _folded("By case", "share of right runs", table)
 
 
 def _shares_by_case(results: RunResults, labels: Mapping[str, str], limits: DisplayLimits) -> Table:
@@ -592,7 +585,7 @@ def _share(mean: float | None) -> str:
 def _uses(uses: ToolUses, limits: DisplayLimits) -> Iterator[Block]:
     if uses:
         note = "runs in which each was needed, and how it fared"
-        yield Section("Deferred tools", (_uses_table(uses, limits),), note=note, fold="closed")
+        yield _folded("Deferred tools", note, _uses_table(uses, limits))
 
 
 def tool_uses_view(uses: ToolUses, limits: DisplayLimits) -> View:
@@ -719,14 +712,8 @@ def run_record_view(record: RunRecord, limits: DisplayLimits) -> View:
         KeyValues(tuple(facts)),
     ]
     for each in record.grades:
-        blocks.append(
-            Section(
-                f"Graded by {each.model}",
-                _grade(each, limits),
-                note=each.label or "no label",
-                fold="closed",
-            )
-        )
+        title, note = f"Graded by {each.model}", each.label or "no label"
+        blocks.append(_folded(title, note, *_grade(each, limits)))
     return View("run", "Run", tuple(blocks), note=f"repeat {record.repeat + 1}")
 
 

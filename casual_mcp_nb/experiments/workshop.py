@@ -170,7 +170,7 @@ def halves(
     """
     clusters: dict[str, list[ToolUseCase]] = {}
     for case in cases:
-        clusters.setdefault(case.cluster or case.id, []).append(case)
+        clusters.setdefault(case.unit, []).append(case)
     chosen = set()
     for of_the_tool in (True, False):
         names = []
@@ -179,7 +179,7 @@ def halves(
                 names.append(name)
         random.Random(seed).shuffle(names)
         chosen.update(names[: (len(names) + of_the_tool) // 2])
-    first = tuple(case for case in cases if (case.cluster or case.id) in chosen)
+    first = tuple(case for case in cases if case.unit in chosen)
     return first, tuple(case for case in cases if case not in first)
 
 
