@@ -195,7 +195,7 @@ def is_refusal(error: BaseException | None) -> bool:
 
 def _amount(usage: TokenUsage, price: Price | None) -> Amount:
     tokens = float((usage.prompt_tokens or 0) + (usage.completion_tokens or 0))
-    cost = price.of(usage) if price is not None else None
+    cost = price and price.of(usage)
     return tokens, cost.amount if cost else 0.0
 
 

@@ -333,9 +333,7 @@ def _list(name: str, value: Any) -> Sequence[Any]:
 
 
 def _tags(value: Any) -> tuple[str, ...]:
-    tags = (value,)
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        tags = tuple(value)
+    tags = as_tuple(value)
     if not are_texts(tags):
         raise cannot_be("The tags of a case", value, "They are a list of texts.")
     return tuple(dict.fromkeys(tags))

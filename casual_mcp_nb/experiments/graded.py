@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from casual_mcp_nb.base.config_base import RequestOptions
 from casual_mcp_nb.base.displayable import count
+from casual_mcp_nb.base.iterables import of_type
 from casual_mcp_nb.base.patterns import MAX_TEXT
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.conversation.step import text_of
@@ -147,17 +148,16 @@ class Judge:
         finally:
             budget.release(call)
         label, reason = read_verdict(text, graded.labels)
-        verdict = replace(
+        cost = model.price.of(usage) if model.price is not None else None
+        return replace(
             verdict,
             label=label,
             reason=reason,
             input_tokens=usage.prompt_tokens or 0,
             output_tokens=usage.completion_tokens or 0,
+            cost=cost and cost.amount,
+            currency=cost and cost.currency,
         )
-        cost = model.price.of(usage) if model.price is not None else None
-        if cost is None:
-            return verdict
-        return replace(verdict, cost=cost.amount, currency=cost.currency)
 
     def gave(self, verdict: Verdict) -> bool:
         """Check whether a verdict is this judge's, so that it need not be asked again."""
@@ -181,11 +181,8 @@ def task_hashes(case: ToolUseCase, turns: Sequence[Turn]) -> dict[Graded, str]:
     """Hash what is to be graded in a case: the same hash means that the same judge need not be
     asked again.
     """
-    hashes = {}
-    for check in case.checks:
-        if isinstance(check, Graded):
-            hashes[check] = _hash_of(task_of(check, case, turns))
-    return hashes
+    graded = of_type(case.checks, Graded)
+    return {check: _hash_of(task_of(check, case, turns)) for check in graded}
 
 
 def _hash_of(task: str) -> str:
@@ -229,7 +226,7 @@ def check_judge(cases: Iterable[ToolUseCase], judge: object) -> None:
     if judge is not None:
         return
     for case in cases:
-        if any(isinstance(check, Graded) for check in case.checks):
+        if of_type(case.checks, Graded):
             hint = "Give judge=MODEL, the name of a model in the config. Its requests cost extra."
             raise UsageError(
                 f"The answer of case {shown(case.id)} is graded by a model, and there is none.",

@@ -12,7 +12,9 @@ between them for few choices only is rejected; the interval is what is not rejec
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -169,15 +171,22 @@ def clustered_error(values: Sequence[float], clusters: Sequence[Hashable]) -> tu
     A cluster's residuals are added up before they are squared, so that its cases may depend on each
     other in any way. The factor G / (G - 1) corrects for few clusters.
     """
-    sums: dict[Hashable, float] = {}
     mean = math.fsum(values) / len(values)
-    for value, cluster in zip(values, clusters, strict=True):
-        sums[cluster] = sums.get(cluster, 0.0) + value - mean
+    sums = _sums_by_cluster([value - mean for value in values], clusters)
     count = len(sums)
     if count < 2:
         return math.inf, count
     variance = math.fsum(total * total for total in sums.values()) * count / (count - 1)
     return math.sqrt(variance) / len(values), count
+
+
+def _sums_by_cluster(
+    values: Iterable[float], clusters: Iterable[Hashable]
+) -> dict[Hashable, float]:
+    sums: dict[Hashable, float] = defaultdict(float)
+    for value, cluster in zip(values, clusters, strict=True):
+        sums[cluster] += value
+    return sums
 
 
 def mean_interval(values: Sequence[float], clusters: Sequence[Hashable]) -> Interval:
@@ -262,12 +271,8 @@ def paired_difference(
     if not cases:
         return None
     differences = [second[case] - first[case] for case in cases]
-    sums: dict[Hashable, float] = {}
-    sizes: dict[Hashable, int] = {}
-    for case, difference in zip(cases, differences, strict=True):
-        group = (clusters or {}).get(case, case)
-        sums[group] = sums.get(group, 0.0) + difference
-        sizes[group] = sizes.get(group, 0) + 1
+    groups = [(clusters or {}).get(case, case) for case in cases]
+    sums, sizes = _sums_by_cluster(differences, groups), Counter(groups)
     flips = sign_flips(tuple(sums.values()), tuple(sizes.values()), seed)
     risk = RISK / tests
     mean = math.fsum(differences) / len(cases)
@@ -519,13 +524,7 @@ def cases_needed(
         low, high = high, high * 2
         if high > MOST_CASES:
             return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        if finds(middle):
-            high = middle
-        else:
-            low = middle
-    return high
+    return bisect_left(range(high + 1), True, lo=low + 1, key=finds)
 
 
 def _helped(gain: float) -> tuple[float, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -64,25 +65,13 @@ def tool_uses_of(arms: Iterable[ArmResults]) -> ToolUses:
 
 
 def _use_of(tool: str, arm: ArmResults) -> ToolUse:
-    needed = searched = found = called = unneeded_found = unneeded_called = 0
+    counts = Counter(needed=0, searched=0, found=0, called=0)
     for record in arm.done:
         by_answer = record.called if record.right else ()
+        is_found, is_called = tool in record.found, tool in record.called
         if tool in (record.needed or by_answer):
-            needed += 1
-            searched += record.searches > 0
-            found += tool in record.found
-            called += tool in record.called
+            is_searched = record.searches > 0
+            counts.update(needed=1, searched=is_searched, found=is_found, called=is_called)
         else:
-            unneeded_found += tool in record.found
-            unneeded_called += tool in record.called
-    return ToolUse(
-        tool,
-        arm.name,
-        len(arm.done),
-        needed,
-        searched,
-        found,
-        called,
-        unneeded_found,
-        unneeded_called,
-    )
+            counts.update(unneeded_found=is_found, unneeded_called=is_called)
+    return ToolUse(tool, arm.name, len(arm.done), **counts)

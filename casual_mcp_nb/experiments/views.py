@@ -166,22 +166,7 @@ def results_view(results: RunResults, limits: DisplayLimits) -> View:
     blocks: list[Block] = [_progress(results)]
     if results.problem:
         blocks.append(Line(Status(results.problem, "bad")))
-    text: list[str] = []
-    if results.status != "running":
-        text += [*price_conclusions(results), *conclusions(results)]
-    if results.left_out:
-        runs = words.count(results.left_out, "run")
-        text.append(
-            f"{runs} of an earlier set-up or of other messages are in the file, and left out."
-        )
-    if results.retried:
-        text.append(
-            f"{words.count(len(results.retried), 'run')} had been broken off before, and were asked"
-            " again."
-        )
-    text += _without_verdict(results)
-    text += _grading(results)
-    blocks.append(_sentences(text))
+    blocks.append(_sentences(_told(results)))
     blocks.append(arms_table(results, limits))
     if results.status != "running":
         blocks += failure_sections(results, limits)
@@ -195,6 +180,21 @@ def results_view(results: RunResults, limits: DisplayLimits) -> View:
         f" {words.count(results.repeats, 'repeat')}"
     )
     return View("runs", "Tool use", tuple(blocks), note=note)
+
+
+def _told(results: RunResults) -> Iterator[str]:
+    """Write what the runs show, and which of them count for nothing."""
+    if results.status != "running":
+        yield from price_conclusions(results)
+        yield from conclusions(results)
+    if results.left_out:
+        runs = words.count(results.left_out, "run")
+        yield f"{runs} of an earlier set-up or of other messages are in the file, and left out."
+    if results.retried:
+        runs = words.count(len(results.retried), "run")
+        yield f"{runs} had been broken off before, and were asked again."
+    yield from _without_verdict(results)
+    yield from _grading(results)
 
 
 def _sentences(text: Iterable[str]) -> TextBlock:
@@ -285,19 +285,17 @@ def conclusions(results: RunResults) -> Iterator[str]:
     """Write which arms are right more often than the first, and the smallest difference that can be
     found.
     """
-    if not results.judged and results.status != "running":
+    if not results.judged:
         return
-    comparisons: Sequence[ArmComparison] = ()
     clusters = results.clusters or len({record.cluster for record in results.records})
-    if results.status != "running":
-        comparisons = results.comparisons()
-        compared = {each.second for each in comparisons}
-        first, *others = results
-        for name in others:
-            if name not in compared:
-                yield f"{name} and {first} have no judged case in common, so nothing compares them."
-        if others and not comparisons:
-            return
+    comparisons = results.comparisons()
+    compared = {each.second for each in comparisons}
+    first, *others = results
+    for name in others:
+        if name not in compared:
+            yield f"{name} and {first} have no judged case in common, so nothing compares them."
+    if others and not comparisons:
+        return
     yield from sentences.conclusions(
         comparisons,
         arms=len(results),
