@@ -149,15 +149,16 @@ class Judge:
             budget.release(call)
         label, reason = read_verdict(text, graded.labels)
         cost = model.price.of(usage) if model.price is not None else None
-        return replace(
+        verdict = replace(
             verdict,
             label=label,
             reason=reason,
             input_tokens=usage.prompt_tokens or 0,
             output_tokens=usage.completion_tokens or 0,
-            cost=cost and cost.amount,
-            currency=cost and cost.currency,
         )
+        if cost is None:
+            return verdict
+        return replace(verdict, cost=cost.amount, currency=cost.currency)
 
     def gave(self, verdict: Verdict) -> bool:
         """Check whether a verdict is this judge's, so that it need not be asked again."""

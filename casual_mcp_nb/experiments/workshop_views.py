@@ -101,8 +101,8 @@ def _confusions(results: RunResults, limits: DisplayLimits) -> Section:
     counts = list(map(confusion, results.values()))
     pairs = set[tuple[str, str]]().union(*counts)
     expected = sorted({row for row, _ in pairs})
-    # First those that are expected too.
-    called = sorted({column for _, column in pairs}, key=lambda name: (name not in expected, name))
+    names = {column for _, column in pairs}
+    called = [*sorted(names.intersection(expected)), *sorted(names.difference(expected))]
     shown = called[:8]
 
     def row_of(row: str) -> tuple[Cell, ...]:
