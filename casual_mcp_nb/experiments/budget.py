@@ -187,9 +187,11 @@ class Budget:
 
 
 def is_refusal(error: BaseException | None) -> bool:
-    """Check whether a provider refused a call, by an answer that says so, and so asks nothing for
-    it.
+    """Check whether a call was refused and so costs nothing: by a limit before it was sent, or by
+    its provider, in an answer that says so.
     """
+    if isinstance(error, SpendLimitError):
+        return True
     return isinstance(error, ProviderError) and error.status is not None and costs_nothing(error)
 
 

@@ -106,13 +106,10 @@ def _of_file(
     path: Path, functions: Functions, answers: str | Path | None, strict: bool | None
 ) -> Cases:
     suffix = path.suffix.casefold()
-    if suffix in (".json", ".html", ".htm"):
-        head = _head(path)
-        if CASSETTE.name in head or suffix != ".json":
-            return distinct(cases_of_cassette(Cassette.load(path)))
-        if CONVERSATION.name in head:
-            return distinct(cases_of_turns(Conversation.load(path), cluster=path.stem))
-    if path.is_file() and format_of(path) is not None:
+    head = _head(path) if suffix in (".json", ".html", ".htm") else ""
+    if CASSETTE.name in head or suffix in (".html", ".htm"):
+        return distinct(cases_of_cassette(Cassette.load(path)))
+    if CONVERSATION.name in head or (path.is_file() and format_of(path) is not None):
         return distinct(cases_of_turns(Conversation.load(path), cluster=path.stem))
     context = Context(functions)
     if answers is not None:

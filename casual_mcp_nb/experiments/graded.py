@@ -138,11 +138,10 @@ class Judge:
             text = text_of(response.message.content)
             usage = reported_or_estimated(response.usage, estimate, text)
             budget.settle(call, usage, model.price)
-        except SpendLimitError:
-            budget.release(call, refused=True)
-            raise
         except CasualMcpError as error:
             budget.release(call, refused=is_refusal(error))
+            if isinstance(error, SpendLimitError):
+                raise
             reason = f"the judge could not be asked: {str(error).removesuffix('.')}"
             return replace(verdict, reason=reason, asked=False)
         finally:

@@ -14,7 +14,7 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,7 @@ class ResultsFile:
 
     Attributes:
         records: The runs by arm and key, each with its last verdict.
+        asked: The transcripts by key, in whatever arm, without a verdict.
         version: The format's version.
         ledger: What was spent.
         looks: How many looks at a comparison it has, and the most runs of an arm at the last one.
@@ -115,7 +116,7 @@ class ResultsFile:
         self.ledger = Ledger(self._spend)
         self.looks = self.runs_at_last_look = 0
         self._mask = mask
-        self._asked: dict[str, dict[str, Any]] = {}
+        self.asked: dict[str, RunRecord] = {}
         self._definitions: dict[str, Any] = {}
         self._cases: set[str] = set()
         self._empty = not only_append
@@ -174,11 +175,11 @@ class ResultsFile:
             case {"asked": fields, "transcript": document}:
                 asked = _read(fields, _ASKED)
                 asked["transcript"] = self._with_definitions(document)
-                self._asked[asked["key"]] = asked
+                self._set_asked(asked)
             case {"verdict": fields}:
                 verdict = _read(fields, _FIELDS)
                 verdict["grades"] = tuple(Verdict(**each) for each in verdict.get("grades", ()))
-                self._set(RunRecord(**{**self._asked[verdict["key"]], **verdict}))
+                self._set(replace(self.asked[verdict["key"]], **verdict))
             case {"setup": digest, "loaded": loaded, "deferred": deferred, "absent": absent}:
                 self.setups[digest] = Setup(tuple(loaded), tuple(deferred), absent)
             case {"arm": {"name": name} as fields}:
@@ -209,6 +210,9 @@ class ResultsFile:
             fields["transcript"] = self._with_definitions(row["transcript"])
         self._set(RunRecord(**fields))
 
+    def _set_asked(self, fields: dict[str, Any]) -> None:
+        self.asked[fields["key"]] = RunRecord(case="", cluster="", **fields)
+
     def _set(self, record: RunRecord) -> None:
         # At the end, since the order tells which runs are newer.
         self.records.pop((record.arm, record.key), None)
@@ -219,12 +223,6 @@ class ResultsFile:
             return ""
         document["tools"] = [self._definitions[tool] for tool in document["tools"]]
         return json.dumps(document)
-
-    def asked(self, key: str) -> RunRecord | None:
-        """Find a transcript by its key, in whatever arm, or None."""
-        if key not in self._asked:
-            return None
-        return RunRecord(case="", cluster="", **self._asked[key])
 
     def add_arms(
         self, arms: Sequence[Arm], setups: Mapping[str, Setup], cases: Sequence[ToolUseCase]
@@ -255,10 +253,10 @@ class ResultsFile:
         for record in records:
             fields = attributes(record, _ASKED)
             asked = _without_empty(fields)
-            earlier = self._asked.get(record.key)
-            if earlier is None or earlier.get("attempts", 1) != record.attempts:
+            earlier = self.asked.get(record.key)
+            if earlier is None or earlier.attempts != record.attempts:
                 rows += self._transcript_rows(record, asked)
-                self._asked[record.key] = {**fields, "transcript": record.transcript}
+                self._set_asked({**fields, "transcript": record.transcript})
             verdict = attributes(record, VERDICT)
             verdict["grades"] = tuple(map(dataclasses.asdict, record.grades))
             run = {"key": record.key, "arm": record.arm, "repeat": record.repeat}

@@ -294,7 +294,7 @@ class CaseRuns:
                     if prepared is None:
                         continue
                     key = run_key(prepared.digest, case, place, repeat)
-                    asked = self._file.asked(key) if self._file is not None else None
+                    asked = self._file.asked.get(key) if self._file is not None else None
                     if asked is not None and asked.made:
                         # The same run, perhaps under another name, or of a case that expects
                         # something else now.
@@ -639,9 +639,7 @@ class CaseRuns:
                 answer = text_of(event.message.content)
                 self.budget.spend(run, event.usage, requests[event.step], answer, price)
 
-        options = planned.arm.options
-        if self.budget.limited or self._file is not None:
-            options = TurnOptions(gate=gate, **options.given)
+        options = TurnOptions(gate=gate, **planned.arm.options.given)
         try:
             for message in planned.case.messages:
                 turn = Turn(Trace())
@@ -656,10 +654,9 @@ class CaseRuns:
                 await chat.take_turn(setup)
                 turns.append(turn)
                 history += turn.messages
-                if isinstance(turn.exception, SpendLimitError):
-                    refused = True
-                    raise turn.exception
                 refused = is_refusal(turn.exception)
+                if isinstance(turn.exception, SpendLimitError):
+                    raise turn.exception
                 if turn.status != "done":
                     return
         finally:
