@@ -635,12 +635,14 @@ def masked_error(error: E, secrets: Collection[str]) -> E:
 
 
 def masked_value(value: Any, mask: Mask) -> Any:
-    """Mask secrets in the texts of a value, also within lists and mappings."""
+    """Mask secrets in all texts in a value, also those that are names in it, and leave its
+    numbers.
+    """
     match value:
         case str():
             return mask(value)
         case Mapping():
-            return {name: masked_value(each, mask) for name, each in value.items()}
+            return {mask(str(name)): masked_value(each, mask) for name, each in value.items()}
         case list() | tuple():
             return type(value)(masked_value(each, mask) for each in value)
     return value

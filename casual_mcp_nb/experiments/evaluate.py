@@ -15,11 +15,11 @@ from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import DiscoveryConfig
 from casual_mcp_nb.base.search import Explanation, SearchHit
 from casual_mcp_nb.base.tokens import estimate_tokens, total_tokens
-from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec, by_tool_name
+from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec, tool_names
 from casual_mcp_nb.discovery.manifest import generate_manifest, manifest_budget
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.experiments.cases import ToolUseCase, names_of
+from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.rows import rows_of
 from casual_mcp_nb.experiments.search_scores import Evaluation, Miss, StrategyScore
 
@@ -151,12 +151,7 @@ class _Judging:
         self._search: Callable[[str, int], Hits] = getattr(searcher, "search", searcher)
         self._explain: Callable[..., Explanation] | None = getattr(searcher, "explain", None)
         self._k = k
-        self._by_name = by_tool_name(tools)
-        # The tools that each name means.
-        self._by_word: dict[str, set[ToolName]] = defaultdict(set)
-        for tool in tools:
-            for word in names_of(tool.tool_name):
-                self._by_word[word].add(tool.tool_name)
+        self._catalog = Catalog(tools)
 
     def result(self, case: ToolUseCase) -> CaseResult:
         """Search for a case."""
@@ -180,12 +175,16 @@ class _Judging:
         """List a case's needs, each once. A name that no tool has is kept as it is written."""
         needs: dict[frozenset[ToolName], None] = {}
         for call in case.acceptable[0]:
-            names = [self._by_word.get(name) or {ToolName.split(name)} for name in call.tools]
-            needs[frozenset().union(*names)] = None
+            need: set[ToolName] = set()
+            for name in call.tools:
+                need |= tool_names(self._catalog.matches(name)) or {ToolName.split(name)}
+            needs[frozenset(need)] = None
         return tuple(needs)
 
     def _miss(self, case: ToolUseCase, unmet: Needs, top: tuple[ToolName, ...]) -> Miss:
-        candidates = [self._by_name[name] for name in sorted(unmet[0]) if name in self._by_name]
+        candidates: list[ToolSpec] = []
+        for name in sorted(unmet[0]):
+            candidates += self._catalog.matches(name)
         nearest = None
         if self._explain is not None:
             for tool in candidates[:_EXPLAINED]:

@@ -16,6 +16,7 @@ from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
 from casual_mcp_nb.base.wire_names import MAX_WIRE_NAME
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.discovery.text import one_line, terms
+from casual_mcp_nb.display.words import listed
 from casual_mcp_nb.experiments.findings import FindingKind, Lint, LintFinding
 
 _ALIKE = 0.9
@@ -83,7 +84,7 @@ def _parameters(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
     if silent:
         yield (
             "parameter without description",
-            f"No description: {_listed([one_line(name, 64) for name in silent])}.",
+            f"No description: {listed((one_line(name, 64) for name in silent), _NAMED)}.",
         )
 
 
@@ -143,7 +144,7 @@ def _same_texts(tools: Catalog) -> Iterator[LintFinding]:
             yield LintFinding(
                 "same text",
                 tools[index].tool_name,
-                f"Its description is the same as that of {_listed(names)}.",
+                f"Its description is the same as that of {listed(map(str, names), _NAMED)}.",
                 tuple(names),
             )
 
@@ -167,7 +168,7 @@ def _hard_to_find(tools: Catalog, reported: Set[ToolName]) -> Iterator[LintFindi
             if names and tool.tool_name not in names:
                 text = (
                     f"A search by words for “{one_line(query, 64)}” returns"
-                    f" {_listed(names[:_NAMED])}, and not this tool."
+                    f" {listed(map(str, names[:_NAMED]), _NAMED)}, and not this tool."
                 )
                 yield LintFinding("hard to find", tool.tool_name, text, tuple(names))
                 break
@@ -219,10 +220,3 @@ def _share(one: frozenset[str], other: frozenset[str]) -> float:
         return 0.0
     both = len(one & other)
     return both / (len(one) + len(other) - both)
-
-
-def _listed(names: Sequence[object]) -> str:
-    listed = ", ".join(map(str, names[:_NAMED]))
-    if len(names) > _NAMED:
-        return f"{listed} and {len(names) - _NAMED} more"
-    return listed

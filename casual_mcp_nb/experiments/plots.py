@@ -13,7 +13,7 @@ from typing import Any
 
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.figures import figure_of_size
-from casual_mcp_nb.experiments.conclusions import points, span
+from casual_mcp_nb.experiments.conclusions import hundredths, points, span
 from casual_mcp_nb.experiments.statistics import Interval, PairedDifference
 
 # Each has a contrast of more than 4.5 to 1 against white.
@@ -198,7 +198,7 @@ def _ticks(limits: tuple[float, float]) -> list[float]:
 def _tick(value: float, limits: tuple[float, float]) -> str:
     if limits[0] >= 0:
         return words.percent(value)
-    number = f"{value * 100:.1f}".removesuffix(".0")
+    number = hundredths(value)
     return f"+{number}" if value > 0 else number
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from casual_mcp_nb.base.callbacks import unchanged
 from casual_mcp_nb.base.iterables import attributes, field_names
+from casual_mcp_nb.base.secret import masked_value
 from casual_mcp_nb.conversation.codec import NEWER, Format
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.experiments.arms import Arm
@@ -345,19 +346,8 @@ def masked_json(text: str, mask: Callable[[str], str]) -> str:
         json.loads(masked)
     except ValueError:
         # A secret of digits is in a number as well, which is none.
-        return _dumped(_masked(json.loads(text), mask))
+        return _dumped(masked_value(json.loads(text), mask))
     return masked
-
-
-def _masked(value: Any, mask: Callable[[str], str]) -> Any:
-    """Remove secrets from all texts in a value, and leave its numbers."""
-    if isinstance(value, str):
-        return mask(value)
-    if isinstance(value, list):
-        return [_masked(each, mask) for each in value]
-    if isinstance(value, dict):
-        return {mask(name): _masked(each, mask) for name, each in value.items()}
-    return value
 
 
 def _write(descriptor: int, lines: bytes) -> None:

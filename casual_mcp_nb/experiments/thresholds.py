@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from casual_mcp_nb.base.displayable import count
+from casual_mcp_nb.display.words import listed
 from casual_mcp_nb.experiments.arm_results import ArmResults, by_case_of, compare_arms
 
 
@@ -85,7 +86,7 @@ class Thresholds:
             return
         if missing:
             cases = count(len(missing), "case")
-            yield f"{name}: {cases} of the baseline cannot be compared: {_some([*missing])}."
+            yield f"{name}: {cases} of the baseline cannot be compared: {listed(missing, 3)}."
         comparison = compare_arms(baseline[name], arm, tests=self.tests)
         if comparison is not None and comparison.right.high < -self.max_drop:
             drop = comparison.right
@@ -101,10 +102,4 @@ def without_runs(arm: ArmResults, cases: Sequence[str]) -> Iterator[str]:
     without = [case for case in cases if case not in have]
     if without:
         number = count(len(without), "case")
-        yield f"{arm.name}: {number} without a run: {_some(without)}."
-
-
-def _some(cases: Sequence[str]) -> str:
-    """List the first cases."""
-    more = " …" if len(cases) > 3 else ""
-    return ", ".join(cases[:3]) + more
+        yield f"{arm.name}: {number} without a run: {listed(without, 3)}."

@@ -76,7 +76,7 @@ def test_a_word_missing_in_the_other_tools_name_distinguishes_them() -> None:
                 {"properties": {f"p{n}": {} for n in range(9)}},
             ),
             "parameter without description",
-            (": p0, p1, p2, p3, p4 and 4 more.",),
+            (": p0, p1, p2, p3, p4, 4 more.",),
         ),
         (
             ToolSpec("s", "t", "Word by word. " * 200),
