@@ -33,7 +33,7 @@ from casual_mcp_nb.experiments.checks import Functions
 from casual_mcp_nb.experiments.drafts import cases_of_cassette, cases_of_turns
 from casual_mcp_nb.experiments.importers import Context, MissingAnswersError, importer_of
 from casual_mcp_nb.experiments.matchers import Matcher, Satisfies, read_expectation
-from casual_mcp_nb.experiments.rows import Row, Rows, rows_of, table_rows
+from casual_mcp_nb.experiments.rows import Fields, Row, Rows, rows_of, table_rows
 
 CaseSource = str | Path | Iterable[Any]
 """A file, a DataFrame, a list of rows or cases, or past turns."""
@@ -228,9 +228,7 @@ _FIELDS = field_names(ToolUseCase)
 _CALL_FIELDS = field_names(ExpectedCall)
 
 
-def read_case(
-    row: Mapping[str, Any], where: str, functions: Functions | None = None
-) -> ToolUseCase:
+def read_case(row: Fields, where: str, functions: Functions | None = None) -> ToolUseCase:
     """Build a case from a row.
 
     Args:

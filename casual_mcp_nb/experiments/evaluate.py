@@ -20,7 +20,7 @@ from casual_mcp_nb.discovery.manifest import generate_manifest, manifest_budget
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.experiments.cases import ToolUseCase
-from casual_mcp_nb.experiments.rows import rows_of
+from casual_mcp_nb.experiments.rows import Fields, rows_of
 from casual_mcp_nb.experiments.search_scores import Evaluation, Miss, StrategyScore
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def load_catalog(path: str | Path) -> Catalog:
     return Catalog([_tool(row.fields, row.where) for row in rows_of(path).strict()])
 
 
-def _tool(row: Mapping[str, Any], where: str) -> ToolSpec:
+def _tool(row: Fields, where: str) -> ToolSpec:
     server, name = row.get("server"), row.get("name")
     if not (isinstance(server, str) and isinstance(name, str)):
         raise UsageError(f"{where} is not a tool: it needs a server and a name, both strings.")

@@ -19,6 +19,7 @@ from casual_mcp_nb.experiments.checks import Functions
 from casual_mcp_nb.experiments.drafts import text_in
 from casual_mcp_nb.experiments.matchers import IfGiven, OneOf, Regex, read_expectation
 from casual_mcp_nb.experiments.one_or_several import shortest
+from casual_mcp_nb.experiments.rows import Fields
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Context:
     """
 
     functions: Functions = field(default_factory=dict)
-    answers: Mapping[str, Mapping[str, Any]] | None = None
+    answers: Mapping[str, Fields] | None = None
     evaluators: Sequence[Any] = ()
 
 
@@ -40,14 +41,14 @@ class MissingAnswersError(UsageError):
     """The rows need a second file, which was not given: no row can be read."""
 
 
-Importer = Callable[[Mapping[str, Any], Context], ToolUseCase]
+Importer = Callable[[Fields, Context], ToolUseCase]
 """Converts a row to a case.
 
 It may raise anything on a row with other content than it should have.
 """
 
 
-def importer_of(row: Mapping[str, Any], context: Context) -> Importer | None:
+def importer_of(row: Fields, context: Context) -> Importer | None:
     """Find the importer for a row by its fields, or None if it is in this package's own form."""
     if "inputs" in row:
         return _of_pydantic_evals
@@ -62,7 +63,7 @@ def importer_of(row: Mapping[str, Any], context: Context) -> Importer | None:
     return None
 
 
-def _of_gold(row: Mapping[str, Any], context: Context) -> ToolUseCase:
+def _of_gold(row: Fields, context: Context) -> ToolUseCase:
     """Read a query, and for each need the tools that meet it: `{"query": text, "gold": [[[server,
     tool]]]}`.
     """
@@ -83,7 +84,7 @@ def _tool_name(pair: Any) -> ToolName:
 _ORDERS: Mapping[str, Order] = {"exact": "exact", "in_order": "in_order", "any_order": "any"}
 
 
-def _of_pydantic_evals(row: Mapping[str, Any], context: Context) -> ToolUseCase:
+def _of_pydantic_evals(row: Fields, context: Context) -> ToolUseCase:
     own_evaluators = row.get("evaluators") or []
     evaluators = [_evaluator(each) for each in (*context.evaluators, *own_evaluators)]
     fields = {"message": _message(row["inputs"]), "id": str(row.get("name") or "")}
@@ -118,7 +119,7 @@ def _of_pydantic_evals(row: Mapping[str, Any], context: Context) -> ToolUseCase:
     return ToolUseCase(**fields, calls=calls, answer=checks or None, metadata=metadata)
 
 
-def _evaluator(spec: Any) -> tuple[str, Mapping[str, Any]]:
+def _evaluator(spec: Any) -> tuple[str, Fields]:
     """Read an evaluator: `Name`, `{Name: argument}` or `{Name: {argument: value}}`."""
     if isinstance(spec, str):
         return spec, {}
@@ -126,14 +127,13 @@ def _evaluator(spec: Any) -> tuple[str, Mapping[str, Any]]:
     return str(name), given if isinstance(given, Mapping) else {"": given}
 
 
-def _first(given: Mapping[str, Any], name: str) -> Any:
+def _first(given: Fields, name: str) -> Any:
     return given[name] if name in given else given[""]
 
 
-def _add_arguments(
-    calls: list[ExpectedCall], given: Mapping[str, Any], functions: Functions | None
-) -> None:
-    tool, which = str(given["tool_name"]), given.get("occurrence", "first")
+def _add_arguments(calls: list[ExpectedCall], given: Fields, functions: Functions | None) -> None:
+    tool = str(given["tool_name"])
+    which: Any = given.get("occurrence", "first")
     arguments = read_expectation(given["expected_arguments"], functions)
     match: ArgumentMode = "exact" if given.get("match_mode") == "exact" else "subset"
     places = [number for number, call in enumerate(calls) if call.tool == tool]
@@ -158,7 +158,7 @@ def _message(inputs: Any) -> Any:
     )
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _mapping(value: Any) -> Fields:
     if isinstance(value, Mapping):
         return value
     return {} if value is None else {"metadata": value}
@@ -167,7 +167,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 # MCP-Atlas: https://huggingface.co/datasets/ScaleAI/MCP-Atlas
 
 
-def _of_mcp_atlas(row: Mapping[str, Any], context: Context) -> ToolUseCase:
+def _of_mcp_atlas(row: Fields, context: Context) -> ToolUseCase:
     trajectory = _literal(row["TRAJECTORY"])
     results_of = {}
     for each in trajectory:
@@ -219,7 +219,7 @@ def _literal(value: Any) -> Any:
 # BFCL: https://github.com/ShishirPatil/gorilla/tree/main/berkeley-function-call-leaderboard
 
 
-def _of_bfcl(row: Mapping[str, Any], context: Context) -> ToolUseCase:
+def _of_bfcl(row: Fields, context: Context) -> ToolUseCase:
     name = str(row["id"])
     turns = row["question"]
     if not turns or not isinstance(turns[0], list):
@@ -291,7 +291,7 @@ def _python_call(text: str, turn: int) -> ExpectedCall:
 # LiveMCPBench: https://huggingface.co/datasets/ICIP/LiveMCPBench
 
 
-def _of_livemcpbench(row: Mapping[str, Any], context: Context) -> ToolUseCase:
+def _of_livemcpbench(row: Fields, context: Context) -> ToolUseCase:
     listed = _literal(row["Annotator Metadata"])["Tools"]
     tools = [re.sub(r"^\s*\d+[.)]\s*", "", line).strip() for line in str(listed).splitlines()]
     metadata = {"category": row.get("category"), "answers": row.get("answers")}

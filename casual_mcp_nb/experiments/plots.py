@@ -22,6 +22,8 @@ GREEN = "#1a7f37"
 RED = "#cf222e"
 GREY = "#59636e"
 _GRID = "#d0d7de"
+_Limits = tuple[float, float]
+"""Both ends of the axis."""
 _LEFT, _WIDTH, _RIGHT, _ROW = 230, 400, 60, 34
 _LONGEST = 32
 _MOST = 50
@@ -106,7 +108,7 @@ def difference_plot(first: str, differences: Sequence[tuple[str, PairedDifferenc
     return _drawn(rows, (-reach, reach), title)
 
 
-def _drawn(rows: Sequence[Row], limits: tuple[float, float], title: str) -> Any:
+def _drawn(rows: Sequence[Row], limits: _Limits, title: str) -> Any:
     shown = rows[:_MOST]
     try:
         figure = figure_of_size(6.8, 1.2 + 0.5 * len(shown))
@@ -119,7 +121,7 @@ def _drawn(rows: Sequence[Row], limits: tuple[float, float], title: str) -> Any:
 def _draw(
     figure: Any,
     rows: Sequence[Row],
-    limits: tuple[float, float],
+    limits: _Limits,
     title: str,
 ) -> None:
     axes = figure.subplots()
@@ -141,7 +143,7 @@ def _draw(
     axes.set(xlim=limits, ylim=(max(len(rows), 1) - 0.5, -0.5), xlabel=title.replace("$", r"\$"))
 
 
-def _svg(rows: Sequence[Row], limits: tuple[float, float], title: str) -> str:
+def _svg(rows: Sequence[Row], limits: _Limits, title: str) -> str:
     height = _ROW * len(rows) + 62
     width = _LEFT + _WIDTH + _RIGHT
     said = "; ".join(f"{_label(row.label)}: {row.text}" for row in rows)
@@ -185,17 +187,17 @@ def _svg(rows: Sequence[Row], limits: tuple[float, float], title: str) -> str:
     return "\n".join([*parts, "</svg>"])
 
 
-def _within(row: Row, limits: tuple[float, float]) -> tuple[float, float]:
+def _within(row: Row, limits: _Limits) -> _Limits:
     return max(row.low, limits[0]), min(row.high, limits[1])
 
 
-def _ticks(limits: tuple[float, float]) -> list[float]:
+def _ticks(limits: _Limits) -> list[float]:
     """Divide the axis in four."""
     low, high = limits
     return [low + (high - low) * quarter / 4 for quarter in range(5)]
 
 
-def _tick(value: float, limits: tuple[float, float]) -> str:
+def _tick(value: float, limits: _Limits) -> str:
     if limits[0] >= 0:
         return words.percent(value)
     number = hundredths(value)

@@ -14,6 +14,9 @@ from typing import Any
 from casual_mcp_nb.base.yaml_text import YamlError, read_yaml
 from casual_mcp_nb.errors import UsageError, shown
 
+Fields = Mapping[str, Any]
+"""A row's values by name."""
+
 MAX_CELL = 100_000_000
 """How many characters a CSV cell may have."""
 
@@ -29,7 +32,7 @@ class Row:
     """
 
     where: str
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    fields: Fields = field(default_factory=dict)
     problem: str = ""
 
 
@@ -43,7 +46,7 @@ class Rows:
     """
 
     all: tuple[Row, ...]
-    shared: Mapping[str, Any] = field(default_factory=dict)
+    shared: Fields = field(default_factory=dict)
 
     def strict(self) -> tuple[Row, ...]:
         """Return the rows. A UsageError if one cannot be read."""
@@ -128,7 +131,7 @@ def _listed(document: Any, name: str, place: Callable[[tuple[Any, ...]], str]) -
     `place` names a row by its path.
     """
     at: tuple[str, ...] = ()
-    shared: Mapping[str, Any] = {}
+    shared: Fields = {}
     if isinstance(document, Mapping):
         at, shared = ("cases",), document
         document = document.get("cases")
@@ -169,7 +172,7 @@ def table_rows(table: Any) -> Rows:
     return Rows(tuple(rows))
 
 
-def _cells(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _cells(fields: Fields) -> dict[str, Any]:
     return {name: _cell(value) for name, value in fields.items() if not _is_empty(value)}
 
 

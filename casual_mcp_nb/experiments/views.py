@@ -43,6 +43,9 @@ from casual_mcp_nb.experiments.statistics import Interval
 from casual_mcp_nb.experiments.tool_uses import ToolUse, ToolUses
 from casual_mcp_nb.experiments.worth import Advice, ToolWorth, Worth
 
+Cells = tuple[Cell, ...]
+"""A row of a table."""
+
 _BLUE = 2
 _COLOURS: dict[MeasureName, int] = {"tokens_in_full": _BLUE, "tokens_reused": 1, "cost": _BLUE}
 """The bar colours. All others are grey."""
@@ -97,7 +100,7 @@ def _folded(title: str, note: str, *blocks: Block, mark: Status | None = None) -
     return Section(title, blocks, note=note, mark=mark, fold="closed")
 
 
-def _score_row(score: StrategyScore) -> tuple[Cell, ...]:
+def _score_row(score: StrategyScore) -> Cells:
     shares = (score.recall_any, score.recall, score.recall_all, score.mrr, score.server)
     bars = tuple(Bar(f"{share:.2f}", share, narrow=True) for share in shares)
     return (
@@ -113,7 +116,7 @@ def _misses(score: StrategyScore, limit: int) -> Section:
     return _folded(f"Misses of {score.name}", words.count(len(score.misses), "case"), table)
 
 
-def _miss_row(miss: Miss) -> tuple[Cell, ...]:
+def _miss_row(miss: Miss) -> Cells:
     wanted = "; ".join(" or ".join(map(str, sorted(need))) for need in miss.unmet)
     return (miss.case.query, wanted, ", ".join(map(str, miss.found)) or "nothing", miss.reason)
 
@@ -134,7 +137,7 @@ def _findings(kind: str, findings: tuple[LintFinding, ...], limit: int) -> Secti
     return _folded(kind.capitalize(), words.count(len(findings), "finding"), table)
 
 
-def _finding_row(finding: LintFinding) -> tuple[Cell, ...]:
+def _finding_row(finding: LintFinding) -> Cells:
     return (Name(str(finding.tool)), finding.text)
 
 
@@ -215,7 +218,7 @@ def _not_made(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
     yield _folded("Not made", note, table)
 
 
-def _not_made_row(group: tuple[tuple[str, str], list[str]]) -> tuple[Cell, ...]:
+def _not_made_row(group: tuple[tuple[str, str], list[str]]) -> Cells:
     (arm, why), labels = group
     named = words.listed(dict.fromkeys(labels), _MAX_TOOLS)
     return (named, arm, words.number(len(labels)), why)
@@ -334,7 +337,7 @@ def comparison_view(comparison: ArmComparison, limits: DisplayLimits) -> View:
     return View("comparison", "Arms compared", (table,))
 
 
-def _difference_row(comparison: ArmComparison) -> tuple[Cell, ...]:
+def _difference_row(comparison: ArmComparison) -> Cells:
     right = comparison.right
     interval = sentences.span(right.low, right.high)
     return (
@@ -609,7 +612,7 @@ def _uses_table(uses: ToolUses, limits: DisplayLimits) -> Table:
     return Table.of(titles, ordered, _use_row, limits.rows)
 
 
-def _use_row(use: ToolUse) -> tuple[Cell, ...]:
+def _use_row(use: ToolUse) -> Cells:
     counts = (use.runs, use.needed, use.searched, use.found, use.called, use.unneeded_found)
     return (Name(use.tool), use.arm, *map(words.number, counts))
 
@@ -656,7 +659,7 @@ def worth_view(worth: Worth, limits: DisplayLimits) -> View:
     return View("worth", "What tools are worth", tuple(blocks), note=note)
 
 
-def _worth_row(worth: ToolWorth, most: int) -> tuple[Cell, ...]:
+def _worth_row(worth: ToolWorth, most: int) -> Cells:
     right, added, (low, high) = worth.right, worth.input_tokens, worth.deferred_range
     advice: str = worth.advice
     if not worth.certain:

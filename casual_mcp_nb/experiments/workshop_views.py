@@ -6,7 +6,6 @@ from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import (
     Block,
-    Cell,
     DisplayLimits,
     KeyValues,
     Line,
@@ -20,7 +19,7 @@ from casual_mcp_nb.display.view import (
 )
 from casual_mcp_nb.experiments.conclusions import of_difference
 from casual_mcp_nb.experiments.results import RunResults
-from casual_mcp_nb.experiments.views import arms_table, conclusions, failure_sections
+from casual_mcp_nb.experiments.views import Cells, arms_table, conclusions, failure_sections
 from casual_mcp_nb.experiments.workshop import (
     Patch,
     Proposal,
@@ -79,7 +78,7 @@ def _looks(looks: int) -> str:
     return f"They were looked at {words.count(looks, 'time')}."
 
 
-def _ranks_row(ranks: Ranks) -> tuple[Cell, ...]:
+def _ranks_row(ranks: Ranks) -> Cells:
     return (ranks.query, Name(str(ranks.tool)), _rank(ranks.before), _rank(ranks.after))
 
 
@@ -105,7 +104,7 @@ def _confusions(results: RunResults, limits: DisplayLimits) -> Section:
     called = [*sorted(names.intersection(expected)), *sorted(names.difference(expected))]
     shown = called[:8]
 
-    def row_of(row: str) -> tuple[Cell, ...]:
+    def row_of(row: str) -> Cells:
         cells = []
         for column in shown:
             numbers = [words.number(each.get((row, column), 0)) for each in counts]
