@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from casual_mcp_nb.base.arguments_by_schema import problems
@@ -124,7 +125,8 @@ class Judging:
 
 async def turns_of(record: RunRecord) -> tuple[Turn, ...]:
     """Read a run's turns in a thread, since that takes a while."""
-    return await asyncio.to_thread(lambda: record.turns)
+    turns: tuple[Turn, ...] = await asyncio.to_thread(attrgetter("turns"), record)
+    return turns
 
 
 def _needed(case: ToolUseCase, setup: Setup) -> list[ToolName]:

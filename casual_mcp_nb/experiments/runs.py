@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, NamedTuple, cast
 
 from casual_mcp_nb.base.callbacks import ignore, unchanged
-from casual_mcp_nb.base.iterables import by_name
 from casual_mcp_nb.base.tool import Catalog, full_names
 from casual_mcp_nb.conversation.event import Event, Request, StepFinished, StepStarted
 from casual_mcp_nb.conversation.step import text_of
@@ -57,13 +57,11 @@ class _Planned:
 
     Args:
         wanted: The run, as another process is told of it.
-        arm: Its arm.
         case: Its case.
         place: Which of several cases with the same messages.
     """
 
     wanted: Wanted
-    arm: ArmSetup
     case: ToolUseCase
     place: int
 
@@ -72,6 +70,7 @@ class _Planned:
 class _Prepared:
     """An arm with its chat, and what its runs depend on."""
 
+    options: TurnOptions
     chat: McpToolChat
     model: ChatModel
     digest: str
@@ -218,10 +217,9 @@ class CaseRuns:
         await self._prepare_arms()
         if wanted is not None:
             self._is_part = self.prepared = True
-            arms = by_name(self._arms)
             cases = {case.id: (case, place) for case, place in self._placed}
             for run in wanted:
-                self._pending.append(_Planned(run, arms[run.arm], *cases[run.case]))
+                self._pending.append(_Planned(run, *cases[run.case]))
             return
         for each in self._arms:
             # Other servers may have other tools: that is what their arm shows.
@@ -286,23 +284,20 @@ class CaseRuns:
         judged.
         """
         found = []
-        for repeat in range(self._plan.repeats):
-            for case, place in self._placed:
-                for arm in self._arms:
-                    name = arm.name
-                    prepared = self._prepared.get(name)
-                    if prepared is None:
-                        continue
-                    key = run_key(prepared.digest, case, place, repeat)
-                    asked = self._file.asked.get(key) if self._file is not None else None
-                    if asked is not None and asked.made:
-                        # The same run, perhaps under another name, or of a case that expects
-                        # something else now.
-                        found.append(_Earlier(replace(asked, arm=name), case, prepared))
-                    else:
-                        attempts = asked.attempts + 1 if asked is not None else 1
-                        wanted = Wanted(name, case.id, repeat, key, prepared.digest, attempts)
-                        self._pending.append(_Planned(wanted, arm, case, place))
+        repeats = range(self._plan.repeats)
+        for repeat, (case, place), (name, prepared) in product(
+            repeats, self._placed, self._prepared.items()
+        ):
+            key = run_key(prepared.digest, case, place, repeat)
+            asked = self._file.asked.get(key) if self._file is not None else None
+            if asked is not None and asked.made:
+                # The same run, perhaps under another name, or of a case that expects
+                # something else now.
+                found.append(_Earlier(replace(asked, arm=name), case, prepared))
+            else:
+                attempts = asked.attempts + 1 if asked is not None else 1
+                wanted = Wanted(name, case.id, repeat, key, prepared.digest, attempts)
+                self._pending.append(_Planned(wanted, case, place))
         return found
 
     async def _judge_earlier(self, runs: Sequence[_Earlier]) -> None:
@@ -570,7 +565,7 @@ class CaseRuns:
             {name: self._mask(why) for name, why in absent.items()},
         )
         digest = setup_key(chat, view, model, setup.options, self._mask, setup.arm.servers)
-        return _Prepared(chat, model, digest, view.catalog, offered)
+        return _Prepared(setup.options, chat, model, digest, view.catalog, offered)
 
     async def _run(self, planned: _Planned) -> RunRecord:
         """Make a run: send the case's messages, one after another, and judge the turns.
@@ -639,7 +634,7 @@ class CaseRuns:
                 answer = text_of(event.message.content)
                 self.budget.spend(run, event.usage, requests[event.step], answer, price)
 
-        options = TurnOptions(gate=gate, **planned.arm.options.given)
+        options = TurnOptions(gate=gate, **prepared.options.given)
         try:
             for message in planned.case.messages:
                 turn = Turn(Trace())

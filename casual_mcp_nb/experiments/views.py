@@ -39,7 +39,6 @@ from casual_mcp_nb.experiments.price_conclusions import price_conclusions
 from casual_mcp_nb.experiments.results import Experiments, ResultsStatus, RunResults
 from casual_mcp_nb.experiments.run_record import RunRecord, judge_cost_of
 from casual_mcp_nb.experiments.search_scores import Evaluation, Miss, StrategyScore
-from casual_mcp_nb.experiments.statistics import Interval
 from casual_mcp_nb.experiments.tool_uses import ToolUse, ToolUses
 from casual_mcp_nb.experiments.worth import Advice, ToolWorth, Worth
 
@@ -354,20 +353,20 @@ def arms_table(results: RunResults, limits: DisplayLimits) -> Table:
     """Show the arms with right runs and mean figures."""
     arms = list(results.values())[: limits.rows]
     planned, last = results.repeats * len(results.cases), results.repeats
-    cells: dict[str, list[Cell]] = {
-        "Arm": [arm.name for arm in arms],
+    cells: dict[str, Sequence[Cell]] = {
+        "Arm": list(results)[: limits.rows],
         "Runs #": [_runs(arm, planned) for arm in arms],
     }
     if results.judged:
-        cells["Right"] = [_right(arm.right) for arm in arms]
+        cells["Right"] = list(map(_right, arms))
         if planned > 1:
             # Of one run, an interval says nothing.
-            cells["95% interval"] = [_interval(arm.right) for arm in arms]
+            cells["95% interval"] = list(map(_interval, arms))
         if last > 1:
             cells[f"Right {last} of {last}"] = [_passed(arm, last) for arm in arms]
     rankings = [arm.ranked_by or "" for arm in arms]
     if len(set(filter(None, rankings))) > 1:
-        cells["Searches by"] = [*rankings]
+        cells["Searches by"] = rankings
     for name, title in _MEANS.items():
         spreads = [arm.spread(name) for arm in arms]
         if name not in _OPTIONAL or any(each and each.high for each in spreads):
@@ -391,13 +390,15 @@ def _runs(arm: ArmResults, planned: int) -> Cell:
     return Status(text, "bad") if arm.not_made or arm.not_graded else text
 
 
-def _right(right: Interval | None) -> Cell:
+def _right(arm: ArmResults) -> Cell:
+    right = arm.right
     if right is None:
         return words.UNKNOWN
     return Bar(words.percent(right.value), right.value, _BLUE, narrow=True)
 
 
-def _interval(right: Interval | None) -> str:
+def _interval(arm: ArmResults) -> str:
+    right = arm.right
     if right is None:
         return words.UNKNOWN
     return f"{words.percent(right.low)} to {words.percent(right.high)}"
@@ -450,7 +451,7 @@ def _spread(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
     if not any(len(arm.done) > 1 for arm in results.values()):
         return
     arms = list(results.values())[: limits.rows]
-    cells = {"Arm": [arm.name for arm in arms]}
+    cells = {"Arm": list(results)[: limits.rows]}
     for name, title in _MEANS.items():
         ranges = [_range(name, arm) for arm in arms]
         if any(each != words.UNKNOWN for each in ranges):
