@@ -128,12 +128,12 @@ class ArmResults:
         cases = {record.case for record in self.records}
         return sum(len(groups.get(case, ())) < k for case in cases)
 
-    def means(self, name: MeasureName) -> dict[Hashable, float]:
+    def means(self, name: MeasureName) -> dict[str, float]:
         """Compute a figure's mean by case. Cases in which it is unknown are left out.
 
         So are all costs if they have several currencies.
         """
-        means: dict[Hashable, float] = {}
+        means: dict[str, float] = {}
         if name == "cost" and self.currency is None:
             return means
         for case, records in self.by_case.items():
@@ -148,7 +148,7 @@ class ArmResults:
         if not means:
             return None
         by_case = self.by_case
-        clusters = [by_case[str(case)][0].cluster for case in means]
+        clusters = [by_case[case][0].cluster for case in means]
         return mean_interval([*means.values()], clusters)
 
     def spread(self, name: MeasureName) -> Spread | None:

@@ -67,19 +67,6 @@ class DiscoveryEffect:
         return self.costs_more is True or (self.fewer_right or 0) > 0
 
 
-def comparable(arms: Iterable[ArmResults]) -> tuple[ArmResults, ...]:
-    """Choose the arms with an answer, each with its runs of the cases that all of them have
-    answered.
-    """
-    answered = [arm for arm in arms if arm.done]
-    if not answered:
-        return ()
-    common = set.intersection(*(set(arm.by_case) for arm in answered))
-    if not common:
-        return ()
-    return tuple(arm.of_cases(common) for arm in answered)
-
-
 def prices_of(arms: Sequence[ArmResults]) -> dict[str, ArmPrice]:
     """Compute each arm's price: in money if all runs have a cost in one currency, else in tokens.
 

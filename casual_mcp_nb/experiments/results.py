@@ -43,14 +43,13 @@ from casual_mcp_nb.experiments.pricing import (
     ArmPrice,
     DiscoveryEffect,
     cheapest_of,
-    comparable,
     discovery_effects_of,
     prices_of,
 )
 from casual_mcp_nb.experiments.run_record import ROW, RunRecord, Setup, judge_cost_of
 from casual_mcp_nb.experiments.statistics import holm, smallest_difference
 from casual_mcp_nb.experiments.thresholds import Thresholds, without_runs
-from casual_mcp_nb.experiments.tool_uses import ToolUses, tool_uses_of
+from casual_mcp_nb.experiments.tool_uses import ToolUses, use_of
 
 if TYPE_CHECKING:
     from casual_mcp_nb.experiments.checks import Functions
@@ -160,7 +159,12 @@ class RunResults(Mapping[str, ArmResults], Displayable):
         """The arms with an answer, each with its runs of the cases that all of them have
         answered.
         """
-        return comparable(self.values())
+        answered = [arm for arm in self.values() if arm.done]
+        cases = [set(arm.by_case) for arm in answered]
+        common = set[str]().union(*cases).intersection(*cases)
+        if not common:
+            return ()
+        return tuple(arm.of_cases(common) for arm in answered)
 
     @property
     def prices(self) -> dict[str, ArmPrice]:
@@ -410,7 +414,11 @@ class RunResults(Mapping[str, ArmResults], Displayable):
 
     def tool_uses(self) -> ToolUses:
         """Count for each deferred tool how often it was needed, searched for, found and called."""
-        return tool_uses_of(self.values())
+        uses = []
+        for arm in self.values():
+            tools = set[str]().union(*(record.deferred for record in arm.done))
+            uses += [use_of(tool, arm) for tool in sorted(tools)]
+        return ToolUses(tuple(uses))
 
     def problems(
         self,

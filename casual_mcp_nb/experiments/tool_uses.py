@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,18 +52,8 @@ class ToolUses(DisplayableList[ToolUse], items="uses"):
         return list(map(dataclasses.asdict, self.uses))
 
 
-def tool_uses_of(arms: Iterable[ArmResults]) -> ToolUses:
-    """Count the uses of each arm's deferred tools."""
-    uses = []
-    for arm in arms:
-        tools: set[str] = set()
-        for record in arm.done:
-            tools.update(record.deferred)
-        uses += [_use_of(tool, arm) for tool in sorted(tools)]
-    return ToolUses(tuple(uses))
-
-
-def _use_of(tool: str, arm: ArmResults) -> ToolUse:
+def use_of(tool: str, arm: ArmResults) -> ToolUse:
+    """Count an arm's uses of a deferred tool."""
     counts = Counter(needed=0, searched=0, found=0, called=0)
     for record in arm.done:
         by_answer = record.called if record.right else ()

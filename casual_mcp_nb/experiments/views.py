@@ -531,7 +531,7 @@ def failure_sections(results: RunResults, limits: DisplayLimits) -> Iterator[Blo
     groups = [group for group in FAILURE_GROUPS if group in present_groups]
     if not groups:
         return
-    cells = {"Group": [group.capitalize() for group in groups]}
+    cells = {"Group": list(map(str.capitalize, groups))}
     for arm in arms[: limits.rows]:
         failures = arm.failures
         cells[f"{arm.name} #"] = [words.number(failures.get(group, 0)) for group in groups]

@@ -9,7 +9,7 @@ the cheapest with which they were right. Further arms follow until nothing is lo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -20,7 +20,12 @@ from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tokens import REUSED_WEIGHT, total_tokens
 from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec, tool_names
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.experiments.arm_results import ArmResults, difference_between, share_of
+from casual_mcp_nb.experiments.arm_results import (
+    ArmResults,
+    MeasureName,
+    difference_between,
+    share_of,
+)
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.results import RunResults
 from casual_mcp_nb.experiments.run_record import RunRecord
@@ -261,12 +266,11 @@ def plan_joint(results: RunResults, tools: Sequence[ToolSpec]) -> JointPlan:
             plans requested.
         tools: The tools that the model could see.
     """
-    base, arms = _arms(results)
-    singles = {name: arm for (name, *others), arm in arms.items() if not others}
-    off = set()
+    arms = _Arms(results, tools)
+    off: set[str] = set()
     hurting = []
-    for name, arm in singles.items():
-        reason = _why_it_goes(name, base, arm, tools)
+    for name, arm in arms.singles():
+        reason = arms.why_it_goes(name, arm)
         if reason is not None:
             off.add(name)
         if reason == "hurts":
@@ -274,19 +278,15 @@ def plan_joint(results: RunResults, tools: Sequence[ToolSpec]) -> JointPlan:
     groups: dict[str, set[str]] = {}
     while off:
         without = _outermost(off)
-        together = arms.get(without)
-        if together is None or not _is_whole(together, base):
-            return JointPlan(tuple(sorted(off)), without, ())
-        lost = _lost_cases(base, together, hurting)
-        others = [each for each in (base, *arms.values()) if each is not together]
-        joint = difference_between(together, base, "right")
-        back = _put_back(lost, others, off, tools, groups)
+        together = arms.others.get(without)
+        if together is None or not arms.is_whole(together):
+            return JointPlan(tuple(sorted(off)), without)
+        joint = arms.gain(together)
+        back = arms.put_back(arms.lost_cases(together, hurting), together, off, groups)
         if not back and joint is not None and joint.low > 0:
             # No run tells which of them is missed.
-            called: set[str] = set()
-            for record in base.done:
-                called |= _names(record.called, off)
-            back = called or off
+            called = set[str]().union(*(record.called for record in arms.base.done))
+            back = set(_names(called, off)) or off
         if not back:
             return JointPlan(tuple(sorted(off)), (), _redundant(groups, off), joint, without)
         off = off - back
@@ -303,11 +303,10 @@ def worth_of(
         tools: The tools that the model could see.
         plan: What can go together.
     """
-    base, arms = _arms(results)
-    as_advised = arms.get(plan.measured, base)
+    arms = _Arms(results, tools)
     worths = []
-    for (name, *others), arm in arms.items():
-        if not others and (each := _worth(name, base, arm, as_advised, tools, plan)) is not None:
+    for name, arm in arms.singles():
+        if (each := arms.worth(name, arm, plan)) is not None:
             # A part of the runs, up to a limit or a stop, is certain of nothing.
             worths.append(replace(each, certain=each.certain and results.status == "done"))
     worths.sort(key=lambda worth: (not worth.is_server, -worth.right.mean, worth.tokens))
@@ -339,36 +338,148 @@ def advice_of(
     return ("load" if loaded <= price else "defer"), certain
 
 
-def _arms(results: RunResults) -> tuple[ArmResults, dict[tuple[str, ...], ArmResults]]:
-    """Divide the arms: the one with everything, and the others by what they leave out."""
-    arms = {tuple(sorted(arm.arm.without)): arm for arm in results.values()}
-    base = arms.pop(())
-    return base, arms
+class _Arms:
+    """The arm with everything, and the others by what they leave out."""
 
+    def __init__(self, results: RunResults, tools: Sequence[ToolSpec]) -> None:
+        self.others = {tuple(sorted(arm.arm.without)): arm for arm in results.values()}
+        self.base = self.others.pop(())
+        self.tools = tools
 
-def _why_it_goes(
-    name: str, base: ArmResults, arm: ArmResults, tools: Sequence[ToolSpec]
-) -> Literal["hurts", "unused", "not missed"] | None:
-    """Tell why a server or tool may go, judged alone, or return None if it may not."""
-    right = difference_between(arm, base, "right")
-    if right is None or not _is_whole(arm, base):
-        return None
-    if right.high < 0:
-        return "hurts"
-    names = _own(name, tools)
-    needing = {record.case for record in base.done if not names.isdisjoint(record.needed)}
-    is_used = any(not names.isdisjoint(record.called) for record in base.done)
-    if not needing and not is_used:
-        return "unused" if right.mean <= NOTHING else None
-    if right.better:
-        return None
-    # A case that is wrong with it and without it does not tell whether it is needed.
-    is_replaced = any(record.right for record in arm.done if record.case in needing)
-    return "not missed" if is_replaced or not needing else None
+    def singles(self) -> Iterator[tuple[str, ArmResults]]:
+        """Yield each arm that leaves out one server or tool, with its name."""
+        for (name, *others), arm in self.others.items():
+            if not others:
+                yield name, arm
 
+    def gain(self, arm: ArmResults, name: MeasureName = "right") -> PairedDifference | None:
+        """Compute what is gained with that which an arm leaves out."""
+        return difference_between(arm, self.base, name)
 
-def _own(name: str, tools: Sequence[ToolSpec]) -> set[str]:
-    return {str(tool.tool_name) for tool in tools if name in (tool.server, str(tool.tool_name))}
+    def is_whole(self, arm: ArmResults) -> bool:
+        """Check whether an arm has all cases."""
+        return set(arm.by_case) >= set(self.base.by_case)
+
+    def own(self, name: str) -> dict[str, ToolSpec]:
+        """List the tools that a server or tool consists of."""
+        own = {}
+        for tool in self.tools:
+            if name in (tool.server, str(tool.tool_name)):
+                own[str(tool.tool_name)] = tool
+        return own
+
+    def why_it_goes(
+        self, name: str, arm: ArmResults
+    ) -> Literal["hurts", "unused", "not missed"] | None:
+        """Tell why a server or tool may go, judged alone, or return None if it may not."""
+        right = self.gain(arm)
+        if right is None or not self.is_whole(arm):
+            return None
+        if right.high < 0:
+            return "hurts"
+        names, runs = self.own(name).keys(), self.base.done
+        needing = {record.case for record in runs if not names.isdisjoint(record.needed)}
+        is_used = any(not names.isdisjoint(record.called) for record in runs)
+        if not needing and not is_used:
+            return "unused" if right.mean <= NOTHING else None
+        if right.better:
+            return None
+        # A case that is wrong with it and without it does not tell whether it is needed.
+        is_replaced = any(record.right for record in arm.done if record.case in needing)
+        return "not missed" if is_replaced or not needing else None
+
+    def lost_cases(self, arm: ArmResults, hurting: Sequence[ArmResults]) -> list[str]:
+        """List the cases that an arm loses, without those that a tool which hurts more than it
+        helps has to itself.
+        """
+        after = arm.means("right")
+        accepted = [each.means("right") for each in hurting]
+        lost = []
+        for case, share in self.base.means("right").items():
+            least = min([share, *(each.get(case, share) for each in accepted)])
+            if after.get(case, share) < least:
+                lost.append(case)
+        return lost
+
+    def put_back(
+        self,
+        lost: Sequence[str],
+        together: ArmResults,
+        off: set[str],
+        groups: dict[str, set[str]],
+    ) -> set[str]:
+        """Choose what comes back for lost cases: for each, the cheapest tools with which it was
+        right.
+
+        Args:
+            lost: The cases.
+            together: The arm that lost them.
+            off: What is out.
+            groups: Gets for each name that comes back those that could have in its place.
+        """
+
+        def price(names: set[str]) -> int:
+            """Add up the tokens of what is visible once these are back."""
+            left, tokens = off - names, 0
+            for tool in self.tools:
+                if left.isdisjoint((tool.server, str(tool.tool_name))):
+                    tokens += tool.tokens
+            return tokens
+
+        back: set[str] = set()
+        for case in lost:
+            right = []
+            for arm in (self.base, *self.others.values()):
+                if arm is not together:
+                    right += [record for record in arm.by_case.get(case, ()) if record.right]
+            sets = {_names(record.called, off) for record in right} - {frozenset()}
+            if not sets:
+                continue
+            best = next((each for each in sets if each <= back), None)
+            if best is None:
+                best = min(sets, key=lambda names: (price(back | names), sorted(names)))
+                back |= best
+            _add_groups(groups, best, sets, _names(right[0].needed, off))
+        return back
+
+    def worth(self, name: str, arm: ArmResults, plan: JointPlan) -> ToolWorth | None:
+        """Compute what a server or tool is worth, or None if the arms have no case in common."""
+        right = self.gain(arm)
+        if right is None:
+            return None
+        own = self.own(name)
+        names = own.keys()
+        as_advised = self.others.get(plan.measured, self.base)
+        # Without what is to go, others may be called in its place.
+        groups = (as_advised if name not in plan.off else self.base).by_case
+
+        def is_used(record: RunRecord) -> bool:
+            return not names.isdisjoint(record.called)
+
+        used = share_of(groups, is_used)
+        steps = as_advised.mean("steps")
+        tokens = total_tokens(own.values())
+        loaded = tokens * (1 + REUSED_WEIGHT * max((steps.value if steps else 1) - 1, 0))
+        deferred, low, high = (share * SEARCH_TOKENS for share in (used.value, used.low, used.high))
+        joint = plan.joint if name in plan.off and not plan.missing else None
+        advice, certain = advice_of(
+            right, loaded=loaded, deferred=(deferred, low, high), joint=joint
+        )
+        group = next((each for each in plan.redundant if name in each), ())
+        return ToolWorth(
+            name,
+            tokens,
+            right,
+            self.gain(arm, "input_tokens"),
+            used,
+            sum(not names.isdisjoint(records[0].needed) for records in groups.values()),
+            advice,
+            certain,
+            loaded,
+            deferred,
+            (low, high),
+            tuple(each for each in group if each != name),
+        )
 
 
 def _outermost(off: Set[str]) -> tuple[str, ...]:
@@ -379,24 +490,6 @@ def _outermost(off: Set[str]) -> tuple[str, ...]:
         if not is_tool or ToolName.split(name).server not in off:
             outermost.append(name)
     return tuple(outermost)
-
-
-def _is_whole(arm: ArmResults, base: ArmResults) -> bool:
-    return set(arm.by_case) >= set(base.by_case)
-
-
-def _lost_cases(base: ArmResults, arm: ArmResults, hurting: Sequence[ArmResults]) -> list[str]:
-    """List the cases that an arm loses, without those that a tool which hurts more than it helps
-    has to itself.
-    """
-    before, after = base.means("right"), arm.means("right")
-    accepted = [each.means("right") for each in hurting]
-    lost = []
-    for case, share in before.items():
-        least = min([share, *(each.get(case, share) for each in accepted)])
-        if after.get(case, share) < least:
-            lost.append(str(case))
-    return lost
 
 
 def _names(called: Iterable[str], off: set[str]) -> frozenset[str]:
@@ -411,45 +504,6 @@ def _labels(names: Collection[str]) -> set[str]:
     """Leave out servers of which a tool is named."""
     servers = {ToolName.split(name).server for name in names if ":" in name}
     return set(names) - servers
-
-
-def _put_back(
-    lost: Sequence[str],
-    arms: Sequence[ArmResults],
-    off: set[str],
-    tools: Sequence[ToolSpec],
-    groups: dict[str, set[str]],
-) -> set[str]:
-    """Choose what comes back for lost cases: for each, the cheapest tools with which it was right.
-
-    Args:
-        lost: The cases.
-        arms: The arms in which they may have been right.
-        off: What is out.
-        tools: All tools.
-        groups: Gets for each name that comes back those that could have in its place.
-    """
-
-    def price(names: set[str]) -> int:
-        """Add up the tokens of what is visible once these are back."""
-        left = off - names
-        visible = [tool for tool in tools if left.isdisjoint((tool.server, str(tool.tool_name)))]
-        return total_tokens(visible)
-
-    back: set[str] = set()
-    for case in lost:
-        right = []
-        for arm in arms:
-            right += [record for record in arm.by_case.get(case, ()) if record.right]
-        sets = {_names(record.called, off) for record in right} - {frozenset()}
-        if not sets:
-            continue
-        best = next((each for each in sets if each <= back), None)
-        if best is None:
-            best = min(sets, key=lambda names: (price(back | names), sorted(names)))
-            back |= best
-        _add_groups(groups, best, sets, _names(right[0].needed, off))
-    return back
 
 
 def _add_groups(
@@ -473,47 +527,3 @@ def _add_groups(
 def _redundant(groups: dict[str, set[str]], off: set[str]) -> tuple[tuple[str, ...], ...]:
     found = ((kept, *sorted(others & off)) for kept, others in sorted(groups.items()))
     return tuple(group for group in found if len(group) > 1)
-
-
-def _worth(
-    name: str,
-    base: ArmResults,
-    arm: ArmResults,
-    as_advised: ArmResults,
-    tools: Sequence[ToolSpec],
-    plan: JointPlan,
-) -> ToolWorth | None:
-    right = difference_between(arm, base, "right")
-    if right is None:
-        return None
-    names = _own(name, tools)
-    # Without what is to go, others may be called in its place.
-    groups = (as_advised if name not in plan.off else base).by_case
-
-    def is_used(record: RunRecord) -> bool:
-        return not names.isdisjoint(record.called)
-
-    used = share_of(groups, is_used)
-    steps = as_advised.mean("steps")
-    tokens = sum(tool.tokens for tool in tools if str(tool.tool_name) in names)
-    loaded = tokens * (1 + REUSED_WEIGHT * max((steps.value if steps else 1) - 1, 0))
-    deferred, low, high = (share * SEARCH_TOKENS for share in (used.value, used.low, used.high))
-    added = difference_between(arm, base, "input_tokens")
-    joint = plan.joint if name in plan.off and not plan.missing else None
-    advice, certain = advice_of(right, loaded=loaded, deferred=(deferred, low, high), joint=joint)
-    group = next((each for each in plan.redundant if name in each), ())
-    others = tuple(each for each in group if each != name)
-    return ToolWorth(
-        name,
-        tokens,
-        right,
-        added,
-        used,
-        sum(not names.isdisjoint(records[0].needed) for records in groups.values()),
-        advice,
-        certain,
-        loaded,
-        deferred,
-        (low, high),
-        others,
-    )
