@@ -247,6 +247,10 @@ def can_be_masked(value: str) -> bool:
     return len(value) >= _SHORTEST and value.lower() not in COMMON
 
 
+NO_SECRETS = Mask()
+"""Masks nothing."""
+
+
 def certain(name: str, value: str) -> bool:
     """Check whether a value is a secret beyond doubt, rather than a setting such as a time zone.
 

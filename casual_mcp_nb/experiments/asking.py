@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from casual_mcp_nb.base.config import ServerConfig
+from casual_mcp_nb.base.secret import Mask
 from casual_mcp_nb.base.tool import servers_of
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
@@ -30,7 +31,7 @@ def setup_key(
     view: ToolView,
     model: ChatModel,
     options: TurnOptions,
-    mask: Callable[[str], str],
+    mask: Mask,
     others: str | None,
 ) -> str:
     """Hash all that an arm's runs depend on: the model and where it is, the tools and where they
@@ -82,7 +83,7 @@ def run_key(setup: str, case: ToolUseCase, place: int, repeat: int) -> str:
     return hash_of([setup, case.messages, place, repeat])
 
 
-def _server(config: ServerConfig, mask: Callable[[str], str]) -> Any:
+def _server(config: ServerConfig, mask: Mask) -> Any:
     """Describe where a server is, without its secrets."""
     if config.bundled is not None:
         return {"bundled": config.bundled, "args": [mask(str(each)) for each in config.args]}

@@ -19,6 +19,8 @@ from casual_mcp_nb.discovery.text import one_line, terms
 from casual_mcp_nb.display.words import listed
 from casual_mcp_nb.experiments.findings import FindingKind, Lint, LintFinding
 
+_Found = Iterator[tuple[FindingKind, str]]
+"""Kinds and texts of findings about one tool."""
 _ALIKE = 0.9
 _LONG_DESCRIPTION = 300
 _READ = 2_000
@@ -57,7 +59,7 @@ def lint(catalog: Iterable[ToolSpec]) -> Lint:
     return Lint(tuple(sorted(findings, key=lambda finding: _ORDER[finding.kind])), len(tools))
 
 
-def _description(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
+def _description(tool: ToolSpec) -> _Found:
     if not tool.description.strip():
         yield "no description", "It has no description: only its name and parameters can be found."
         return
@@ -78,7 +80,7 @@ def _description(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
         )
 
 
-def _parameters(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
+def _parameters(tool: ToolSpec) -> _Found:
     properties = SchemaReader(tool.input_schema).properties
     silent = [name for name, part in properties.items() if not part.description.strip()]
     if silent:
@@ -88,7 +90,7 @@ def _parameters(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
         )
 
 
-def _wire_name(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
+def _wire_name(tool: ToolSpec) -> _Found:
     length = len(tool.tool_name.joined)
     if length > MAX_WIRE_NAME:
         yield (
@@ -100,7 +102,7 @@ def _wire_name(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
         )
 
 
-def _taken_elsewhere(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
+def _taken_elsewhere(tool: ToolSpec) -> _Found:
     by_reason = defaultdict(list)
     for each in elsewhere(tool):
         by_reason[each.effect, each.reason].append(each.where)
@@ -122,7 +124,7 @@ def _taken_elsewhere(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
 
 
 _HOSTS = {host.title for host in HOSTS}
-_CHECKS: tuple[Callable[[ToolSpec], Iterator[tuple[FindingKind, str]]], ...] = (
+_CHECKS: tuple[Callable[[ToolSpec], _Found], ...] = (
     _description,
     _parameters,
     _wire_name,

@@ -13,14 +13,13 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from casual_mcp_nb.base.callbacks import unchanged
 from casual_mcp_nb.base.iterables import attributes, field_names
-from casual_mcp_nb.base.secret import masked_value
+from casual_mcp_nb.base.secret import NO_SECRETS, Mask, masked_value
 from casual_mcp_nb.conversation.codec import NEWER, Format
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.experiments.arms import Arm
@@ -67,7 +66,7 @@ class FilePart:
     path: Path
     id: str
 
-    def opened(self, mask: Callable[[str], str]) -> ResultsFile | None:
+    def opened(self, mask: Mask) -> ResultsFile | None:
         """Open it to append, or return None if it is not there."""
         try:
             with self.path.open(encoding="utf-8") as file:
@@ -104,7 +103,7 @@ class ResultsFile:
     def __init__(
         self,
         path: str | Path,
-        mask: Callable[[str], str] = unchanged,
+        mask: Mask = NO_SECRETS,
         *,
         only_append: bool = False,
     ) -> None:
@@ -337,7 +336,7 @@ def _dumped(row: Any) -> str:
     return json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
-def masked_json(text: str, mask: Callable[[str], str]) -> str:
+def masked_json(text: str, mask: Mask) -> str:
     """Remove secrets from a text in JSON, which stays JSON."""
     masked = mask(text)
     if masked == text:

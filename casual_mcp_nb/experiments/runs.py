@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple, cast
 
-from casual_mcp_nb.base.callbacks import ignore, unchanged
+from casual_mcp_nb.base.callbacks import ignore
+from casual_mcp_nb.base.secret import NO_SECRETS, Mask
 from casual_mcp_nb.base.tool import Catalog, full_names
 from casual_mcp_nb.conversation.event import Event, Request, StepFinished, StepStarted
 from casual_mcp_nb.conversation.step import text_of
@@ -116,7 +117,7 @@ class CaseRuns:
         *,
         file: ResultsFile | None = None,
         budget: Budget | None = None,
-        mask: Callable[[str], str] = unchanged,
+        mask: Mask = NO_SECRETS,
         notify: Callable[[Turn, Event], object] = ignore,
     ) -> None:
         self.on_change: Callable[[], None] = ignore

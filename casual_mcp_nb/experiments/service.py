@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.displayable import Namespace
 from casual_mcp_nb.base.model_options import ModelOptions
-from casual_mcp_nb.base.secret import redacted
+from casual_mcp_nb.base.secret import Mask, mask_of
 from casual_mcp_nb.base.tool import by_server
 from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.conversation.turn import Turn
@@ -439,7 +439,7 @@ class SessionExperiments(Namespace):
         loaded = load_tool_cases(cases, functions=functions)
         keep: Callable[[RunRecord], None] = ignore
         if isinstance(results, str | Path):
-            file = ResultsFile(results, partial(redacted, secrets=self._secrets()))
+            file = ResultsFile(results, mask_of(self._secrets()))
             file.check_format()
             keep, results = file.add, load_runs(results)
         if not isinstance(judge, Judge):
@@ -636,9 +636,9 @@ class SessionExperiments(Namespace):
         """
         return solver_of(self.run_async, options)
 
-    def _mask(self, plan: Plan) -> Callable[[str], str]:
+    def _mask(self, plan: Plan) -> Mask:
         """Build what removes secrets from results, also those of the arms' own servers."""
-        return partial(redacted, secrets=[*self._secrets(), *plan.secrets()])
+        return mask_of([*self._secrets(), *plan.secrets()])
 
     def _run_job(self, job: Job) -> JobResult:
         """Make a job's runs in this process, which another one started."""
@@ -736,7 +736,7 @@ class SessionExperiments(Namespace):
                     ' "calls": ["server:tool"]}'
                 ),
             )
-        save_tool_cases(cases, path, mask=partial(redacted, secrets=self._secrets()))
+        save_tool_cases(cases, path, mask=mask_of(self._secrets()))
         return tuple(cases)
 
     @blocking
