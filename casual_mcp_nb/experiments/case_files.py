@@ -241,9 +241,8 @@ def read_case(row: Fields, where: str, functions: Functions | None = None) -> To
     """
     values = {}
     for name, value in row.items():
-        if name == "label":
-            continue
-        if name not in _FIELDS:
+        # A label is a person's grade of the answer, to compare a judge's with.
+        if name not in (*_FIELDS, "label"):
             raise UsageError(
                 f"{where}: unknown field {shown(str(name))}.",
                 hint=did_you_mean(closest(str(name), _FIELDS), _FIELDS),
@@ -252,9 +251,9 @@ def read_case(row: Fields, where: str, functions: Functions | None = None) -> To
             values[name] = _field(name, value, functions)
         except UsageError as error:
             raise UsageError(f"{where}, field {name}: {error}") from None
-    if "label" in row:
-        # A person's grade of the answer, to compare a judge's with.
-        values["metadata"] = {**values.get("metadata", {}), "label": row["label"]}
+    if "label" in values:
+        label = values.pop("label")
+        values["metadata"] = {**values.get("metadata", {}), "label": label}
     if "message" not in values:
         raise UsageError(f"{where}: the field message is missing.")
     try:
@@ -266,10 +265,10 @@ def read_case(row: Fields, where: str, functions: Functions | None = None) -> To
 def _field(name: str, value: Any, functions: Functions | None) -> Any:
     """Convert a field from a file."""
     match name:
-        case "calls":
-            return [_read_call(each, functions) for each in _list(value)]
-        case "alternatives":
-            return [_field("calls", calls, functions) for calls in _list(value)]
+        case "calls" if isinstance(value, list):
+            return [_read_call(each, functions) for each in value]
+        case "alternatives" if isinstance(value, list):
+            return [_field("calls", calls, functions) for calls in value]
         case "answer" if isinstance(value, list):
             return [_read_check(each, functions) for each in value]
         case "answer" if value is not None:
@@ -287,12 +286,11 @@ def _field(name: str, value: Any, functions: Functions | None) -> Any:
 
 def _boolean(value: Any) -> bool:
     """Read a boolean, which in a table may be a text or a number."""
-    if isinstance(value, bool):
-        return value
     known = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
-    if str(value).casefold() not in known:
+    meant = known.get(str(value).casefold())
+    if meant is None:
         raise UsageError(f"This is {brief(value)}, not true or false.")
-    return known[str(value).casefold()]
+    return meant
 
 
 def _whole(value: Any) -> Any:
@@ -303,12 +301,6 @@ def _whole(value: Any) -> Any:
         except ValueError:
             return value
         return int(number) if number.is_integer() else value
-    return value
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise UsageError(f"This is {brief(value)}, not a list.")
     return value
 
 

@@ -176,7 +176,8 @@ class ToolUseCase:
             raise UsageError(
                 "A case with any_call cannot have extra_calls=0: every call is another one."
             )
-        if self.judged and not self._expects_something:
+        calls = self.calls or self.alternatives or self.any_call or self.no_call
+        if self.judged and not (calls or self.forbidden or self.checks):
             raise UsageError(
                 "A case must expect something.",
                 hint="Give calls, forbidden, answer, any_call=True or no_call=True.",
@@ -191,11 +192,6 @@ class ToolUseCase:
 
     def __hash__(self) -> int:
         return hash(self.id)
-
-    @property
-    def _expects_something(self) -> bool:
-        calls = self.calls or self.alternatives or self.any_call or self.no_call
-        return bool(calls or self.forbidden or self.checks)
 
     @property
     def messages(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from casual_mcp_nb.base.prices import Price
-from casual_mcp_nb.base.tokens import Origin, TokenParts, TokenUsage
+from casual_mcp_nb.base.tokens import Origin, TokenUsage
 from casual_mcp_nb.conversation.stats import StepStats
 
 _MINIMUMS: tuple[tuple[str, int], ...] = (
@@ -85,7 +85,8 @@ def cache_use(steps: Sequence[StepStats], model: str, price: Price | None) -> Ca
     first = answered[0]
     read, written = first.cached_tokens or 0, first.cache_write_tokens or 0
     # What the provider has read or written is what it can read the next time.
-    prefix = read + written or _if_cached(_prefix(first.parts), least)
+    begins_with = first.parts.total - first.parts.history - first.parts.results
+    prefix = read + written or _if_cached(begins_with, least)
     later = _repeated(answered, least, reported=reported)
     repeated = sum(later)
     use = CacheUse(repeated, cold_reused=repeated, warm_reused=prefix + repeated)
@@ -134,10 +135,6 @@ def _has_no_cost(step: StepStats) -> bool:
 def _amount(price: Price, usage: TokenUsage) -> float:
     cost = price.of(usage)
     return cost.amount if cost is not None else 0.0
-
-
-def _prefix(parts: TokenParts) -> int:
-    return parts.total - parts.history - parts.results
 
 
 def _if_cached(tokens: int, least: int) -> int:

@@ -489,7 +489,14 @@ class RunResults(Mapping[str, ArmResults], Displayable):
             case ".csv":
                 text = as_csv(self.rows(), _COLUMNS)
             case ".json":
-                text = self._as_json()
+                document = {
+                    "status": self.status,
+                    "arms": list(self),
+                    "cases": list(self.cases),
+                    "repeats": self.repeats,
+                    "runs": self.rows(),
+                }
+                text = json.dumps(document, ensure_ascii=False, indent=2) + "\n"
             case _:
                 formats = (".html", ".csv", ".json")
                 raise UsageError(
@@ -498,16 +505,6 @@ class RunResults(Mapping[str, ArmResults], Displayable):
                 )
         write_text(path, text, overwrite=overwrite)
         return path
-
-    def _as_json(self) -> str:
-        document = {
-            "status": self.status,
-            "arms": list(self),
-            "cases": list(self.cases),
-            "repeats": self.repeats,
-            "runs": self.rows(),
-        }
-        return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
 
     def to_inspect(
         self, path: str | Path, *, arm: str | None = None, overwrite: bool = False

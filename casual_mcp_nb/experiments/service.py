@@ -370,8 +370,7 @@ class SessionExperiments(Namespace):
         self._turns.check_open()
         stops = self._turns.runner.stops
         loaded = load_tool_cases(cases, functions=functions)
-        view = await self._starter.run_shown(self._chat.view())
-        tools = view.included
+        tools = (await self._starter.run_shown(self._chat.view())).included
         if targets is None:
             targets = targets_of(loaded, tools)
         plan = Plan(
@@ -385,14 +384,11 @@ class SessionExperiments(Namespace):
             concurrency=concurrency,
         )
         with tempfile.TemporaryDirectory(prefix="worth-") as folder:
-            # Each further arm is compared with the same runs.
-            file = results
-            if file is None:
-                file = Path(folder, "runs.jsonl")
             while True:
                 measured = await self._measured(
                     plan,
-                    results=file,
+                    # Each further arm is compared with the same runs.
+                    results=results or Path(folder, "runs.jsonl"),
                     # The file carries on what was spent.
                     budget=Budget(max_total_tokens, max_cost),
                     progress=progress,
@@ -405,8 +401,7 @@ class SessionExperiments(Namespace):
                     break
                 plan = replace(plan, without=(*plan.without, together.missing), max_runs=left)
         worths = await on_engine(asyncio.to_thread(worth_of, measured, tools, together))
-        servers = tuple(by_server(tools))
-        return Worth(worths, measured, servers, together, self._apply)
+        return Worth(worths, measured, tuple(by_server(tools)), together, self._apply)
 
     worth_async = awaited(worth)
 
@@ -444,22 +439,12 @@ class SessionExperiments(Namespace):
             keep, results = file.add, load_runs(results)
         if not isinstance(judge, Judge):
             judge = Judge(judge)
-        return await on_engine(self._judged_again(results, loaded, judge, keep))
+        model = await on_engine(self._chat.ready_model(judge.model))
+        ready = replace(judge, model=model, account=self._chat.account())
+        again = graded_again(results.records, results.setups, loaded, ready, keep)
+        return results.with_verdicts(await on_engine(again), loaded)
 
     judge_async = awaited(judge)
-
-    async def _judged_again(
-        self,
-        results: RunResults,
-        cases: Sequence[ToolUseCase],
-        judge: Judge,
-        keep: Callable[[RunRecord], None],
-    ) -> RunResults:
-        model = await self._chat.ready_model(judge.model)
-        ready = replace(judge, model=model, account=self._chat.account())
-        return results.with_verdicts(
-            await graded_again(results.records, results.setups, cases, ready, keep), cases
-        )
 
     def explore(self, results: RunResults | str | Path | None = None) -> Any:
         """Return a widget to look through runs: by case and arm, filtered by failure, each with its
@@ -501,10 +486,9 @@ class SessionExperiments(Namespace):
 
     def _apply(self, worth: Worth, name: str | None) -> None:
         """Apply the advice from `worth` to the session."""
-        if name is not None:
-            self._tools.save_set(name, worth.tool_set, overwrite=True)
         selection = worth.applied_to(self._chat.selection)
         if name is not None:
+            self._tools.save_set(name, worth.tool_set, overwrite=True)
             selection.tool_set = name
         self._chat.selection.assign(selection)
 

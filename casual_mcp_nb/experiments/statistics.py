@@ -47,11 +47,11 @@ MOST_CASES = 100_000
 
 
 def t_quantile(p: float, df: float) -> float:
-    """Compute a quantile of Student's t by the incomplete beta function (DLMF 8.17)."""
+    """Compute a quantile of Student's t, for p from .5 on, by the incomplete beta function (DLMF
+    8.17).
+    """
     if math.isinf(df):
         return NormalDist().inv_cdf(p)
-    if p < 0.5:
-        return -t_quantile(1 - p, df)
     x = _beta_quantile(2 * (1 - p), df / 2, 0.5)
     return math.sqrt(df * (1 - x) / x)
 

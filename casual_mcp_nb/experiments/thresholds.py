@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from casual_mcp_nb.base.displayable import count
 from casual_mcp_nb.display.words import listed
-from casual_mcp_nb.experiments.arm_results import ArmResults, by_case_of, compare_arms
+from casual_mcp_nb.experiments.arm_results import ArmResults, by_case_of, difference_between
 
 
 @dataclass(frozen=True)
@@ -76,20 +76,20 @@ class Thresholds:
             yield f"{name}: the baseline has no such arm. It has {', '.join(baseline)}."
             return
         before, now = by_case_of(baseline[name].judged), by_case_of(arm.judged)
+        common = before.keys() & now.keys()
         missing: dict[str, None] = {}
         for record in baseline[name].records:
             was_wanted = record.right is not None or not record.made
-            if was_wanted and (record.case not in now or record.case not in before):
+            if was_wanted and record.case not in common:
                 missing[record.case] = None
-        if not before.keys() & now.keys():
+        if not common:
             yield f"{name}: no case was judged both here and in the baseline."
             return
         if missing:
             cases = count(len(missing), "case")
             yield f"{name}: {cases} of the baseline cannot be compared: {listed(missing, 3)}."
-        comparison = compare_arms(baseline[name], arm, tests=self.tests)
-        if comparison is not None and comparison.right.high < -self.max_drop:
-            drop = comparison.right
+        drop = difference_between(baseline[name], arm, "right", tests=self.tests)
+        if drop is not None and drop.high < -self.max_drop:
             yield (
                 f"{name}: {-drop.mean:.1%} ({-drop.high:.1%} to {-drop.low:.1%}) fewer runs are"
                 " right than in the baseline."

@@ -714,15 +714,11 @@ def run_record_view(record: RunRecord, limits: DisplayLimits) -> View:
         KeyValues(tuple(facts)),
     ]
     for each in record.grades:
-        title, note = f"Graded by {each.model}", each.label or "no label"
-        blocks.append(_folded(title, note, *_grade(each, limits)))
+        texts = {
+            "Rubric": each.rubric,
+            "Reason": each.reason,
+            "What the judge read first": each.instructions,
+        }
+        said = [TextBlock(text, label=name, limit=limits.text) for name, text in texts.items()]
+        blocks.append(_folded(f"Graded by {each.model}", each.label or "no label", *said))
     return View("run", "Run", tuple(blocks), note=f"repeat {record.repeat + 1}")
-
-
-def _grade(verdict: Verdict, limits: DisplayLimits) -> tuple[Block, ...]:
-    texts = {
-        "Rubric": verdict.rubric,
-        "Reason": verdict.reason,
-        "What the judge read first": verdict.instructions,
-    }
-    return tuple(TextBlock(text, label=label, limit=limits.text) for label, text in texts.items())
