@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from casual_mcp_nb.base.config import SpendLimits
 from casual_mcp_nb.base.selection import Selection
@@ -40,22 +40,6 @@ class Submits(Protocol):
 
     def submit(self, job: Callable[[], JobResult], /) -> Future[JobResult]:
         """Run a job elsewhere."""
-
-
-class Wanted(NamedTuple):
-    """A run for another process, with the hashes that it has in the results."""
-
-    arm: str
-    case: str
-    repeat: int
-    key: str
-    setup: str
-    attempts: int
-
-    @property
-    def place(self) -> tuple[str, str]:
-        """Its place in the results: the arm and the key."""
-        return self.arm, self.key
 
 
 @dataclass(frozen=True)
@@ -151,14 +135,19 @@ class SessionRecipe:
 
     def __call__(self) -> Opened:
         """Open it."""
-        # With a separate name it replaces no session that is open with the same config.
-        options: dict[str, Any] = {"name": f"runs {id(self)}", "trust": True, "quiet": True}
-        options["store"] = self.store
-        if self.match_on is None:
-            parts = SessionParts(self.path, system=self.system, **options)
-        else:
+        config: Any = self.path
+        if self.match_on is not None:
             file, cassette, config = opened_cassette(self.path, {})
-            parts = SessionParts(config, system=self.system, **options)
+        parts = SessionParts(
+            config,
+            # With a separate name it replaces no session that is open with the same config.
+            name=f"runs {id(self)}",
+            system=self.system,
+            store=self.store,
+            trust=True,
+            quiet=True,
+        )
+        if self.match_on is not None:
             parts.cassettes.replay_only(cassette, file, 0, self.match_on, None)
         parts.chat.selection.assign(Selection.model_validate(dict(self.selection)))
         parts.turn_service.model = self.model
@@ -173,7 +162,7 @@ class Job:
     Args:
         recipe: Opens the session.
         plan: The experiment that they belong to.
-        wanted: The runs.
+        wanted: The runs, as far as they are known before.
         left: Its share of the budget.
         file: The results file. A process that can reach it appends each run as it ends, so that
             none is lost with the process.
@@ -181,7 +170,7 @@ class Job:
 
     recipe: Recipe
     plan: Plan
-    wanted: Sequence[Wanted]
+    wanted: Sequence[RunRecord]
     left: Amount
     file: FilePart | None = None
 

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from casual_mcp_nb.base.callbacks import ignore
+from casual_mcp_nb.base.iterables import by_id
 from casual_mcp_nb.base.secret import NO_SECRETS, Mask
 from casual_mcp_nb.base.tool import Catalog, full_names
 from casual_mcp_nb.conversation.event import Event, Request, StepFinished, StepStarted
@@ -38,7 +39,7 @@ from casual_mcp_nb.experiments.arms import ArmSetup
 from casual_mcp_nb.experiments.asking import hash_of, run_key, setup_key
 from casual_mcp_nb.experiments.budget import Budget, BudgetReachedError, is_refusal
 from casual_mcp_nb.experiments.cases import ToolUseCase
-from casual_mcp_nb.experiments.jobs import JOBS, RUNS_A_JOB, JobResult, Submits, Wanted
+from casual_mcp_nb.experiments.jobs import JOBS, RUNS_A_JOB, JobResult, Submits
 from casual_mcp_nb.experiments.judging import Judging, may_change, places_of, turns_of
 from casual_mcp_nb.experiments.matching import LIMITS
 from casual_mcp_nb.experiments.measuring import measured
@@ -52,21 +53,6 @@ MAX_FAILING = 20
 """If this many runs in a row could not be made, and none before, the others are not tried."""
 
 
-@dataclass(frozen=True)
-class _Planned:
-    """A run to be made.
-
-    Args:
-        wanted: The run, as another process is told of it.
-        case: Its case.
-        place: Which of several cases with the same messages.
-    """
-
-    wanted: Wanted
-    case: ToolUseCase
-    place: int
-
-
 @dataclass
 class _Prepared:
     """An arm with its chat, and what its runs depend on."""
@@ -77,14 +63,6 @@ class _Prepared:
     digest: str
     catalog: Catalog
     setup: Setup
-
-
-class _Earlier(NamedTuple):
-    """A run that the file has."""
-
-    asked: RunRecord
-    case: ToolUseCase
-    prepared: _Prepared
 
 
 class CaseRuns:
@@ -126,12 +104,12 @@ class CaseRuns:
         self.budget = budget or Budget()
         self._chat, self._plan, self._arms = chat.apart(), plan, arms
         self._file, self._notify, self._mask = file, notify, mask
-        self._cases, self._judge = plan.cases, plan.judge
+        self._cases, self._judge = by_id(plan.cases), plan.judge
         self._prepared: dict[str, _Prepared] = {}
         self._failed: dict[str, str] = {}
         self._chats: list[McpToolChat] = []
         self._records: list[RunRecord] = []
-        self._pending: list[_Planned] = []
+        self._pending: list[RunRecord] = []
         self._active: Counter[tuple[str, str]] = Counter()
         self._is_part = False
         self._reused = 0
@@ -150,10 +128,6 @@ class CaseRuns:
         return {each.digest: each.setup for each in tuple(self._prepared.values())}
 
     @property
-    def _ended_places(self) -> set[tuple[str, str]]:
-        return {(record.arm, record.key) for record in self._records}
-
-    @property
     def results(self) -> RunResults:
         """The results so far. Thread-safe."""
         seconds = self._seconds
@@ -161,7 +135,7 @@ class CaseRuns:
             seconds = time.monotonic() - self._began
         records = tuple(self._records)
         if self._status != "running":
-            cases = {case.id: index for index, case in enumerate(self._cases)}
+            cases = {case: index for index, case in enumerate(self._cases)}
             arms = {each.name: index for index, each in enumerate(self._arms)}
 
             def place(each: RunRecord) -> tuple[int, int, int]:
@@ -171,14 +145,14 @@ class CaseRuns:
         return RunResults(
             records=records,
             arms=tuple(each.arm for each in self._arms if each.name not in self._failed),
-            cases=tuple(case.id for case in self._cases),
+            cases=tuple(self._cases),
             repeats=self._plan.repeats,
             status=self._status,
             planned=self.total,
             reused=self._reused,
             seconds=seconds,
             problem=self._problem,
-            clusters=len({case.unit for case in self._cases}),
+            clusters=len({case.unit for case in self._plan.cases}),
             active=frozenset(self._active),
             setups=self._setups,
             failed_arms=dict(self._failed),
@@ -201,7 +175,7 @@ class CaseRuns:
         """How many have ended."""
         return len(self._records)
 
-    async def prepare(self, wanted: Iterable[Wanted] | None = None) -> None:
+    async def prepare(self, wanted: Iterable[RunRecord] | None = None) -> None:
         """Connect the servers, check all names, and find out which runs the file has already.
 
         Args:
@@ -218,20 +192,18 @@ class CaseRuns:
         await self._prepare_arms()
         if wanted is not None:
             self._is_part = self.prepared = True
-            cases = {case.id: (case, place) for case, place in self._placed}
-            for run in wanted:
-                self._pending.append(_Planned(run, *cases[run.case]))
+            self._pending += wanted
             return
         for each in self._arms:
             # Other servers may have other tools: that is what their arm shows.
             if not each.servers:
-                for case in self._cases:
+                for case in self._plan.cases:
                     _check_tools(case, self._prepared[each.name].catalog)
         earlier = self._divide()
         self._reused = len(earlier)
         self._check_limits()
         if self._file is not None:
-            self._file.add_arms([each.arm for each in self._arms], self._setups, self._cases)
+            self._file.add_arms([each.arm for each in self._arms], self._setups, self._plan.cases)
         self.prepared = True
         await self._judge_earlier(earlier)
 
@@ -275,51 +247,49 @@ class CaseRuns:
                     hint="Add it to prices.",
                 )
 
-    @property
-    def _placed(self) -> list[tuple[ToolUseCase, int]]:
-        """The cases, each with its place among those with the same messages."""
-        return list(zip(self._cases, places_of(self._cases), strict=True))
-
-    def _divide(self) -> list[_Earlier]:
+    def _divide(self) -> list[RunRecord]:
         """Divide the runs into those to be made, and those that the file has, which are only
         judged.
         """
         found = []
+        cases = zip(self._plan.cases, places_of(self._plan.cases), strict=True)
         repeats = range(self._plan.repeats)
-        for repeat, (case, place), (name, prepared) in product(
-            repeats, self._placed, self._prepared.items()
+        for repeat, (case, place), (arm, prepared) in product(
+            repeats, cases, self._prepared.items()
         ):
             key = run_key(prepared.digest, case, place, repeat)
             asked = self._file.asked.get(key) if self._file is not None else None
             if asked is not None and asked.made:
-                # The same run, perhaps under another name, or of a case that expects
-                # something else now.
-                found.append(_Earlier(replace(asked, arm=name), case, prepared))
-            else:
-                attempts = asked.attempts + 1 if asked is not None else 1
-                wanted = Wanted(name, case.id, repeat, key, prepared.digest, attempts)
-                self._pending.append(_Planned(wanted, case, place))
+                # The same run, perhaps under another name, or of a case that expects something
+                # else now.
+                found.append(replace(asked, arm=arm, case=case.id))
+                continue
+            run = RunRecord(
+                key, case.id, arm, repeat, case.unit, case.messages, place, prepared.digest
+            )
+            if asked is not None:
+                run = replace(run, attempts=asked.attempts + 1)
+            self._pending.append(run)
         return found
 
-    async def _judge_earlier(self, runs: Sequence[_Earlier]) -> None:
+    async def _judge_earlier(self, runs: Sequence[RunRecord]) -> None:
         """Take over earlier verdicts, or judge again what expects something else now."""
         file, few = self._file, asyncio.Semaphore(self._plan.concurrency)
         if file is None:
             return
         newest = {(each.case, each.arm, each.repeat): each.key for each in file.newest()[0]}
 
-        async def judge(run: _Earlier) -> None:
+        async def judge(asked: RunRecord) -> None:
             async with few:
-                case = run.case
-                earlier = file.records.get((run.asked.arm, run.asked.key))
+                case = self._cases[asked.case]
+                earlier = file.records.get(_place(asked))
                 # Without a verdict, its `judged_by` is empty.
-                record = earlier or run.asked
+                record = earlier or asked
                 if record.judged_by == case.digest and not may_change(case):
                     record = replace(record, case=case.id, cluster=case.unit, tags=tuple(case.tags))
                 else:
-                    turns = await turns_of(run.asked)
-                    asked = replace(run.asked, grades=record.grades)
-                    record = await self._judged(asked, case, turns, run.prepared)
+                    turns = await turns_of(asked)
+                    record = await self._judged(replace(asked, grades=record.grades), turns)
                 is_known = (
                     record == earlier
                     and newest.get((case.id, record.arm, record.repeat)) == record.key
@@ -328,13 +298,12 @@ class CaseRuns:
 
         await asyncio.gather(*map(judge, runs))
 
-    async def _judged(
-        self, record: RunRecord, case: ToolUseCase, turns: Sequence[Turn], prepared: _Prepared
-    ) -> RunRecord:
+    async def _judged(self, record: RunRecord, turns: Sequence[Turn]) -> RunRecord:
         """Judge a run.
 
         If its answer cannot be graded within the budget, the runs end, and it is not judged.
         """
+        case, prepared = self._cases[record.case], self._prepared[record.arm]
         worker = prepared.chat.server_manager.worker
         judging = Judging(worker, self._threads, self._judge, self.budget)
         stored = self._without_secrets(record)
@@ -359,16 +328,16 @@ class CaseRuns:
 
         async def work() -> None:
             nonlocal failing
-            for number, planned in enumerate(queue):
+            for number, run in enumerate(queue):
                 if self._status != "running" or (
                     number and time.monotonic() - self._began > seconds
                 ):
                     return
-                pair = planned.wanted.case, planned.wanted.arm
+                pair = run.case, run.arm
                 self._active[pair] += 1
                 self.on_change()
                 try:
-                    record = await self._run(planned)
+                    record = await self._run(run)
                 except SpendLimitError as error:
                     self._over_limit(error)
                     return
@@ -421,11 +390,10 @@ class CaseRuns:
                 jobs = []
                 for batch in batches:
                     share = len(batch) / len(pending)
-                    wanted = [each.wanted for each in batch]
-                    jobs.append(job(wanted, (tokens * share, cost * share), part))
+                    jobs.append(job(batch, (tokens * share, cost * share), part))
                 await self._collect(executor, jobs)
-                ended = self._ended_places
-                pending = [each for each in pending if each.wanted.place not in ended]
+                ended = set(map(_place, self._records))
+                pending = [each for each in pending if _place(each) not in ended]
                 if len(self._records) == count and not self.budget.limited:
                     self._stop("failing", "The other processes made no run.")
                 elif len(self._records) == count and len(batches) == 1:
@@ -465,8 +433,7 @@ class CaseRuns:
         """Explain that a process ended, after taking over what it had appended to the file."""
         if self._file is not None:
             self._file.read()
-            wanted = {each.wanted.place for each in self._pending}
-            missing = wanted - self._ended_places
+            missing = set(map(_place, self._pending)).difference(map(_place, self._records))
             for place, record in self._file.records.items():
                 if place in missing and record.made:
                     self.add(record, written=True)
@@ -568,18 +535,17 @@ class CaseRuns:
         digest = setup_key(chat, view, model, setup.options, self._mask, setup.arm.servers)
         return _Prepared(setup.options, chat, model, digest, view.catalog, offered)
 
-    async def _run(self, planned: _Planned) -> RunRecord:
+    async def _run(self, run: RunRecord) -> RunRecord:
         """Make a run: send the case's messages, one after another, and judge the turns.
 
         Raises:
             SpendLimitError: A model call could have passed the budget, or a spend limit.
         """
-        wanted, case = planned.wanted, planned.case
-        prepared = self._prepared[wanted.arm]
+        prepared = self._prepared[run.arm]
         turns: list[Turn] = []
         error = ""
         try:
-            await self._converse(planned, prepared, turns)
+            await self._converse(run.messages, prepared, turns)
         except SpendLimitError:
             raise
         except CasualMcpError as failure:
@@ -591,25 +557,14 @@ class CaseRuns:
             # At a limit the model is wrong, and the run is made.
             if last.failure is None or last.failure.kind not in LIMITS:
                 error = last.error or "The turn failed."
-        record = RunRecord(
-            wanted.key,
-            case.id,
-            wanted.arm,
-            wanted.repeat,
-            case.unit,
-            case.messages,
-            planned.place,
-            wanted.setup,
-            made=not error,
-            attempts=wanted.attempts,
-            detail=error,
-            model=prepared.model.name,
-        )
+        run = replace(run, made=not error, detail=error, model=prepared.model.name)
         # A case's pattern may take long on a model's text.
-        record = await asyncio.to_thread(measured, record, turns, prepared.model)
-        return await self._judged(record, case, turns, prepared)
+        run = await asyncio.to_thread(measured, run, turns, prepared.model)
+        return await self._judged(run, turns)
 
-    async def _converse(self, planned: _Planned, prepared: _Prepared, turns: list[Turn]) -> None:
+    async def _converse(
+        self, messages: Iterable[str], prepared: _Prepared, turns: list[Turn]
+    ) -> None:
         """Send the messages within the budget, and append a turn for each.
 
         Raises:
@@ -617,7 +572,7 @@ class CaseRuns:
         """
         from casual_llm.messages import UserMessage
 
-        run, price = id(planned), prepared.model.price
+        run, price = id(turns), prepared.model.price
         chat = prepared.chat.apart(prepared.chat.consent)
         requests: dict[int, Request] = {}
         history: list[Any] = []
@@ -637,7 +592,7 @@ class CaseRuns:
 
         options = TurnOptions(gate=gate, **prepared.options.given)
         try:
-            for message in planned.case.messages:
+            for message in messages:
                 turn = Turn(Trace())
                 setup = TurnSetup(
                     messages=[UserMessage(content=message)],
@@ -657,6 +612,11 @@ class CaseRuns:
                     return
         finally:
             self.budget.release(run, refused=refused)
+
+
+def _place(record: RunRecord) -> tuple[str, str]:
+    """Return a run's place in the results: its arm and its key."""
+    return record.arm, record.key
 
 
 def _check_tools(case: ToolUseCase, catalog: Catalog) -> None:
