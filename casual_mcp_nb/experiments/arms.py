@@ -19,14 +19,11 @@ from casual_mcp_nb.experiments.matchers import Matcher
 from casual_mcp_nb.experiments.one_or_several import as_tuple
 
 if TYPE_CHECKING:
-    from casual_llm import Model
-
     from casual_mcp_nb.base.config import ServerConfig
     from casual_mcp_nb.conversation.turn import Turn
     from casual_mcp_nb.engine.chat import McpToolChat
     from casual_mcp_nb.engine.options import TurnOptions
     from casual_mcp_nb.engine.tools import Described
-    from casual_mcp_nb.providers.chat_model import ChatModel
 
 Check = str | re.Pattern[str] | Matcher | Callable[["Turn"], Any]
 """A check: a text that the answer contains, a pattern found in it, a matcher, or a function that
@@ -93,28 +90,15 @@ class ArmSetup:
         return self.arm.name
 
 
-@dataclass(frozen=True)
-class Factors:
-    """The options that differ between arms: the values of each. Empty means the session's own.
+Factors = Mapping[str, Sequence[Any]]
+"""The options that differ between arms: for a field of `Arm`, its values, the models by name in the
+config or as objects. What is missing or empty is as the session is set.
+"""
 
-    Args:
-        discovery: Whether deferred tools are hidden. `auto` decides by their size.
-        models: Model names in the config, or model objects.
-        tool_sets: Toolset names. None is the session's toolset.
-        strategies: How the model finds deferred tools.
-        deliveries: How it receives search results.
-    """
 
-    discovery: Sequence[Discovery] = ()
-    models: Sequence[str | Model | ChatModel] = ()
-    tool_sets: Sequence[str | None] = ()
-    strategies: Sequence[Strategy] = ()
-    deliveries: Sequence[DeliverySetting] = ()
-
-    @classmethod
-    def of(cls, **values: Any) -> Factors:
-        """Create them from one value or several for each field."""
-        return cls(**{name: as_tuple(value) for name, value in values.items()})
+def factors_of(**values: Any) -> Factors:
+    """Create factors from one value or several for each field."""
+    return {name: as_tuple(value) for name, value in values.items()}
 
 
 def options_of(chat: McpToolChat, factors: Factors, options: TurnOptions) -> dict[Arm, TurnOptions]:
@@ -125,33 +109,30 @@ def options_of(chat: McpToolChat, factors: Factors, options: TurnOptions) -> dic
     Raises:
         UsageError: A name does not exist, or the arms do not differ.
     """
-    for model in factors.models:
+    given_models = factors.get("model", ())
+    for model in given_models:
         if isinstance(model, str):
             chat.models.check(model)
         elif not hasattr(model, "default_options"):
             raise cannot_be("A model", model, "Give model names from the config, or model objects.")
-    for tool_set in factors.tool_sets:
+    # A model that is given twice is two arms.
+    labels = _unique(model if isinstance(model, str) else model.name for model in given_models)
+    models = dict(zip(labels, given_models, strict=True))
+    values: dict[str, list[Any]] = {"model": labels}
+    for name in ("tool_set", "discovery", "strategy", "delivery"):
+        values[name] = list(dict.fromkeys(factors.get(name, ())))
+    for tool_set in values["tool_set"]:
         if tool_set is not None:
             chat.names.check_tool_set(tool_set)
     selection = chat.selection
-    if (factors.strategies or factors.deliveries) and not (
-        factors.discovery or selection.discovery
-    ):
+    is_searched = values["discovery"] or selection.discovery
+    if (values["strategy"] or values["delivery"]) and not is_searched:
         raise UsageError(
             "Discovery is off, so strategies and deliveries make no difference.",
             hint="Add discovery=True, or [False, True].",
         )
-    labels = _unique(model if isinstance(model, str) else model.name for model in factors.models)
-    models = dict(zip(labels, factors.models, strict=True))
-    values: dict[str, list[Any]] = {
-        "model": list(models),
-        "tool_set": list(dict.fromkeys(factors.tool_sets)),
-        "discovery": list(dict.fromkeys(factors.discovery)),
-        "strategy": list(dict.fromkeys(factors.strategies)),
-        "delivery": list(dict.fromkeys(factors.deliveries)),
-    }
     unnamed_set = None
-    if factors.tool_sets:
+    if values["tool_set"]:
         unnamed_set = "all tools" if selection.tool_set is None else "the session's toolset"
     result = {}
     for combination in product(*(each or [None] for each in values.values())):

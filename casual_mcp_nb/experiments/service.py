@@ -29,9 +29,9 @@ from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.experiments.arms import (
     Check,
     Descriptions,
-    Factors,
     OtherServers,
     cases_of_prompts,
+    factors_of,
 )
 from casual_mcp_nb.experiments.budget import Budget
 from casual_mcp_nb.experiments.case_files import CaseSource, load_tool_cases, save_tool_cases
@@ -180,12 +180,12 @@ class SessionExperiments(Namespace):
         stops = self._turns.runner.stops
         plan = Plan(
             cases=cases_of_prompts(prompt, check),
-            factors=Factors.of(
+            factors=factors_of(
                 discovery=discovery,
-                models=models,
-                tool_sets=tool_sets,
-                strategies=strategies,
-                deliveries=deliveries,
+                model=models,
+                tool_set=tool_sets,
+                strategy=strategies,
+                delivery=deliveries,
             ),
             options=options,
             judge=as_judge(judge),
@@ -287,12 +287,12 @@ class SessionExperiments(Namespace):
         stops = self._turns.runner.stops
         plan = Plan(
             cases=load_tool_cases(cases, functions=functions),
-            factors=Factors.of(
+            factors=factors_of(
                 discovery=discovery,
-                models=models,
-                tool_sets=tool_sets,
-                strategies=strategies,
-                deliveries=deliveries,
+                model=models,
+                tool_set=tool_sets,
+                strategy=strategies,
+                delivery=deliveries,
             ),
             options={"system": system, "max_steps": max_steps, "mock": mock, **options},
             descriptions=descriptions or {},
@@ -375,7 +375,7 @@ class SessionExperiments(Namespace):
             targets = targets_of(loaded, tools)
         plan = Plan(
             cases=loaded,
-            factors=Factors() if model is None else Factors(models=(model,)),
+            factors=factors_of() if model is None else factors_of(model=model),
             options={"mock": mock, **options},
             without=tuple(targets),
             judge=as_judge(judge),

@@ -31,7 +31,7 @@ from casual_mcp_nb.conversation.event import (
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import ProviderError, UnknownNameError, UsageError
-from casual_mcp_nb.experiments.arms import Arm, ArmSetup, Factors, cases_of_prompts, options_of
+from casual_mcp_nb.experiments.arms import Arm, ArmSetup, cases_of_prompts, factors_of, options_of
 from casual_mcp_nb.experiments.measuring import measured as with_figures
 from casual_mcp_nb.experiments.plan import Plan
 from casual_mcp_nb.experiments.price_conclusions import price_conclusions
@@ -75,7 +75,9 @@ async def chat() -> AsyncIterator[McpToolChat]:
 def names(session: Session, **factors: Any) -> list[str]:
     return [
         arm.name
-        for arm in options_of(session.parts.turn_service._chat, Factors(**factors), TurnOptions())
+        for arm in options_of(
+            session.parts.turn_service._chat, factors_of(**factors), TurnOptions()
+        )
     ]
 
 
@@ -90,7 +92,7 @@ def comparison(chat: McpToolChat, models: dict[str, Any], check: Any, repeats: i
         ArmSetup(Arm(name, model=name), TurnOptions(model=model)) for name, model in models.items()
     ]
     cases = cases_of_prompts("Go", check)
-    plan = Plan(cases=cases, factors=Factors(), options={}, repeats=repeats, max_runs=100)
+    plan = Plan(cases=cases, factors={}, options={}, repeats=repeats, max_runs=100)
     return CaseRuns(chat, plan, arms)
 
 
@@ -103,25 +105,25 @@ async def compared(chat: McpToolChat, models: dict[str, Any], check: Any = None)
 
 def test_the_arms_are_all_combinations_and_without_discovery_there_is_one(session: Session) -> None:
     assert names(session) == ["as the session is set"]
-    assert names(session, discovery=[False, True], deliveries=["definitions", "bridge"]) == [
+    assert names(session, discovery=[False, True], delivery=["definitions", "bridge"]) == [
         "discovery off",
         "discovery on · definitions",
         "discovery on · bridge",
     ]
-    assert names(session, models=["planner"], strategies=["search", "browse"]) == [
+    assert names(session, model=["planner"], strategy=["search", "browse"]) == [
         "search",
         "browse",
     ]
-    assert names(session, models=["planner"]) == ["planner"]
+    assert names(session, model=["planner"]) == ["planner"]
     assert names(session, discovery=["auto", True]) == ["discovery auto", "discovery on"]
-    assert names(session, tool_sets=[None, "numbers"]) == ["all tools", "numbers"]
+    assert names(session, tool_set=[None, "numbers"]) == ["all tools", "numbers"]
     assert (
         len(
             names(
                 session,
-                models=["planner", "second"],
+                model=["planner", "second"],
                 discovery=[False, True],
-                tool_sets=[None, "numbers"],
+                tool_set=[None, "numbers"],
             )
         )
         == 8
@@ -161,7 +163,7 @@ def test_arms_that_cannot_differ_are_an_error(session: Session) -> None:
     try:
         with pytest.raises(UsageError):
             session.experiments.compare(ASK, deliveries=["definitions", "bridge"])
-        assert names(session, discovery=[True], deliveries=["definitions", "bridge"])
+        assert names(session, discovery=[True], delivery=["definitions", "bridge"])
     finally:
         session.selection.discovery = True
 
