@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Amount = tuple[float, float]
 """Tokens and money."""
-NOTHING: Amount = (0.0, 0.0)
+NOTHING = (0.0, 0.0)
 
 
 class BudgetReachedError(SpendLimitError):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Protocol
@@ -185,12 +186,11 @@ class _Judging:
         candidates: list[ToolSpec] = []
         for name in sorted(unmet[0]):
             candidates += self._catalog.matches(name)
-        nearest = None
+        explanations = []
         if self._explain is not None:
             for tool in candidates[:_EXPLAINED]:
-                each = self._explain(case.query, tool, self._k)
-                if nearest is None or each.score > nearest.score:
-                    nearest = each
+                explanations.append(self._explain(case.query, tool, self._k))
+        nearest = max(explanations, key=attrgetter("score"), default=None)
         return Miss(case, unmet, top, nearest, bool(candidates))
 
 

@@ -292,9 +292,7 @@ class Agreement:
     def rows(self) -> list[dict[str, Any]]:
         """Build the table's rows: one per label, with how often each verdict was given."""
         verdicts = sorted({verdict for _, verdict in self.table})
-        names = dict.fromkeys(label for label, _ in self.table)
-        rows = []
-        for name in names:
-            counts = {each: self.table[name, each] for each in verdicts}
-            rows.append({"label": name, **counts})
-        return rows
+        rows: dict[str, dict[str, Any]] = {}
+        for label, _ in self.table:
+            rows[label] = {"label": label, **{each: self.table[label, each] for each in verdicts}}
+        return list(rows.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import get_args
 
 from casual_mcp_nb.base.config import DiscoveryConfig
@@ -124,7 +124,7 @@ def _taken_elsewhere(tool: ToolSpec) -> _Found:
 
 
 _HOSTS = {host.title for host in HOSTS}
-_CHECKS: tuple[Callable[[ToolSpec], _Found], ...] = (
+_CHECKS = (
     _description,
     _parameters,
     _wire_name,

@@ -159,7 +159,7 @@ def _compared(arm: ArmResults, prices: dict[str, ArmPrice], cache: CacheState) -
     name, price = arm.name, prices[arm.name].at(cache)
     text = _price(prices[name], cache, arm)
     most = max(prices, key=lambda each: prices[each].at(cache))
-    than = words.difference(round(price * 10_000), round(prices[most].at(cache) * 10_000))
+    than = _difference(price, prices[most].at(cache))
     if most == name or not than:
         return text
     return f"{text}, {than} than {most}"
@@ -172,7 +172,7 @@ def _effect(effect: DiscoveryEffect) -> str:
         off = effect.off.name
     losses = []
     if effect.costs_more and effect.off is None:
-        more = words.difference(round(effect.price.cold), round(effect.every_tool_loaded.cold))
+        more = _difference(effect.price.cold, effect.every_tool_loaded.cold)
         if more:
             losses.append(f"{on} sends {more} input than {off} would (estimated)")
     elif effect.costs_more:
@@ -196,7 +196,12 @@ def _effect(effect: DiscoveryEffect) -> str:
 
 def _change(effect: DiscoveryEffect, cache: CacheState) -> str:
     price, loaded = effect.price.at(cache), effect.every_tool_loaded.at(cache)
-    return words.difference(round(price * 10_000), round(loaded * 10_000)) or "the same"
+    return _difference(price, loaded) or "the same"
+
+
+def _difference(price: float, other: float) -> str:
+    """Write how two prices differ. Those in money have cents and less."""
+    return words.difference(round(price * 10_000), round(other * 10_000))
 
 
 def _first_requests(arms: Sequence[ArmResults]) -> Iterator[str]:

@@ -18,7 +18,7 @@ from casual_mcp_nb.base.prices import Price
 from casual_mcp_nb.base.tokens import Origin, TokenUsage
 from casual_mcp_nb.conversation.stats import StepStats
 
-_MINIMUMS: tuple[tuple[str, int], ...] = (
+_MINIMUMS = (
     # platform.claude.com/docs/en/build-with-claude/prompt-caching, seen 2026-11-28.
     (r"claude.*(opus|fable|mythos)-5", 512),
     (r"claude.*opus-4-7", 2_048),
