@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -291,8 +291,18 @@ def value_of(text: str) -> Any:
     kind, value = parse(text)
     if kind != "table":
         return value
+    return frame_of(value)
+
+
+def frame_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> Any:
+    """Build a pandas DataFrame from rows. Without pandas, return the rows.
+
+    Args:
+        rows: The rows.
+        columns: Their names, so that a frame without rows has them too.
+    """
     try:
         pandas = importlib.import_module("pandas")
     except ImportError:
-        return value
-    return pandas.DataFrame(value)
+        return rows
+    return pandas.DataFrame(rows, columns=columns)

@@ -42,6 +42,15 @@ class AddressRefusedError(Exception):
         self.acceptable = acceptable
 
 
+def without_credentials(url: str) -> str:
+    """Leave the credentials and the query out of a URL. Empty if it has no host."""
+    parts = urlsplit(url)
+    if not parts.hostname:
+        return ""
+    port = f":{parts.port}" if parts.port else ""
+    return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
+
+
 def origin_of(url: str) -> str:
     """Build the origin of a URL, such as `https://example.com:8443`, without the port of its
     scheme.

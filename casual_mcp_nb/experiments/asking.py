@@ -9,9 +9,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from casual_mcp_nb.base.config import ServerConfig
+from casual_mcp_nb.base.named_address import without_credentials
 from casual_mcp_nb.base.secret import Mask
 from casual_mcp_nb.base.tool import servers_of
 from casual_mcp_nb.engine.chat import McpToolChat
@@ -58,7 +58,7 @@ def setup_key(
         {
             "provider": model.provider,
             "client": model.client_name,
-            "address": _address(raw_address_of(model.client)),
+            "address": without_credentials(raw_address_of(model.client)),
             "model": model.model,
             "request": model.with_options(options.request).sendable(tools=True).options.shown(),
             "options": {name: value for name, value in given.items() if name not in _IN_VIEW},
@@ -88,23 +88,12 @@ def _server(config: ServerConfig, mask: Mask) -> Any:
     if config.bundled is not None:
         return {"bundled": config.bundled, "args": [mask(str(each)) for each in config.args]}
     if config.url is not None:
-        return {"url": _address(str(config.url))}
+        return {"url": without_credentials(str(config.url))}
     return {
         "command": config.command,
         "args": [mask(str(each)) for each in config.args],
         "cwd": config.cwd,
     }
-
-
-def _address(url: str) -> str:
-    """Leave the credentials and the query out of a URL."""
-    parts = urlsplit(url)
-    if not parts.hostname:
-        return ""
-    host = parts.hostname
-    if parts.port:
-        host = f"{host}:{parts.port}"
-    return f"{parts.scheme}://{host}{parts.path}"
 
 
 def hash_of(value: Any) -> str:

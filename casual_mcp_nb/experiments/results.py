@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from casual_mcp_nb.base.content import frame_of
 from casual_mcp_nb.base.displayable import Displayable, count, display
 from casual_mcp_nb.base.files import write_text
 from casual_mcp_nb.base.iterables import attributes, by_name
@@ -575,17 +575,3 @@ class Experiments(Displayable):
     """
 
     results: RunResults | None = None
-
-
-def frame_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> Any:
-    """Build a pandas DataFrame from rows. Without pandas, return the rows.
-
-    Args:
-        rows: The rows.
-        columns: Their names, so that a frame without rows has them too.
-    """
-    try:
-        pandas = importlib.import_module("pandas")
-    except ImportError:
-        return list(rows)
-    return pandas.DataFrame(rows, columns=columns)

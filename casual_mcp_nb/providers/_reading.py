@@ -19,6 +19,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from casual_mcp_nb.base.named_address import without_credentials
 from casual_mcp_nb.base.secret import can_be_masked, mask_of, redacted
 from casual_mcp_nb.providers.registry import raw_address_of
 
@@ -466,8 +467,4 @@ def secrets_of(model: BoundModel) -> list[str]:
 
 def address_of(client: object) -> str:
     """Format a client's URL, without credentials."""
-    parts = urlsplit(raw_address_of(client))
-    if not parts.hostname:
-        return "the provider"
-    port = f":{parts.port}" if parts.port else ""
-    return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
+    return without_credentials(raw_address_of(client)) or "the provider"
