@@ -8,7 +8,7 @@ import json
 import re
 import tomllib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
@@ -477,6 +477,15 @@ def list_in(data: Mapping[str, Any], key: str) -> list[Any]:
     """Read a list of a file's data. Anything else counts as empty."""
     value = data.get(key)
     return value if isinstance(value, list) else []
+
+
+def mapped(value: Any, change: Callable[[str], str]) -> Any:
+    """Copy a file's data, with each text in it changed. Its keys stay."""
+    if isinstance(value, Mapping):
+        return {str(key): mapped(item, change) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [mapped(item, change) for item in value]
+    return change(value) if isinstance(value, str) else value
 
 
 def _line_starts(text: str) -> list[int]:

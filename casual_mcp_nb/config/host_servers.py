@@ -6,13 +6,20 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from casual_mcp_nb.base.config import ServerConfig
-from casual_mcp_nb.base.iterables import of_type
-from casual_mcp_nb.config.document import ConfigProblem, KeyPath, before_move, dotted, object_in
+from casual_mcp_nb.base.iterables import all_are, of_type
+from casual_mcp_nb.config.document import (
+    ConfigProblem,
+    KeyPath,
+    before_move,
+    dotted,
+    mapped,
+    object_in,
+)
 from casual_mcp_nb.config.host_switches import exclude
 from casual_mcp_nb.config.inputs import Input
 from casual_mcp_nb.errors import closest, did_you_mean
@@ -44,10 +51,6 @@ class AdaptedConfig:
     def as_written(self, path: KeyPath) -> KeyPath:
         """Convert the key path to the one that the person wrote."""
         return before_move(path, self.written)
-
-    def problem(self, path: KeyPath, text: str) -> None:
-        """Report a problem at a key path, which may have moved."""
-        self.problems.append(ConfigProblem(self.as_written(path), text))
 
 
 ENV_FILE = "env_file"
@@ -101,7 +104,7 @@ _OF_THE_HOST_ALONE = frozenset(
         "ws",
     }
 )
-_SWITCHES = {"disabled": True, "enabled": False, "isActive": False}
+_SWITCHES = {"enabled": False, "disabled": True, "isActive": False}
 _KEYS_OF_HOSTS = """
 alwaysAllow args_schema authentication authProviderType autoApprove chatMenu connectionTimeout
 customUserVars description dev disableToolCache display_name exclude_tags faviconUrl gallery icon
@@ -131,30 +134,77 @@ _OF_A_USER = re.compile(r"\{\{\s*[A-Z][A-Z0-9_]*\s*\}\}")
 _WHOLE_VARIABLE = re.compile(r"\$([A-Z_][A-Z0-9_]*)")
 
 
+@dataclass
+class _Entry:
+    """A server's entry on its way to our format.
+
+    Args:
+        adapted: The config that it is in.
+        name: The server's name.
+        fields: The entry, which is changed in place.
+    """
+
+    adapted: AdaptedConfig
+    name: str
+    fields: dict[str, Any]
+
+    def written(self, *below: str | int) -> KeyPath:
+        """Build the key path that the person wrote for a part of the entry."""
+        return self.adapted.as_written(("servers", self.name, *below))
+
+    def put(self, key: str, value: Any, *theirs: str) -> None:
+        """Set a key of ours. The host has the value under `theirs`."""
+        self.fields[key] = value
+        self.moved((key,), *theirs)
+
+    def moved(self, ours: KeyPath, *theirs: str) -> None:
+        self.adapted.written["servers", self.name, *ours] = (*self.written(), *theirs)
+
+    def problem(self, text: str, *below: str | int) -> None:
+        self.adapted.problems.append(ConfigProblem(self.written(*below), text))
+
+    def note(self, text: str) -> None:
+        self.adapted.notes.append(f"{dotted(self.written())}{text}")
+
+    def remark(self, text: str) -> None:
+        """Remember a part that is ignored."""
+        before = self.adapted.remarks.get(self.name)
+        if before:
+            text = f"{before}, {text}"
+        self.adapted.remarks[self.name] = text
+
+    def drop(self) -> None:
+        """Remove the server, including from the toolsets that name it."""
+        data = self.adapted.data
+        del data["servers"][self.name]
+        for tool_set in object_in(data, "tool_sets").values():
+            if isinstance(tool_set, dict):
+                object_in(tool_set, "servers").pop(self.name, None)
+
+
 def adapt_server(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> None:
     """Convert one server to our format. A server that only its host can start is left out."""
-    at: KeyPath = ("servers", name)
+    entry = _Entry(adapted, name, server)
     for key in [key for key, value in server.items() if value is None]:
         del server[key]
     if _is_of_the_host_alone(server):
-        adapted.notes.append(
-            f"{_where(adapted, name)} can only be started by its host and is left out."
-        )
-        _drop(adapted, name)
+        entry.note(" can only be started by its host and is left out.")
+        entry.drop()
         return
-    _read_keys(adapted, at, server)
-    _switch(adapted, at, server)
-    _flatten(adapted, at, server)
-    _rename(adapted, at, server)
-    _choose_tools(adapted, at, server)
+    _read_keys(entry)
+    _switch(entry)
+    _flatten(entry)
+    _rename(entry)
+    _choose_tools(entry)
     # Convert Copilot CLI's `deferTools`: `never`, or `auto`, which leaves the choice to the host.
     match server.pop("deferTools", None):
         case "never":
             server["always_load"] = True
         case True | "always":
             server.setdefault("defer_loading", True)
-    _name_variables(server, adapted.of_host)
-    _refuse_what_users_have(adapted, at, server)
+    if adapted.of_host:
+        _name_variables(server)
+        _refuse_what_users_have(entry)
     transport = server.get("transport")
     if isinstance(transport, str):
         plain = re.sub("[-_ ]", "", transport).casefold()
@@ -162,8 +212,8 @@ def adapt_server(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> N
             del server["transport"]
         else:
             server["transport"] = _TRANSPORTS.get(plain, transport)
-    _split_command(adapted, name, server)
-    _ignore_rest(adapted, name, server)
+    _split_command(entry)
+    _ignore_rest(entry)
 
 
 def _is_of_the_host_alone(server: dict[str, Any]) -> bool:
@@ -177,45 +227,34 @@ def _is_of_the_host_alone(server: dict[str, Any]) -> bool:
     )
 
 
-def _drop(adapted: AdaptedConfig, name: str) -> None:
-    """Remove a server, including from the toolsets that name it."""
-    del adapted.data["servers"][name]
-    for tool_set in object_in(adapted.data, "tool_sets").values():
-        if isinstance(tool_set, dict):
-            object_in(tool_set, "servers").pop(name, None)
-
-
-def leave_out(adapted: AdaptedConfig, name: str, why: str) -> None:
+def leave_out(adapted: AdaptedConfig, name: str, server: dict[str, Any], why: str) -> None:
     """Remove a disabled server that cannot be read, and add a note."""
-    adapted.notes.append(f"{_where(adapted, name)} is disabled and left out: {why}.")
-    _drop(adapted, name)
+    entry = _Entry(adapted, name, server)
+    entry.note(f" is disabled and left out: {why}.")
+    entry.drop()
 
 
-def _where(adapted: AdaptedConfig, name: str) -> str:
-    return dotted(adapted.as_written(("servers", name)))
+def _switch(entry: _Entry) -> None:
+    for key, off in _SWITCHES.items():
+        value = entry.fields.pop(key, None)
+        if not isinstance(value, bool | None):
+            entry.problem("must be true or false", key)
+        elif value is off:
+            entry.fields["enabled"] = False
 
 
-def _switch(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -> None:
-    switches = {key: server.pop(key) for key in _SWITCHES if key in server}
-    for key, value in switches.items():
-        if not isinstance(value, bool):
-            adapted.problem((*at, key), "must be true or false")
-    if any(value is _SWITCHES[key] for key, value in switches.items()):
-        server["enabled"] = False
-
-
-def _flatten(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -> None:
+def _flatten(entry: _Entry) -> None:
     """Split a command given as a list (opencode) or object (older Zed), and convert name/value
     lists (jupyter-ai).
     """
+    server = entry.fields
     command = server.get("command")
     if isinstance(command, dict):
         del server["command"]
         for theirs, ours in (("path", "command"), ("args", "args"), ("env", "env")):
             value = command.get(theirs)
             if value is not None and ours not in server:
-                server[ours] = value
-                adapted.written[(*at, ours)] = (*adapted.as_written(at), "command", theirs)
+                entry.put(ours, value, "command", theirs)
     elif isinstance(command, list) and command and isinstance(server.get("args", []), list):
         server["command"], server["args"] = command[0], [*command[1:], *server.get("args", [])]
     for key in ("env", "environment", "headers"):
@@ -228,17 +267,17 @@ def _is_named(pair: object) -> bool:
     return isinstance(pair, dict) and isinstance(pair.get("name"), str)
 
 
-def _rename(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -> None:
+def _rename(entry: _Entry) -> None:
+    server = entry.fields
     for theirs, ours in _NAMES.items():
-        if (
-            ours == "exclude_tools"
-            and isinstance(server.get(ours), list)
-            and isinstance(server.get(theirs), list)
+        if theirs not in server:
+            continue
+        if ours not in server:
+            entry.put(ours, server.pop(theirs), theirs)
+        elif ours == "exclude_tools" and all(
+            isinstance(server[key], list) for key in (ours, theirs)
         ):
             server[ours] = [*server[ours], *server.pop(theirs)]
-        elif theirs in server and ours not in server:
-            server[ours] = server.pop(theirs)
-            adapted.written[(*at, ours)] = (*adapted.as_written(at), theirs)
     variable = server.get("bearer_token_env_var")
     if isinstance(variable, str) and "auth" not in server:
         del server["bearer_token_env_var"]
@@ -251,57 +290,58 @@ def _rename(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -> None
     if not isinstance(server.get("auth", ""), str):
         # A custom OAuth client (Cursor).
         del server["auth"]
-        _remark(adapted, at, "auth")
+        entry.remark("auth")
 
 
-def _choose_tools(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -> None:
+def _choose_tools(entry: _Entry) -> None:
     """Read `tools` as a list of names (Copilot CLI) or an object with a switch for each (fastmcp),
     and both lists (Gemini).
     """
+    server = entry.fields
     tools = server.pop("tools", None)
     if isinstance(tools, list) and "include_tools" not in server:
-        server["include_tools"] = tools
-        adapted.written[(*at, "include_tools")] = (*adapted.as_written(at), "tools")
+        entry.put("include_tools", tools, "tools")
     included = server.get("include_tools")
     if isinstance(included, list):
         server["include_tools"] = list(map(_without_argument, included))
         if "*" in server["include_tools"]:
             del server["include_tools"]
     lists = [isinstance(server.get(key), list) for key in ("include_tools", "exclude_tools")]
-    if adapted.of_host and all(lists):
+    if entry.adapted.of_host and all(lists):
         exclude(server, server.pop("exclude_tools"))
     if isinstance(tools, dict):
         exclude(server, [name for name, switch in tools.items() if _is_off(switch)])
         settings = of_type(tools.values(), dict)
         if any(switch.keys() - {"enabled", "disabled"} for switch in settings):
-            _remark(adapted, at, "tools (beyond switching them off)")
+            entry.remark("tools (beyond switching them off)")
     elif tools is not None and not isinstance(tools, list):
-        adapted.problem((*at, "tools"), "must be a list of tool names")
+        entry.problem("must be a list of tool names", "tools")
 
 
-def _read_keys(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -> None:
+def _read_keys(entry: _Entry) -> None:
     """Convert how a host names variables and headers with keys: Goose, Vibe and Continue."""
-    if adapted.of_host and isinstance(server.get("bundled"), bool):
-        # Goose: whether the entry came with it.
-        del server["bundled"]
-    if adapted.of_host and server.get("available_tools") == []:
-        del server["available_tools"]
+    server = entry.fields
+    if entry.adapted.of_host:
+        if isinstance(server.get("bundled"), bool):
+            # Goose: whether the entry came with it.
+            del server["bundled"]
+        if server.get("available_tools") == []:
+            del server["available_tools"]
     names = server.pop("env_keys", None)
     if isinstance(names, list):
-        named = {name: f"${{{name}}}" for name in names if isinstance(name, str)}
+        named = {name: f"${{{name}}}" for name in of_type(names, str)}
         server["envs"] = {**named, **object_in(server, "envs")}
     variable = server.pop("api_key_env", None)
     header = server.pop("api_key_header", "Authorization")
     form = server.pop("api_key_format", "Bearer {token}")
-    if isinstance(variable, str) and variable and isinstance(header, str) and isinstance(form, str):
+    if variable and all_are((variable, header, form), str):
         value = form.replace("{token}", f"${{{variable}}}")
         server["headers"] = {**object_in(server, "headers"), header: value}
-        adapted.written[(*at, "headers", header)] = (*adapted.as_written(at), "api_key_env")
+        entry.moved(("headers", header), "api_key_env")
     options = server.pop("requestOptions", None)
     headers = options.get("headers") if isinstance(options, dict) else None
     if isinstance(headers, dict) and "headers" not in server:
-        server["headers"] = headers
-        adapted.written[(*at, "headers")] = (*adapted.as_written(at), "requestOptions", "headers")
+        entry.put("headers", headers, "requestOptions", "headers")
 
 
 def _is_off(switch: Any) -> bool:
@@ -310,65 +350,57 @@ def _is_off(switch: Any) -> bool:
     return switch is False
 
 
-def _name_variables(server: dict[str, Any], of_host: bool) -> None:
+def _name_variables(server: dict[str, Any]) -> None:
     """Convert other forms of variables to ours: opencode's, Continue's, and Gemini CLI's values
     that are just `$NAME`.
     """
-    if not of_host:
-        return
-    for key in ("command", "args", "env", "headers", "url", "cwd"):
+    for key in ("command", "args", "url", "cwd"):
         if key in server:
-            server[key] = _with_variables(server[key], key in ("env", "headers"))
+            server[key] = mapped(server[key], _with_variables)
+    for key in ("env", "headers"):
+        if key in server:
+            server[key] = mapped(server[key], _with_whole_variable)
 
 
-def _refuse_what_users_have(adapted: AdaptedConfig, at: KeyPath, server: Mapping[str, Any]) -> None:
+def _with_whole_variable(text: str) -> str:
+    if match := _WHOLE_VARIABLE.fullmatch(text):
+        return f"${{{match[1]}}}"
+    return _with_variables(text)
+
+
+def _with_variables(text: str) -> str:
+    return _REFERENCE_OF_OPENCODE.sub(r"${\1:\2}", _REFERENCE_OF_CONTINUE.sub(r"${\1}", text))
+
+
+def _refuse_what_users_have(entry: _Entry) -> None:
     """Report values that LibreChat has for each of its users, such as `{{LIBRECHAT_USER_ID}}`: they
     would be sent as is.
     """
-    if not adapted.of_host:
-        return
     for key in ("url", "headers", "env", "args"):
-        value = server.get(key)
-        texts: dict[KeyPath, Any] = {(): value}
+        value = entry.fields.get(key)
+        texts: Iterable[tuple[Any, Any]] = ()
         if isinstance(value, dict):
-            texts = {(name,): text for name, text in value.items()}
+            texts = value.items()
         elif isinstance(value, list):
-            texts = {(index,): text for index, text in enumerate(value)}
-        for below, text in texts.items():
+            texts = enumerate(value)
+        for path, text in (((key,), value), *(((key, below), text) for below, text in texts)):
             if isinstance(text, str) and _OF_A_USER.search(text):
-                adapted.problem(
-                    (*at, key, *below),
+                entry.problem(
                     "only its host has a value for {{…}}. Write ${NAME} for an environment"
                     " variable",
+                    *path,
                 )
 
 
-def _with_variables(value: Any, whole: bool) -> Any:
-    if isinstance(value, dict):
-        return {key: _with_variables(item, whole) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_with_variables(item, whole) for item in value]
-    if not isinstance(value, str):
-        return value
-    if whole and (match := _WHOLE_VARIABLE.fullmatch(value)):
-        return f"${{{match[1]}}}"
-    return _REFERENCE_OF_OPENCODE.sub(r"${\1:\2}", _REFERENCE_OF_CONTINUE.sub(r"${\1}", value))
-
-
-def _split_command(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> None:
+def _split_command(entry: _Entry) -> None:
     """Split a full command line, or move a URL, given as `command`."""
+    server = entry.fields
     command = server.get("command")
     if not isinstance(command, str) or server.get("args"):
         return
     if command.startswith(("http://", "https://")) and "url" not in server:
-        server["url"] = server.pop("command")
-        adapted.written["servers", name, "url"] = (
-            *adapted.as_written(("servers", name)),
-            "command",
-        )
-        adapted.notes.append(
-            f"{_where(adapted, name)}: its command is a URL and is used as its url."
-        )
+        entry.put("url", server.pop("command"), "command")
+        entry.note(": its command is a URL and is used as its url.")
         return
     if re.search(r"\$\{[^}]*\s", command) or os.path.exists(command) or shutil.which(command):
         return
@@ -378,10 +410,7 @@ def _split_command(adapted: AdaptedConfig, name: str, server: dict[str, Any]) ->
         return
     if len(words) > 1 and shutil.which(words[0]):
         server["command"], server["args"] = words[0], words[1:]
-        adapted.notes.append(
-            f"{_where(adapted, name)}: its command is split into a program and {len(words) - 1}"
-            " args."
-        )
+        entry.note(f": its command is split into a program and {len(words) - 1} args.")
 
 
 def _without_argument(tool: Any) -> Any:
@@ -391,37 +420,30 @@ def _without_argument(tool: Any) -> Any:
     return tool
 
 
-def _remark(adapted: AdaptedConfig, at: KeyPath, text: str) -> None:
-    name = str(at[1])
-    before = adapted.remarks.get(name)
-    if before:
-        text = f"{before}, {text}"
-    adapted.remarks[name] = text
-
-
-def _ignore_rest(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> None:
+def _ignore_rest(entry: _Entry) -> None:
     """Drop every key that is not ours.
 
     A near-miss of a key that restricts something is an error.
     """
-    at: KeyPath = ("servers", name)
-    keys = [*ServerConfig.model_fields, ENV_FILE, PASSED_ON]
-    if adapted.of_host:
-        keys = [key for key in keys if key not in _KEYS_THAT_SHARE]
+    server, of_host = entry.fields, entry.adapted.of_host
+    keys = {*ServerConfig.model_fields, ENV_FILE, PASSED_ON}
+    if of_host:
+        keys -= _KEYS_THAT_SHARE
     # Some of a host's own keys look like ours. In an entry that starts nothing, one is probably
     # misspelt.
-    suggests = not adapted.of_host or not {"command", "url", "bundled"} & server.keys()
-    for key in sorted(server.keys() - set(keys)):
+    suggests = not of_host or not {"command", "url", "bundled"} & server.keys()
+    for key in sorted(server.keys() - keys):
         del server[key]
         remark = dotted((key,))
         if key not in _HOST_KEYS:
             protects = closest(key, _KEYS_THAT_PROTECT, 1, cutoff=0.75)
             if protects:
-                adapted.problem((*at, key), f"unknown key. {did_you_mean(protects, protects)}")
+                entry.problem(f"unknown key. {did_you_mean(protects, protects)}", key)
                 continue
             near = closest(key, keys, 1) if suggests else []
             if near:
                 remark = f"{remark} ({did_you_mean(near, keys)})"
-        _remark(adapted, at, remark)
-    if name in adapted.remarks:
-        adapted.notes.append(f"{_where(adapted, name)}: {adapted.remarks[name]} ignored.")
+        entry.remark(remark)
+    remarks = entry.adapted.remarks.get(entry.name)
+    if remarks:
+        entry.note(f": {remarks} ignored.")

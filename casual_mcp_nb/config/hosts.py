@@ -17,7 +17,14 @@ from typing import Any
 from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.iterables import of_type
 from casual_mcp_nb.base.limits import is_too_deep
-from casual_mcp_nb.config.document import ConfigProblem, KeyPath, dotted, list_in, object_in
+from casual_mcp_nb.config.document import (
+    ConfigProblem,
+    KeyPath,
+    dotted,
+    list_in,
+    mapped,
+    object_in,
+)
 from casual_mcp_nb.config.host_servers import AdaptedConfig, adapt_server, servers_in
 from casual_mcp_nb.config.host_switches import SWITCH_KEYS, Switches, switches_of
 from casual_mcp_nb.config.host_table import host_of
@@ -85,7 +92,7 @@ def is_of_host(data: Mapping[str, Any], file: Path) -> bool:
         return False
     if _is_named_as_hosts(file) or isinstance(data.get("inputs"), list):
         return True
-    copied = _copied(data)
+    copied = mapped(data, str)
     if _ways_of_registry(copied) is not None:
         return True
     return bool(_sections_in(copied) or _servers_by_project(copied))
@@ -110,7 +117,7 @@ def adapt(source: Mapping[str, Any], file: Path | None = None, *, folder: Path) 
         return AdaptedConfig(
             {}, problems=[ConfigProblem((), f"nested more than {MAX_DEPTH} levels deep")]
         )
-    data = _copied(source)
+    data = mapped(source, str)
     problems: list[ConfigProblem] = []
     if is_legacy(data):
         problems.append(_legacy_problem(file))
@@ -198,14 +205,6 @@ def _is_of_another_kind(key: str, value: Any, of_host: bool) -> bool:
     if key == "tool_discovery" and value is None:
         return True
     return of_host and key in _OUR_SECTIONS and not isinstance(value, Mapping)
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _copied(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return list(map(_copied, value))
-    return value
 
 
 def _inputs_in(data: Mapping[str, Any]) -> list[Input]:

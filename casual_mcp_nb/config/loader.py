@@ -309,7 +309,7 @@ def _leave_out_unreadable(adapted: AdaptedConfig, substitution: Substitution) ->
             substitution.problems.clear()
             substitution.apply(server, ("servers", name))
             if substitution.problems:
-                leave_out(adapted, name, substitution.problems[0].text)
+                leave_out(adapted, name, server, substitution.problems[0].text)
             else:
                 adapted.notes.append(
                     f"{dotted(adapted.as_written(('servers', name)))} is disabled, so it is not"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from casual_mcp_nb.config.document import (
     KeyPath,
     dotted,
     has_comments,
+    mapped,
     object_in,
     parse_document,
     raise_problems,
@@ -119,7 +120,7 @@ def migrated(path: Path, folder: Path) -> MigratedConfig:
         return variables.ask(defined.get(match[1], Input(match[1])))
 
     # VS Code's inputs are not kept: environment variables take their place.
-    adapted.data.update(_mapped(adapted.data, partial(_INPUT.sub, reference)))
+    adapted.data.update(mapped(adapted.data, partial(_INPUT.sub, reference)))
     for name, server in servers_in(adapted.data):
         _hide_in_server(server, ("servers", name), variables)
     for section in ("clients", "models"):
@@ -207,14 +208,6 @@ class _Variables:
 def _variable(text: str) -> str:
     name = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").upper() or "SECRET"
     return name if _NAME.fullmatch(text) is None or text != text.upper() else text
-
-
-def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    if isinstance(value, dict):
-        return {key: _mapped(item, change) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_mapped(item, change) for item in value]
-    return change(value) if isinstance(value, str) else value
 
 
 def _hide_in_server(server: dict[str, Any], at: KeyPath, variables: _Variables) -> None:
@@ -316,7 +309,7 @@ def _moved(adapted: AdaptedConfig, old: Path, new: Path) -> list[str]:
         return str((base / value).resolve())
 
     if before.resolve() != workspace_of(new).resolve():
-        adapted.data.update(_mapped(adapted.data, partial(_WORKSPACE.sub, workspace)))
+        adapted.data.update(mapped(adapted.data, partial(_WORKSPACE.sub, workspace)))
     for _, server in servers_in(adapted.data):
         if "cwd" in server:
             server["cwd"] = absolute(server["cwd"], old)
