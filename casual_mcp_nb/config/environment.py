@@ -81,7 +81,7 @@ class Substitution:
     sensitive: set[str] = field(default_factory=set, repr=False)
     left: int = MAX_ALL
     used: dict[KeyPath, dict[str, None]] = field(default_factory=dict)
-    written: dict[KeyPath, str] = field(default_factory=dict, repr=False)
+    written: dict[KeyPath, str | None] = field(default_factory=dict, repr=False)
     own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
     of_host: bool = False
     _shell_texts: set[KeyPath] = field(default_factory=set)
@@ -116,11 +116,8 @@ class Substitution:
                 most = f"{MAX_ALL:,} characters in all values together"
                 if size > MAX_VALUE:
                     most = f"{MAX_VALUE:,} characters"
-                self.problems.append(
-                    ConfigProblem(at, f"with its variables replaced it is longer than {most}")
-                )
                 self.left = max(self.left, 0)
-                return ""
+                return self.problem(at, f"with its variables replaced it is longer than {most}")
             pieces.append(piece)
         return self._check("".join(pieces), at)
 
@@ -134,7 +131,7 @@ class Substitution:
 
     def _check(self, text: str, at: KeyPath) -> str:
         if _SURROGATE.search(text):
-            self.problems.append(ConfigProblem(at, "must be valid Unicode"))
+            self.problem(at, "must be valid Unicode")
         return text
 
     def _replacement(self, match: re.Match[str], at: KeyPath) -> str:
@@ -145,13 +142,13 @@ class Substitution:
             # It is a variable of the shell, which replaces it.
             return match[0]
         if not match["end"] or "${" in body:
-            return self._problem(at, _NO_VARIABLE)
+            return self.problem(at, _NO_VARIABLE)
         kind, colon, name = body.partition(":")
         if kind == "input" and colon and not name.startswith("-"):
             return self._input(name, at)
         if kind == "file" and colon and not name.startswith("-"):
             # Somebody else's config could send any file on this computer to their own server.
-            return self._problem(
+            return self.problem(
                 at, "a config cannot read files. Put the text in an environment variable"
             )
         predefined = _predefined(body, self.folder)
@@ -159,7 +156,7 @@ class Substitution:
             return predefined
         parts = _BODY.fullmatch(body)
         if parts is None:
-            return self._problem(at, _NO_VARIABLE)
+            return self.problem(at, _NO_VARIABLE)
         return self._variable(parts["name"], parts["default"], at)
 
     def _variable(self, name: str, default: str | None, at: KeyPath) -> str:
@@ -169,10 +166,10 @@ class Substitution:
         if default is not None and not value:
             return default
         if value is None:
-            return self._problem(
+            return self.problem(
                 at, f"the environment variable {name} is not set", _HOW_TO_SET.format(name=name)
             )
-        self._note(name, at)
+        self.note(at, name)
         return value if name in _NO_SECRETS else self._marked_sensitive(value, at)
 
     def _is_set(self, body: str) -> bool:
@@ -211,27 +208,30 @@ class Substitution:
             wanted = self.inputs.defined(name)
             answer = self.inputs.answer(name)
         if answer is None:
-            return self._problem(
+            return self.problem(
                 at,
                 f"no one can enter the input {wanted.id} here. Set the environment variable"
                 f" {wanted.variable}",
             )
         if wanted.variable in self.environ:
-            self._note(wanted.variable, at)
+            self.note(at, wanted.variable)
         value = answer.get_secret_value()
         return self._marked_sensitive(value, at) if wanted.secret else value
 
-    def _note(self, name: str, at: KeyPath) -> None:
-        # A `.env` entry can hold another variable's value.
+    def note(self, at: KeyPath, *names: str) -> None:
+        """Note that an entry uses these variables, and those that they refer to."""
         noted = self.used.setdefault(at[:2], {})
-        noted.update(dict.fromkeys([name, *references_of(self.environ, name)]))
+        for name in names:
+            # A `.env` entry can hold another variable's value.
+            noted.update(dict.fromkeys([name, *references_of(self.environ, name)]))
 
     def _marked_sensitive(self, value: str, at: KeyPath) -> str:
         if len(at) > 2 and at[2] in _HELD_AS_TEXT.get(str(at[0]), ()):
             self.sensitive.add(value)
         return value
 
-    def _problem(self, at: KeyPath, text: str, hint: str = "") -> str:
+    def problem(self, at: KeyPath, text: str, hint: str = "") -> str:
+        """Report a problem. The text in its place is empty."""
         self.problems.append(ConfigProblem(at, text, hint))
         return ""
 

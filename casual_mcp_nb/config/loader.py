@@ -263,14 +263,11 @@ def _attempt(
         of_host=adapted.of_host,
     )
     data = substitution.apply(adapted.data)
-    written: dict[KeyPath, str | None] = {**substitution.written}
-    _pass_variables_on(data, variables, substitution.used, written)
-    substitution.problems += _read_env_files(
-        data, document.folder, variables, substitution.used, written
-    )
-    failure = _read_price_file(data, document.folder, written)
+    _pass_variables_on(data, substitution)
+    _read_env_files(data, substitution)
+    failure = _read_price_file(data, substitution)
     if document.folder:
-        _resolve_paths(data, document.folder, written)
+        _resolve_paths(data, document.folder, substitution.written)
     used = {}
     for at, names in substitution.used.items():
         if len(at) == 2:
@@ -284,7 +281,7 @@ def _attempt(
     try:
         config, problems = Config.model_validate(data, context=origin), []
         config._origin = replace(origin, notes=(*origin.notes, *_notes_on_options(config)))
-        _remember(config, written)
+        _remember(config, substitution.written)
     except ValidationError as error:
         config, problems = Config(), problems_of(error)
     problems += cross_problems(data, problems)
@@ -391,26 +388,19 @@ def _resolve_paths(data: dict[str, Any], folder: Path, written: dict[KeyPath, st
         return path
 
     for name, server in servers_in(data):
-        at = ("servers", name)
-        cwd, command, roots = server.get("cwd"), server.get("command"), server.get("roots")
-        if isinstance(cwd, str) and cwd:
-            server["cwd"] = absolute(cwd, (*at, "cwd"))
-        if isinstance(command, str) and ("/" in command or os.sep in command):
-            server["command"] = absolute(command, (*at, "command"))
+        for key in ("cwd", "command"):
+            text = server.get(key)
+            # A command without a slash is looked up in PATH.
+            if isinstance(text, str) and ("/" in text or os.sep in text or (key == "cwd" and text)):
+                server[key] = absolute(text, ("servers", name, key))
+        roots = server.get("roots")
         if isinstance(roots, list) and are_texts(roots):
-            server["roots"] = [
-                absolute(root, (*at, "roots", index)) for index, root in enumerate(roots)
-            ]
+            for index, root in enumerate(roots):
+                roots[index] = absolute(root, ("servers", name, "roots", index))
 
 
-def _read_env_files(
-    data: dict[str, Any],
-    folder: Path | None,
-    variables: Environment,
-    used: dict[KeyPath, dict[str, None]],
-    written: dict[KeyPath, str | None],
-) -> Iterator[ConfigProblem]:
-    """Merge a server's env file into its `env`, which takes precedence, and add the variables that
+def _read_env_files(data: dict[str, Any], substitution: Substitution) -> None:
+    """Merge a server's env file into its `env`, which takes precedence, and note the variables that
     it refers to.
     """
     for name, server in servers_in(data):
@@ -418,35 +408,31 @@ def _read_env_files(
         if file is None:
             continue
         at = ("servers", name, ENV_FILE)
-        if not isinstance(file, str) or not isinstance(server.get("env", {}), dict):
-            yield ConfigProblem(at, "must be the path of a file")
+        given = server.get("env", {})
+        if not isinstance(file, str) or not isinstance(given, dict):
+            substitution.problem(at, "must be the path of a file")
             continue
+        path = workspace_of(substitution.folder) / os.path.expanduser(file)
         try:
-            entries = env_entries(workspace_of(folder) / os.path.expanduser(file), variables)
+            entries = env_entries(path, substitution.environ)
         except MissingFileError:
-            yield ConfigProblem(at, "there is no such file")
+            substitution.problem(at, "there is no such file")
         except ConfigError:
-            yield ConfigProblem(at, "this file cannot be read as text")
+            substitution.problem(at, "this file cannot be read as text")
         else:
-            written.setdefault(at, file)
-            given = server.get("env", {})
-            noted = used.setdefault(("servers", name), {})
+            substitution.written.setdefault(at, file)
             for entry in entries:
                 if entry not in given:
-                    written["servers", name, "env", entry] = None
-                noted.update(dict.fromkeys(entries.references(entry)))
+                    substitution.written["servers", name, "env", entry] = None
+                substitution.note(at, *entries.references(entry))
             server["env"] = {**entries, **given}
 
 
-def _pass_variables_on(
-    data: dict[str, Any],
-    variables: Environment,
-    used: dict[KeyPath, dict[str, None]],
-    written: dict[KeyPath, str | None],
-) -> None:
+def _pass_variables_on(data: dict[str, Any], substitution: Substitution) -> None:
     """Give a server the variables that its entry passes on, if they are set and its `env` does not
     have them.
     """
+    variables = substitution.environ
     for name, server in servers_in(data):
         listed = server.pop(PASSED_ON, None)
         env = server.get("env", {})
@@ -459,21 +445,20 @@ def _pass_variables_on(
                 variable = each.get("name")
             if isinstance(variable, str) and variable in variables and variable not in env:
                 server["env"] = env = {**env, variable: variables[variable]}
-                written["servers", name, "env", variable] = f"${{{variable}}}"
-                used.setdefault(("servers", name), {}).update({variable: None})
+                at = ("servers", name, "env", variable)
+                substitution.written[at] = f"${{{variable}}}"
+                substitution.note(at, variable)
 
 
-def _read_price_file(
-    data: dict[str, Any], folder: Path | None, written: dict[KeyPath, str | None]
-) -> ConfigError | None:
+def _read_price_file(data: dict[str, Any], substitution: Substitution) -> ConfigError | None:
     """Merge a separate price file into the config. Return the problems in that file."""
-    named = data.get("prices")
+    named, folder = data.get("prices"), substitution.folder
     file = folder / PRICE_FILE if folder else None
     if isinstance(named, str):
         file = (folder or Path()) / os.path.expanduser(named)
     elif named is not None or file is None or not file.is_file():
         return None
-    written.setdefault(("prices",), named)
+    substitution.written.setdefault(("prices",), named)
     try:
         data["prices"] = read_prices(file)
     except ConfigError as error:

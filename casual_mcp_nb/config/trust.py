@@ -119,8 +119,6 @@ def exact_word(text: str) -> str:
 
 VERSION = 1
 MAX_BYTES = 1_000_000
-Facts = dict[str, Any]
-"""An entry's commands, by label: values from which hashes are made."""
 _PROTECTING = frozenset(
     {"approval", "tools", "pinned tools", "instructions", "strict", "store", "registry", "apps"}
 )
@@ -189,23 +187,20 @@ class TrustStore:
         if key is None:
             return
         salt = secrets.token_hex(32)
-        accepted = {entry.key: _hashes(entry.facts, salt) for entry in _described(config)}
+        accepted = {entry.key: entry.facts.hashes(salt) for entry in _described(config)}
         described = {"found": listed_at} if listed_at else {"config": _text_of(key)}
         self._write(key, {**described, "salt": salt, "accepted": accepted})
 
     def accept_typed(self, config: Config, typed_in: str) -> None:
         """Remember what a person typed somewhere, beside what they typed there before."""
-        record = self._read(_typed(typed_in)) or {}
-        accepted, salt = record.get("accepted"), record.get("salt")
-        if not isinstance(accepted, dict) or not isinstance(salt, str) or not salt:
-            accepted, salt = {}, secrets.token_hex(32)
-        now: dict[str, Any] = {}
+        key = _typed(typed_in)
+        accepted, salt = _accepted_in(self._read(key))
+        salt = salt or secrets.token_hex(32)
+        merged = {**accepted}
         for entry in _described(config):
             if not entry.is_harmless:
-                now[entry.key] = _hashes(entry.facts, salt)
-        merged = accepted | now
+                merged[entry.key] = entry.facts.hashes(salt)
         if merged != accepted:
-            key = _typed(typed_in)
             self._write(key, {"typed": typed_in, "salt": salt, "accepted": merged})
 
     def accept_folder(self, folder: Path) -> None:
@@ -266,6 +261,15 @@ def _record_in(file: Path) -> dict[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
+def _accepted_in(record: Mapping[str, Any] | None) -> tuple[Mapping[str, Any], str]:
+    """Read what a record says was accepted, and the salt of its hashes. A damaged one is empty."""
+    saved = record or {}
+    accepted, salt = saved.get("accepted"), saved.get("salt")
+    if isinstance(accepted, dict) and isinstance(salt, str) and salt:
+        return accepted, salt
+    return {}, ""
+
+
 def _text_of(key: Path | str) -> str:
     # No path begins like the other texts.
     return f"found: {key}" if isinstance(key, str) else str(key.resolve())
@@ -275,17 +279,43 @@ def _typed(place: str) -> str:
     return f"typed in {place}"
 
 
-class _Described(NamedTuple):
-    """A server, a client, or the config's own settings, as they are now.
+class _Facts:
+    """What an entry would start or send, by label, in the order in which it is shown.
 
-    Args:
-        texts: What a person reads of the facts, by label.
+    Attributes:
+        values: What hashes are made of.
+        texts: What a person reads, empty for what is not set.
     """
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.texts: dict[str, str] = {}
+
+    def add(self, label: str, value: Any, text: str) -> None:
+        self.values[label] = value
+        self.texts[label] = text
+
+    def add_if(self, is_set: object, label: str, value: Any, text: str) -> None:
+        """Add a fact only if it is set: configs accepted before it existed stay accepted."""
+        self.texts[label] = ""
+        if is_set:
+            self.add(label, value, text)
+
+    def hashes(self, salt: str) -> dict[str, str]:
+        hashes: dict[str, str] = {}
+        for label, value in self.values.items():
+            text = json.dumps([label, value], sort_keys=True).encode("utf-8", "replace")
+            made = hashlib.blake2b(text, key=salt.encode()[:64], digest_size=32)
+            hashes[label] = made.hexdigest()
+        return hashes
+
+
+class _Described(NamedTuple):
+    """A server, a client, or the config's own settings, as they are now."""
 
     kind: Literal["config", "server", "client"]
     name: str
-    facts: Facts
-    texts: Mapping[str, str]
+    facts: _Facts
     is_harmless: bool
 
     @property
@@ -301,34 +331,23 @@ def _is_in_file(entry: _Described, config: Config) -> bool:
 
 
 def _compared(entry: _Described, record: Mapping[str, Any] | None) -> TrustEntry:
-    saved = record or {}
-    accepted, salt = saved.get("accepted"), saved.get("salt")
-    before = accepted.get(entry.key) if isinstance(accepted, dict) else None
+    accepted, salt = _accepted_in(record)
+    before = accepted.get(entry.key)
     changed: tuple[str, ...] = ()
     state: TrustState = "new"
-    if isinstance(before, dict) and isinstance(salt, str) and salt:
-        now = _hashes(entry.facts, salt)
+    if isinstance(before, dict):
+        now = entry.facts.hashes(salt)
         labels = dict.fromkeys([*now, *before])
         changed = tuple(label for label in labels if now.get(label) != before.get(label))
         state = "changed" if changed else "trusted"
     if entry.is_harmless and state != "trusted" and not _PROTECTING.intersection(changed):
         state, changed = "harmless", ()
-    shown_texts = dict(entry.texts)
+    shown_texts = dict(entry.facts.texts)
     for label in changed:
-        if not entry.texts.get(label):
+        if not shown_texts.get(label):
             shown_texts[label] = "not set any more"
     rows = tuple((label, text) for label, text in shown_texts.items() if text)
     return TrustEntry(entry.kind, entry.name, rows, state, changed)
-
-
-def _hashes(facts: Facts, salt: str) -> dict[str, str]:
-    def hashed(label: str, value: Any) -> str:
-        text = json.dumps([label, value], sort_keys=True)
-        return hashlib.blake2b(
-            text.encode("utf-8", "replace"), key=salt.encode()[:64], digest_size=32
-        ).hexdigest()
-
-    return {label: hashed(label, value) for label, value in facts.items()}
 
 
 def _described(config: Config) -> Iterator[_Described]:
@@ -339,11 +358,11 @@ def _described(config: Config) -> Iterator[_Described]:
     """
     harmless = not config.strict and config.registry == REGISTRY
     file = config.path.name if config.path else ""
-    yield _Described("config", file, *_of_config(config), harmless)
+    yield _Described("config", file, _of_config(config), harmless)
     for name, server in config.servers.items():
         variables = config.variables_of("servers", name)
         harmless = _is_harmless_server(server, variables)
-        yield _Described("server", name, *_of_server(server, variables), harmless)
+        yield _Described("server", name, _of_server(server, variables), harmless)
     for name, client in config.clients.items():
         models = {model: row for model, row in config.models.items() if row.client == name}
         used = list(config.variables_of("clients", name))
@@ -351,114 +370,84 @@ def _described(config: Config) -> Iterator[_Described]:
             used += config.variables_of("models", model)
         variables = tuple(dict.fromkeys(used))
         harmless = _is_harmless_client(client, variables, models)
-        yield _Described("client", name, *_of_client(client, variables, models), harmless)
+        yield _Described("client", name, _of_client(client, variables, models), harmless)
 
 
-def _of_config(config: Config) -> tuple[Facts, Mapping[str, str]]:
-    # Facts are there only if set: configs accepted before such fields existed stay accepted.
-    facts: Facts = {}
-    texts = dict.fromkeys(("strict", "store", "registry", "apps"), "")
-    if config.strict:
-        facts["strict"] = True
-        texts["strict"] = "yes"
-    if config.store is not None:
-        facts["store"] = config.store
-        texts["store"] = "nowhere: conversations are not saved"
-        if config.store is not False:
-            texts["store"] = exact(config.store)
-    if config.registry != REGISTRY:
-        facts["registry"] = config.registry
-        texts["registry"] = exact(config.registry)
-    if not config.apps:
-        facts["apps"] = False
-        texts["apps"] = "no, pages of servers are not shown"
-    return facts, texts
+def _of_config(config: Config) -> _Facts:
+    facts = _Facts()
+    facts.add_if(config.strict, "strict", True, "yes")
+    store = "nowhere: conversations are not saved"
+    if config.store:
+        store = exact(config.store)
+    facts.add_if(config.store is not None, "store", config.store, store)
+    other = config.registry != REGISTRY
+    facts.add_if(other, "registry", config.registry, exact(config.registry))
+    facts.add_if(not config.apps, "apps", False, "no, pages of servers are not shown")
+    return facts
 
 
-_OF_SERVERS = (
-    *("command", "bundled", "arguments", "folder", "shared folders", "environment", "address"),
-    *("transport", "headers", "sign-in", "sign-in settings", "variables", "tools", "approval"),
-    *("pinned tools", "instructions", "sampling", "apps", "enabled"),
-)
-"""The labels of a server's facts, in the order in which they are shown."""
-
-
-def _of_server(server: ServerConfig, variables: tuple[str, ...]) -> tuple[Facts, Mapping[str, str]]:
+def _of_server(server: ServerConfig, variables: tuple[str, ...]) -> _Facts:
     # Iterating a section masks what could be a secret.
     masked = dict(server)
-    values = {}
+    env: dict[str, str | None] = {}
     for name, value in server.env.items():
-        values[name] = None if _is_secret(name) else value.get_secret_value()
-    facts: Facts = {
-        "command": server.command,
-        "arguments": server.args,
-        "bundled": server.bundled,
-        "folder": server.cwd,
-        "environment": values,
-        "address": server.url,
-        "transport": server.transport,
-        "headers": sorted(server.headers),
-        "sign-in": "",
-        "variables": sorted(variables),
-        "approval": server.approval,
-        "enabled": server.enabled,
-    }
-    texts = dict.fromkeys(_OF_SERVERS, "")
-    texts["arguments"] = " ".join(map(exact_word, masked["args"]))
-    texts["shared folders"] = " ".join(exact_word(str(root)) for root in masked["roots"])
-    texts["environment"] = _names(server.env)
-    texts["transport"] = server.transport or ""
-    texts["headers"] = _names(server.headers)
-    texts["variables"] = _names(variables)
-    if isinstance(server.approval, Mapping):
-        texts["approval"] = json.dumps(server.approval)
-    else:
-        texts["approval"] = server.approval or ""
-    if server.command:
-        texts["command"] = exact_word(str(masked["command"]))
-        texts["folder"] = exact(str(Path.cwd()))
-    if server.bundled:
-        texts["bundled"] = exact(server.bundled)
-    if server.cwd:
-        texts["folder"] = exact(str(masked["cwd"]))
-    if server.url:
-        texts["address"] = exact(str(masked["url"]))
+        env[name] = None if _is_secret(name) else value.get_secret_value()
+    folder = masked["cwd"]
+    if server.command and not server.cwd:
+        folder = Path.cwd()
+    roots = " ".join(exact_word(str(root)) for root in masked["roots"])
+    sign_in = ""
     if server.auth is not None:
-        auth = "oauth" if server.auth.get_secret_value() == "oauth" else "token"
-        facts["sign-in"] = texts["sign-in"] = auth
+        sign_in = "oauth" if server.auth.get_secret_value() == "oauth" else "token"
+    settings = server.sign_in and server.sign_in.facts
+    tools = f"all except {_names(server.exclude_tools)}"
+    if server.include_tools is not None:
+        tools = f"only {_names(server.include_tools) or 'none'}"
+    limits_tools = server.include_tools is not None or server.exclude_tools
+    approval = str(server.approval or "")
+    if isinstance(server.approval, Mapping):
+        approval = json.dumps(server.approval)
+    apps = "no, its pages are not shown"
+    if server.apps:
+        apps = "yes, its pages are shown"
+    facts = _Facts()
+    facts.add("command", server.command, _exact_or_empty(masked["command"], exact_word))
+    facts.add("bundled", server.bundled, _exact_or_empty(server.bundled))
+    facts.add("arguments", server.args, " ".join(map(exact_word, masked["args"])))
+    facts.add("folder", server.cwd, _exact_or_empty(folder))
+    facts.add_if(server.roots, "shared folders", server.roots, roots)
+    facts.add("environment", env, _names(env))
+    facts.add("address", server.url, _exact_or_empty(masked["url"]))
+    facts.add("transport", server.transport, server.transport or "")
+    facts.add("headers", sorted(server.headers), _names(server.headers))
+    facts.add("sign-in", sign_in, sign_in)
+    facts.add_if(settings, "sign-in settings", settings, json.dumps(settings))
+    facts.add("variables", sorted(variables), _names(variables))
+    facts.add_if(limits_tools, "tools", [server.include_tools, server.exclude_tools], tools)
+    facts.add("approval", server.approval, approval)
+    pinned = "yes, a changed tool is blocked until you accept the change"
+    facts.add_if(server.pin_tools, "pinned tools", True, pinned)
+    ignored = "no, kept out of the system prompt"
+    facts.add_if(not server.instructions, "instructions", False, ignored)
+    facts.add_if(server.sampling, "sampling", True, "yes, it may ask for your model's answers")
+    facts.add_if(server.apps is not None, "apps", server.apps, apps)
+    facts.add("enabled", server.enabled, "")
     if not server.enabled:
-        texts["enabled"] = "no, not started unless you turn it on"
-    # The rest only if set: configs accepted before such fields existed stay accepted.
-    if server.sign_in:
-        facts["sign-in settings"] = server.sign_in.facts
-        texts["sign-in settings"] = json.dumps(server.sign_in.facts)
-    if server.include_tools is not None or server.exclude_tools:
-        facts["tools"] = [server.include_tools, server.exclude_tools]
-        texts["tools"] = f"all except {_names(server.exclude_tools)}"
-        if server.include_tools is not None:
-            texts["tools"] = f"only {_names(server.include_tools) or 'none'}"
-    if server.pin_tools:
-        facts["pinned tools"] = True
-        texts["pinned tools"] = "yes, a changed tool is blocked until you accept the change"
-    if not server.instructions:
-        facts["instructions"] = False
-        texts["instructions"] = "no, kept out of the system prompt"
-    if server.roots:
-        facts["shared folders"] = server.roots
-    if server.sampling:
-        facts["sampling"] = True
-        texts["sampling"] = "yes, it may ask for your model's answers"
-    if server.apps is not None:
-        facts["apps"] = server.apps
-        texts["apps"] = "no, its pages are not shown"
-        if server.apps:
-            texts["apps"] = "yes, its pages are shown"
-    return facts, texts
+        facts.texts["enabled"] = "no, not started unless you turn it on"
+    return facts
+
+
+_SENT = {
+    "hosted tools": "hosted_tools",
+    "request fields": "extra_body",
+    "models' headers": "extra_headers",
+}
+"""What can send a conversation or a key elsewhere: the labels, and the fields of a model."""
 
 
 def _of_client(
     client: ClientConfig, variables: tuple[str, ...], models: Mapping[str, ModelConfig]
-) -> tuple[Facts, Mapping[str, str]]:
+) -> _Facts:
     spec = spec_of(client.provider)
     key = "none" if client.key_state == "not set" else client.key_variable or "in the config"
     address = "the provider's own"
@@ -468,44 +457,28 @@ def _of_client(
         address = f"https://{spec.homes[0]}"
     elif not spec.is_language_model:
         address = "none"
-    facts: Facts = {
-        "provider": client.provider,
-        "address": client.base_url,
-        "key": key,
-        "headers": sorted(client.headers),
-        "variables": sorted(variables),
-    }
-    texts = {
-        "provider": exact(client.provider),
-        "address": exact(address),
-        "key": exact(key),
-        "headers": _names(client.headers),
-        "variables": _names(variables),
-    }
-    # These can send a conversation or a key elsewhere. Left out if not set, as with servers.
-    hosted: dict[str, Iterable[str]] = {}
-    bodies: dict[str, Iterable[str]] = {}
-    headers: dict[str, Iterable[str]] = {}
-    for name, model in models.items():
-        if model.hosted_tools:
-            hosted[name] = model.hosted_tools
-        if model.extra_body:
-            bodies[name] = model.extra_body
-        if model.extra_headers:
-            headers[name] = sorted(model.extra_headers)
-    sent = {"hosted tools": hosted, "request fields": bodies, "models' headers": headers}
-    for label, by_model in sent.items():
-        if by_model:
-            facts[label] = by_model
-        texts[label] = _names(dict.fromkeys(chain.from_iterable(by_model.values())))
-    if models and _finds_keys(client):
-        names = [model.model for model in models.values()]
-        facts["models"] = sorted(names)
-        texts["models"] = _names(names)
-    if client.cassette:
-        facts["cassette"] = client.cassette
-        texts["cassette"] = exact(client.cassette)
-    return facts, texts
+    facts = _Facts()
+    facts.add("provider", client.provider, exact(client.provider))
+    facts.add("address", client.base_url, exact(address))
+    facts.add("key", key, exact(key))
+    facts.add("headers", sorted(client.headers), _names(client.headers))
+    facts.add("variables", sorted(variables), _names(variables))
+    for label, part in _SENT.items():
+        by_model: dict[str, Iterable[str]] = {}
+        for name, model in models.items():
+            if sent := getattr(model, part):
+                # The values of headers may be secret.
+                by_model[name] = sorted(sent) if part == "extra_headers" else sent
+        names = _names(dict.fromkeys(chain.from_iterable(by_model.values())))
+        facts.add_if(by_model, label, by_model, names)
+    asked = [model.model for model in models.values()]
+    facts.add_if(asked and _finds_keys(client), "models", sorted(asked), _names(asked))
+    facts.add_if(client.cassette, "cassette", client.cassette, _exact_or_empty(client.cassette))
+    return facts
+
+
+def _exact_or_empty(value: object, form: Callable[[str], str] = exact) -> str:
+    return form(str(value)) if value else ""
 
 
 def _names(names: Iterable[str]) -> str:

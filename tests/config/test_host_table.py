@@ -110,6 +110,18 @@ def test_codex_passes_on_only_what_is_set_and_here() -> None:
     assert "KEY" in config.variables_of("servers", "s")
 
 
+def test_what_is_accepted_names_the_variables_behind_one_that_codex_passes_on(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / ".codex" / "config.toml"
+    file.parent.mkdir()
+    file.write_text('[mcp_servers.s]\ncommand = "echo"\nenv_vars = ["HARMLESS"]\n')
+    (file.parent / ".env").write_text("HARMLESS=${BANK_KEY}\n")
+    config = load_config(file, environ={"BANK_KEY": KEY})
+    assert config.servers["s"].env["HARMLESS"].get_secret_value() == KEY
+    assert {"HARMLESS", "BANK_KEY"} <= set(config.variables_of("servers", "s"))
+
+
 @pytest.mark.defect("Q4")
 def test_vibe_and_goose_name_the_variable_of_a_key() -> None:
     vibe, goose = ({host.name: host for host in HOSTS}[name] for name in ("Vibe", "Goose"))
