@@ -10,17 +10,24 @@ from __future__ import annotations
 import asyncio
 import importlib
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from casual_mcp_nb.base.config_base import NO_OPTIONS, RequestOptions
 from casual_mcp_nb.base.dialects import Dialect, dialect_of
 from casual_mcp_nb.base.iterables import present
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.conversation.step import ModelResponse
+from casual_mcp_nb.providers._clients import part_at
+from casual_mcp_nb.providers._options import (
+    Learned,
+    Sendable,
+    learned,
+    options_of,
+    sendable_options,
+)
 from casual_mcp_nb.providers.builtin import openai
 from casual_mcp_nb.providers.limits import Retries
 from casual_mcp_nb.providers.registry import (
@@ -28,9 +35,9 @@ from casual_mcp_nb.providers.registry import (
     OnText,
     ProviderAdapter,
     ProviderSpec,
+    host_of,
     is_at_home,
     plain_tools_param,
-    raw_address_of,
     spec_of,
     specs,
 )
@@ -42,7 +49,6 @@ if TYPE_CHECKING:
     from casual_mcp_nb.base.prices import Price
     from casual_mcp_nb.cassettes.recorder import Recorder
     from casual_mcp_nb.cassettes.replayer import Replayer
-    from casual_mcp_nb.providers._options import Learned, Sendable
     from casual_mcp_nb.providers.limits import ClientLimits
 
 
@@ -152,7 +158,7 @@ class BoundModel:
     price: Price | None = None
     limits: ClientLimits | None = None
     native_deferral: bool | None = None
-    hosted_tools: Sequence[Mapping[str, Any]] = ()
+    hosted_tools: Definitions = ()
     cache_diagnostics: bool | None = None
     repair_calls: bool = False
     small: bool | None = None
@@ -164,7 +170,7 @@ class BoundModel:
         self.own_options = self.options
         self.tape: Recorder | Replayer | None = None
         self._facts: dict[str, Learned] = {}
-        self._offered: tuple[Sequence[Mapping[str, Any]], dict[str, Any]] = (), {}
+        self._offered: tuple[Definitions, dict[str, Any]] = (), {}
 
     @cached_property
     def wire(self) -> ProviderAdapter:
@@ -178,9 +184,8 @@ class BoundModel:
         if not facts.knows_dialect:
             facts.knows_dialect = True
             if not hasattr(type(self.client), "answer"):
-                host = urlsplit(raw_address_of(self.client)).hostname or ""
                 facts.dialect = self.wire.dialect or dialect_of(
-                    self.wire.name or "litellm", host, at_home=self._is_at_home
+                    self.wire.name or "litellm", host_of(self.client), at_home=self._is_at_home
                 )
         return facts.dialect
 
@@ -193,16 +198,12 @@ class BoundModel:
     def facts(self) -> Learned:
         """The facts learnt about the model. All that are bound to the same client share them."""
         if self.model not in self._facts:
-            from casual_mcp_nb.providers._options import learned
-
             self._facts[self.model] = learned(self.client, self.model)
         return self._facts[self.model]
 
     @cached_property
     def wanted(self) -> RequestOptions:
         """The requested options, wherever they were set."""
-        from casual_mcp_nb.providers._options import options_of
-
         return options_of(self.default_options).overlaid(self.options)
 
     @property
@@ -215,14 +216,12 @@ class BoundModel:
 
     def sendable(self, *, tools: bool) -> Sendable:
         """Select the options to send with a request, as far as known."""
-        from casual_mcp_nb.providers._options import sendable_options
-
         wire = self.wire.name or self.provider
         return sendable_options(
             wire, self.model, self.wanted, self.facts, tools=tools, at_home=self._is_at_home
         )
 
-    def offer(self, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def offer(self, tools: Definitions) -> dict[str, Any]:
         """Convert definitions to request arguments. A tuple that is sent again is converted once."""
         last, offer = self._offered
         # Not by equality, for which a schema's `true` is the same as 1.
@@ -249,7 +248,5 @@ def touch(provider: str, client: object) -> None:
     importlib.import_module("anyio._backends._asyncio")
     spec = spec_of(provider)
     for path in spec.first_used:
-        part = getattr(client, "client", None)
-        for name in path.split("."):
-            part = getattr(part, name, None)
+        part_at(client, f"client.{path}")
     spec.warm_up()

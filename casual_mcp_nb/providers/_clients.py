@@ -298,35 +298,28 @@ def answer_of(
 
 
 def usage_of(
-    *,
-    prompt: object,
-    completion: object,
-    cached: object = None,
-    reasoning: object = None,
-    written: object = None,
-    miss: CacheMiss | None = None,
+    usage: object, counts: Mapping[str, str], miss: CacheMiss | None = None
 ) -> TokenUsage | None:
-    """Build the reported usage, or None without one. What is no count was not reported.
+    """Read the reported usage, or return None without one. What is no count was not reported.
 
     Args:
-        prompt: The request's tokens, with those from the cache.
-        completion: The answer's tokens, with its reasoning.
-        cached: The tokens that were read from the cache.
-        reasoning: The tokens of the answer's reasoning.
-        written: The tokens that were written to the cache.
+        usage: What the provider reports.
+        counts: Where each count of `TokenUsage` is in it, as for `part_at`.
         miss: Why the cache was missed.
     """
-    prompt_tokens, completion_tokens = counted(prompt), counted(completion)
-    if prompt_tokens is None and completion_tokens is None:
+    read: dict[str, Any] = {}
+    for name, path in counts.items():
+        read[name] = counted(part_at(usage, path))
+    if read["prompt_tokens"] is None and read["completion_tokens"] is None:
         return None
-    return TokenUsage(
-        prompt_tokens=prompt_tokens,
-        completion_tokens=completion_tokens,
-        cached_tokens=counted(cached),
-        reasoning_tokens=counted(reasoning),
-        cache_write_tokens=counted(written),
-        cache_miss=miss,
-    )
+    return TokenUsage(**read, cache_miss=miss)
+
+
+def part_at(value: object, path: str) -> Any:
+    """Read an attribute, or one below it such as `details.tokens`. None if there is none."""
+    for name in path.split("."):
+        value = getattr(value, name, None)
+    return value
 
 
 def counted(value: object) -> int | None:
@@ -469,6 +462,22 @@ def as_sent(response: object) -> str:
     if dump is None:
         return str(response)
     return str(dump(indent=None))
+
+
+class AnsweringClient:
+    """Base for clients whose answers come from no provider: planned, scripted, or recorded."""
+
+    async def answer(
+        self, model: str, messages: list[ChatMessage], options: ChatOptions
+    ) -> ModelResponse:
+        """Answer a request."""
+        raise NotImplementedError
+
+    async def _chat(
+        self, model: str, messages: list[ChatMessage], options: ChatOptions
+    ) -> tuple[AssistantMessage, Usage | None]:
+        answer = await self.answer(model, messages, options)
+        return answer.message, plain_usage(answer.usage)
 
 
 class OwnClient:
@@ -616,6 +625,13 @@ def with_own_retries(client: Any, config: ClientConfig) -> LLMClient:
                 setattr(sdk, name, None)
     own: LLMClient = client
     return own
+
+
+def class_of_casual_llm(name: str) -> Any:
+    """Look up one of casual-llm's clients, which is None if its SDK is missing."""
+    import casual_llm
+
+    return getattr(casual_llm, name)
 
 
 def over_openai(name: str, config: ClientConfig, kind: Callable[[], Any]) -> LLMClient:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from json import JSONDecodeError
 from pathlib import Path
 from traceback import extract_tb
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.proxies import connection_advice, odd_variable
 from casual_mcp_nb.base.secret import Mask, MaskedError, mask_of, redacted
@@ -40,27 +40,7 @@ from casual_mcp_nb.providers._clients import (
 from casual_mcp_nb.providers.registry import raw_address_of
 
 if TYPE_CHECKING:
-    from casual_llm.messages import ChatMessage
-
-    from casual_mcp_nb.providers._bound_model import BoundModel
-
-
-class FailedRequest(Protocol):
-    """What an error says of the request that failed."""
-
-    model: BoundModel
-    messages: list[ChatMessage]
-    found_tools: Sequence[Mapping[str, Any]] | None
-    streamed: list[str]
-    attempts: int
-
-    @property
-    def lacked(self) -> tuple[str, ...]:
-        """The options that were left out because the server may lack them."""
-
-    @property
-    def definitions(self) -> list[Mapping[str, Any]]:
-        """The offered definitions, with those that searches have found."""
+    from casual_mcp_nb.providers._model_request import ModelRequest
 
 
 @dataclass(frozen=True)
@@ -84,7 +64,7 @@ class Finding:
     in_client: bool = False
 
 
-def explained(error: Exception, request: FailedRequest) -> tuple[ProviderError, Exception | None]:
+def explained(error: Exception, request: ModelRequest) -> tuple[ProviderError, Exception | None]:
     """Convert a provider's error to one of ours.
 
     Returns:
@@ -148,7 +128,7 @@ def embedding_failure(
     return _failure_by(error, finding, name, model, secrets, 1)
 
 
-def _finding_of(error: Exception, request: FailedRequest, secrets: list[str]) -> Finding:
+def _finding_of(error: Exception, request: ModelRequest, secrets: list[str]) -> Finding:
     finding = _finding_apart_from_stream(error, request, secrets)
     if not request.streamed or finding.kind is ContentRefusedError:
         return finding
@@ -161,7 +141,7 @@ def _finding_of(error: Exception, request: FailedRequest, secrets: list[str]) ->
 
 
 def _finding_apart_from_stream(
-    error: Exception, request: FailedRequest, secrets: list[str]
+    error: Exception, request: ModelRequest, secrets: list[str]
 ) -> Finding:
     """Find out what an error means, whatever was streamed before it.
 
@@ -220,7 +200,7 @@ def _reported(body: str, *, passing: bool) -> Finding:
     return Finding(ProviderError, reason, "Read the provider's message.")
 
 
-def _overflow(text: str, body: str, request: FailedRequest) -> Finding:
+def _overflow(text: str, body: str, request: ModelRequest) -> Finding:
     from casual_mcp_nb.discovery.synthetic import ways_to_shorten
 
     stated, counted = reading.stated_window(text)

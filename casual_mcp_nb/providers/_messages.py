@@ -153,14 +153,21 @@ _T = TypeVar("_T")
 _MANY = 1_000
 
 
-async def built(messages: Sequence[ChatMessage], build: Callable[[], _T]) -> _T:
+async def built(
+    build: Callable[..., _T],
+    client: object,
+    model: str,
+    messages: Sequence[ChatMessage],
+    *options: Any,
+    **more: Any,
+) -> _T:
     """Build a conversation's request, on a thread if it has many parts and calls.
 
     Each part takes up to 50 microseconds: 10,000 would hold the event loop for half a second.
     """
     if len(messages) + sum(map(parts_in, messages)) <= _MANY:
-        return build()
-    return await asyncio.to_thread(build)
+        return build(client, model, messages, *options, **more)
+    return await asyncio.to_thread(build, client, model, messages, *options, **more)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from tenacity import RetryCallState
 
     from casual_mcp_nb.providers._bound_model import BoundModel
-    from casual_mcp_nb.providers.limits import ClientLimits, RateLimitWait, TokenReservation
+    from casual_mcp_nb.providers.limits import ClientLimits, OnEvent, TokenReservation
+    from casual_mcp_nb.providers.registry import Definition, Definitions
     from casual_mcp_nb.providers.spending import Account
 
 MAX_CHANGES = 1_000
@@ -60,39 +61,31 @@ The engine limits text. This limits arguments and thinking, which the engine see
 """
 
 
+@dataclass(eq=False, repr=False)
 class ModelRequest:
     """A request in progress. Call `answer` once.
 
     `answer` retries (`_with_retries`) what succeeds or fails in some form (`_in_some_form`), each
-    time with one attempt (`_once`).
+    time with one attempt (`_once`). See `ChatModel.complete` for the arguments.
 
     `on_event` is called with text, with waits (`RetryScheduled`, `RateLimitWait`), and with
     `RequestAdapted` if the model refuses a request's form.
     """
 
-    def __init__(
-        self,
-        model: BoundModel,
-        messages: Sequence[ChatMessage],
-        tools: Sequence[Mapping[str, Any]],
-        found_tools: Sequence[Mapping[str, Any]] | None,
-        on_event: Callable[[str | RetryScheduled | RateLimitWait | RequestAdapted], None] | None,
-        stream: bool,
-        before: str | None = None,
-        account: Account | None = None,
-        tokens: int | None = None,
-    ) -> None:
-        self.model = model
-        self.messages = list(messages)
-        self.found_tools = found_tools
+    model: BoundModel
+    messages: list[ChatMessage]
+    tools: Definitions
+    found_tools: Definitions | None
+    on_event: OnEvent | None
+    stream: bool
+    before: str | None
+    account: Account | None
+    tokens: int | None
+
+    def __post_init__(self) -> None:
         self.streamed: list[str] = []
         self.attempts = 0
-        self._before = before
-        self._account, self._tokens = account, tokens
-        self._on_event = on_event
-        self._wire = model.wire
-        self._facts = model.facts
-        self._spec = model.wire_spec
+        facts, on_event = self.model.facts, self.on_event
 
         def notify(notice: str) -> None:
             # Not a method, because then this request would hold itself, with all its messages.
@@ -100,12 +93,12 @@ class ModelRequest:
                 on_event(RequestAdapted(notice))
 
         self._notify = notify
-        self._offer = ToolOffer(model, tools, found_tools, self._facts.refused_tools, notify)
+        self._offer = ToolOffer(self.model, self.tools, self.found_tools, notify)
         self._form = RequestForm(
-            model,
+            self.model,
             self.messages,
-            stream=stream and on_event is not None and self._facts.streams,
-            deferred=found_tools is not None,
+            stream=self.stream and on_event is not None and facts.streams,
+            deferred=self.found_tools is not None,
             notify=notify,
         )
         self._changes = 0
@@ -114,7 +107,7 @@ class ModelRequest:
         self._spent = 0.0
 
     @property
-    def definitions(self) -> list[Mapping[str, Any]]:
+    def definitions(self) -> list[Definition]:
         """The offered definitions, with those that searches have found."""
         return self._offer.definitions
 
@@ -125,7 +118,7 @@ class ModelRequest:
 
     async def answer(self) -> ModelResponse:
         """Send the request until it succeeds or fails permanently."""
-        if self.found_tools is not None and self._wire.offer_found is None:
+        if self.found_tools is not None and self.model.wire.offer_found is None:
             model = self.model
             raise NativeDeferralError(
                 f"Client {shown(model.client_name)}, model {shown(model.model)}: the provider does"
@@ -191,16 +184,16 @@ class ModelRequest:
         most: int | None,
     ) -> ModelResponse | None:
         """Send a request, and count what it takes."""
-        if self._account is None:
+        if self.account is None:
             return await send()
         model, price = self.model, self.model.price
         if model.provider == "offline":
             price = FREE
-        return await Charge(self._account, model.name, price, size, most).counted(send)
+        return await Charge(self.account, model.name, price, size, most).counted(send)
 
     def _size(self) -> int:
-        if self._tokens is not None:
-            return self._tokens
+        if self.tokens is not None:
+            return self.tokens
         return request_tokens(self.messages, self.definitions)
 
     async def _once(self) -> ModelResponse | None:
@@ -253,9 +246,9 @@ class ModelRequest:
         if delay and limits is not None and delay <= self.model.retries.max_wait:
             limits.pause(delay)
         if isinstance(failure, ContextOverflowError) and failure.window is not None:
-            self._facts.window = failure.window
+            self.model.facts.window = failure.window
         if isinstance(failure, NativeDeferralError):
-            self._facts.refuses_deferral = True
+            self.model.facts.refuses_deferral = True
 
     async def _changes_after(self, error: Exception) -> bool:
         """Change the request so that the model may accept the next attempt.
@@ -274,13 +267,13 @@ class ModelRequest:
         self,
         limits: ClientLimits,
         messages: Sequence[ChatMessage],
-        definitions: Sequence[Mapping[str, Any]],
+        definitions: Definitions,
     ) -> TokenReservation | None:
         tokens = 0
         if limits.counts_tokens:
             # On a thread, because the definitions of many tools are long.
             tokens = await asyncio.to_thread(request_tokens, messages, definitions)
-        return await limits.turn(tokens, self._on_event or ignore)
+        return await limits.turn(tokens, self.on_event or ignore)
 
     def _with_request_id(self, answer: ModelResponse, headers: Mapping[str, str]) -> ModelResponse:
         if reading.request_id_in(headers) is None:
@@ -292,9 +285,11 @@ class ModelRequest:
         client, name = self.model.client, self.model.model
         await self._offer.admit()
         options = await self._options()
-        if self._form.streams and self._wire.stream is not None:
-            return await self._wire.stream(client, name, self.messages, options, self._stream_text)
-        return await self._wire.ask(client, name, self.messages, options)
+        if self._form.streams and self.model.wire.stream is not None:
+            return await self.model.wire.stream(
+                client, name, self.messages, options, self._stream_text
+            )
+        return await self.model.wire.ask(client, name, self.messages, options)
 
     async def _options(self) -> ChatOptions:
         offer = self._offer
@@ -303,12 +298,15 @@ class ModelRequest:
         if offer.left_out:
             offer.check_forced(sent.tool_choice)
         options = chat_options(
-            self._spec, self.model.default_options, sent, offer.arguments(offer.loaded, offer.found)
+            self.model.wire_spec,
+            self.model.default_options,
+            sent,
+            offer.arguments(offer.loaded, offer.found),
         )
-        if self._spec.diagnose is not None:
-            for name, value in self._diagnosis(self._spec.diagnose).items():
+        if self.model.wire_spec.diagnose is not None:
+            for name, value in self._diagnosis(self.model.wire_spec.diagnose).items():
                 options.extra.setdefault(name, value)
-        think, effort = self._spec.think, sent.reasoning_effort
+        think, effort = self.model.wire_spec.think, sent.reasoning_effort
         if think is not None and effort is not None:
             value = await think(self.model.client, self.model.model, effort)
             self._think(options.extra, effort, value)
@@ -324,11 +322,11 @@ class ModelRequest:
         model = self.model
         asks = model.cache_diagnostics
         if asks is None:
-            asks = is_at_home(model.client, self._spec.homes)
+            asks = is_at_home(model.client, self.model.wire_spec.homes)
         if not asks:
             return {}
-        fields = diagnose(model.client, model.model, self._before)
-        refused = self._facts.fields_left_out
+        fields = diagnose(model.client, model.model, self.before)
+        refused = self.model.facts.fields_left_out
         return {name: value for name, value in fields.items() if name not in refused}
 
     async def _probe(self, offer: dict[str, Any]) -> Exception | None:
@@ -340,7 +338,7 @@ class ModelRequest:
             sent.given().keys() - {"extra_headers", "extra_body"}
         )
         options = sent.model_copy(update={**dropped, "max_tokens": _PROBE_TOKENS})
-        request = chat_options(self._spec, self.model.default_options, options, offer)
+        request = chat_options(self.model.wire_spec, self.model.default_options, options, offer)
         messages: list[ChatMessage] = [UserMessage(content=_PROBE)]
         if self.model.limits is not None:
             await self._wait_for_the_limits(self.model.limits, messages, offer.get("tools") or ())
@@ -349,7 +347,7 @@ class ModelRequest:
         async def ask() -> ModelResponse | None:
             try:
                 async with self._timed():
-                    return await self._wire.ask(
+                    return await self.model.wire.ask(
                         self.model.client, self.model.model, messages, request
                     )
             except Exception as error:
@@ -365,7 +363,7 @@ class ModelRequest:
             extra["think"] = value
         elif effort != "none":
             notice = f"Model {shown(self.model.model)} cannot think: reasoning_effort is not sent."
-            self._facts.left_out["reasoning_effort"] = notice
+            self.model.facts.left_out["reasoning_effort"] = notice
             self._notify(notice)
 
     def _stream_text(self, text: str, response: object = None, /) -> None:
@@ -379,9 +377,9 @@ class ModelRequest:
         if self._limit is not None and not self._limit.expired():
             self._limit.reschedule(None)
         self._heard = True
-        if text and self._on_event is not None:
+        if text and self.on_event is not None:
             self.streamed.append(text)
-            self._on_event(text)
+            self.on_event(text)
 
     @asynccontextmanager
     async def _timed(self) -> AsyncIterator[asyncio.Timeout]:
@@ -417,8 +415,8 @@ class ModelRequest:
 
     def _tell(self, state: RetryCallState) -> None:
         failure = _failure(state)
-        if self._on_event is not None and isinstance(failure, ProviderError):
-            self._on_event(
+        if self.on_event is not None and isinstance(failure, ProviderError):
+            self.on_event(
                 RetryScheduled(
                     attempt=self.attempts, seconds=state.upcoming_sleep, reason=failure.reason
                 )

@@ -7,25 +7,24 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.tool_door import NO_NAMES, Admission, admit, known_admission, real_arguments
+from casual_mcp_nb.providers.registry import Definition, Definitions
 
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantMessage
 
     from casual_mcp_nb.base.dialects import Dialect
 
-Definition = Mapping[str, Any]
-
 
 @dataclass(frozen=True)
 class LastOffer:
     """An offer, with the definitions and the conditions that it was made of."""
 
-    tools: Sequence[Definition]
+    tools: Definitions
     conditions: tuple[Any, ...]
     offered: Offered
 
@@ -76,7 +75,7 @@ class Offered:
         left_out: The definitions that are not sent, each with the reason.
     """
 
-    definitions: Sequence[Definition]
+    definitions: Definitions
     renamed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     left_out: tuple[tuple[Definition, str], ...] = ()
 
@@ -89,9 +88,7 @@ class Offered:
 NOTHING = Offered(())
 
 
-async def offered(
-    tools: Sequence[Definition], dialect: Dialect | None, refused: RefusedTools
-) -> Offered:
+async def offered(tools: Definitions, dialect: Dialect | None, refused: RefusedTools) -> Offered:
     """Have definitions pass the door for tools (`base.tool_door`).
 
     New definitions are looked at on another thread. A tuple that is sent again is looked at once.
@@ -112,7 +109,7 @@ async def offered(
 
 
 def _offered(
-    tools: Sequence[Definition],
+    tools: Definitions,
     dialect: Dialect,
     refused: RefusedTools,
     admission_of: Callable[[Definition, Dialect], Admission | None],

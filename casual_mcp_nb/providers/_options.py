@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from casual_mcp_nb.base.config_base import NO_OPTIONS, RequestOptions
@@ -32,7 +31,7 @@ from casual_mcp_nb.providers._messages import (
     sendable,
 )
 from casual_mcp_nb.providers._offered import RefusedTools
-from casual_mcp_nb.providers.registry import not_sent, spec_of
+from casual_mcp_nb.providers.registry import host_of, not_sent, spec_of
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions
@@ -334,9 +333,7 @@ def learned(client: object, model: str) -> Learned:
         return Learned()
     facts = models.get(model)
     if facts is None:
-        address = getattr(getattr(client, "client", None), "base_url", None)
-        host = urlsplit(str(address or "")).hostname or ""
-        mistral = bool(_MISTRAL.search(model)) or host.endswith("mistral.ai")
+        mistral = bool(_MISTRAL.search(model)) or host_of(client).endswith("mistral.ai")
         facts = models[model] = Learned(mistral_ids=mistral, strict_order=mistral)
     return facts
 

@@ -17,12 +17,12 @@ from casual_mcp_nb.providers._clients import (
 )
 from casual_mcp_nb.providers._offered import (
     NOTHING,
-    Definition,
     Offered,
     RefusedTools,
     offered,
 )
 from casual_mcp_nb.providers._tool_refusals import Bisection, ToolRefusal, tool_refusal
+from casual_mcp_nb.providers.registry import Definition, Definitions
 
 if TYPE_CHECKING:
     from casual_mcp_nb.providers._bound_model import BoundModel
@@ -38,7 +38,6 @@ class ToolOffer:
     Args:
         tools: The definitions that are always loaded.
         found_tools: Those that searches have found, if the provider loads deferred tools itself.
-        refused: The tools that the provider has refused before.
         notify: Tells the person how the request was changed.
 
     Attributes:
@@ -51,9 +50,8 @@ class ToolOffer:
     def __init__(
         self,
         model: BoundModel,
-        tools: Sequence[Definition],
-        found_tools: Sequence[Definition] | None,
-        refused: RefusedTools,
+        tools: Definitions,
+        found_tools: Definitions | None,
         notify: Callable[[str], None],
     ) -> None:
         self._model = model
@@ -61,7 +59,7 @@ class ToolOffer:
         self._found_tools = found_tools
         self._notify = notify
         self._bisection: Bisection | None = None
-        self._refused = refused
+        self._refused = model.facts.refused_tools
         self.loaded = NOTHING
         self.found = NOTHING
         self.left_out: tuple[tuple[Definition, str], ...] = ()
@@ -216,7 +214,7 @@ class ToolOffer:
         return None
 
 
-def _name_in(tool: Mapping[str, Any]) -> str:
+def _name_in(tool: Definition) -> str:
     """Read the name in a definition in a provider's format.
 
     A tool that the provider runs itself may have none.

@@ -23,8 +23,21 @@ from casual_mcp_nb.cassettes.interaction import model_request
 from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.providers._bound_model import BoundModel
 from casual_mcp_nb.providers._offered import with_real_names
-from casual_mcp_nb.providers.limits import RateLimitWait, RequestAdapted, RetryScheduled
-from casual_mcp_nb.providers.registry import is_at_home, raw_address_of, spec_of, specs
+from casual_mcp_nb.providers.limits import (
+    OnEvent,
+    RateLimitWait,
+    RequestAdapted,
+    RequestEvent,
+    RetryScheduled,
+)
+from casual_mcp_nb.providers.registry import (
+    Definition,
+    Definitions,
+    is_at_home,
+    raw_address_of,
+    spec_of,
+    specs,
+)
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions, Model, Tool
@@ -35,8 +48,6 @@ if TYPE_CHECKING:
     from casual_mcp_nb.providers.registry import ProviderSpec
     from casual_mcp_nb.providers.spending import Account
 
-
-OnEvent = Callable[[str | RetryScheduled | RateLimitWait | RequestAdapted], None]
 
 _EVENTS: Mapping[str, Any] = {
     "retry": RetryScheduled,
@@ -50,8 +61,8 @@ async def taped(
     model: BoundModel,
     native: bool,
     messages: Sequence[ChatMessage],
-    tools: Sequence[Mapping[str, Any]],
-    found_tools: Sequence[Mapping[str, Any]],
+    tools: Definitions,
+    found_tools: Definitions,
     on_event: OnEvent | None,
     ask: Callable[[OnEvent | None], Awaitable[ModelResponse]],
 ) -> ModelResponse:
@@ -68,7 +79,7 @@ async def taped(
     tape.models.setdefault(model.name, _entry_of(model, native))
     recording = tape.start("model", model_request(model.name, messages, tools, found_tools))
 
-    def happened(event: str | RetryScheduled | RateLimitWait | RequestAdapted) -> None:
+    def happened(event: str | RequestEvent) -> None:
         recording.event(_plain(event))
         if on_event is not None:
             on_event(event)
@@ -83,7 +94,7 @@ async def taped(
     return answer
 
 
-def _plain(event: str | RetryScheduled | RateLimitWait | RequestAdapted) -> Plain:
+def _plain(event: str | RequestEvent) -> Plain:
     if isinstance(event, str):
         return event
     for name, kind in _EVENTS.items():
@@ -138,7 +149,7 @@ class _AskedThroughChat:
         return message, self._model.get_usage()
 
 
-def _of_casual_llm(definition: Mapping[str, Any]) -> Tool:
+def _of_casual_llm(definition: Definition) -> Tool:
     """Convert a definition to casual-llm's form, which has no place for `$defs`."""
     from casual_llm import Tool
     from fastmcp.utilities.json_schema import dereference_refs
@@ -250,13 +261,11 @@ class ChatModel(BoundModel):
     async def complete(
         self,
         messages: Sequence[ChatMessage],
-        tools: Sequence[Mapping[str, Any]] = (),
+        tools: Definitions = (),
         *,
-        found_tools: Sequence[Mapping[str, Any]] | None = None,
+        found_tools: Definitions | None = None,
         before: str | None = None,
-        on_event: (
-            Callable[[str | RetryScheduled | RateLimitWait | RequestAdapted], None] | None
-        ) = None,
+        on_event: OnEvent | None = None,
         stream: bool = True,
         account: Account | None = None,
         tokens: int | None = None,
@@ -296,7 +305,7 @@ class ChatModel(BoundModel):
 
         async def ask(on_event: OnEvent | None) -> ModelResponse:
             request = ModelRequest(
-                self, messages, tools, found_tools, on_event, stream, before, account, tokens
+                self, [*messages], tools, found_tools, on_event, stream, before, account, tokens
             )
             return await request.answer()
 

@@ -73,6 +73,12 @@ class RateLimitWait:
     reason: str
 
 
+RequestEvent = RetryScheduled | RateLimitWait | RequestAdapted
+"""What happens to a request before its answer is complete."""
+OnEvent = Callable[[str | RequestEvent], None]
+"""Hears a request's events, and its text as it arrives."""
+
+
 @dataclass
 class TokenReservation:
     """The tokens reserved for a request before it is made.

@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from casual_mcp_nb.conversation.step import ModelResponse
 
 
-Definitions = Sequence[Mapping[str, Any]]
+Definition = Mapping[str, Any]
+"""A tool as it is offered: its `name`, `description` and `parameters`."""
+Definitions = Sequence[Definition]
 
 
 class OnText(Protocol):
@@ -391,11 +393,16 @@ def is_home_address(address: str | None, homes: Sequence[str]) -> bool:
 
 def is_at_home(client: object, homes: Sequence[str]) -> bool:
     """Check whether a client's URL is on one of these hosts, or on a host below it."""
-    return _is_below(urlsplit(raw_address_of(client)).hostname or "", homes)
+    return _is_below(host_of(client), homes)
 
 
 def _is_below(host: str, homes: Sequence[str]) -> bool:
     return any(host == home or host.endswith(f".{home}") for home in homes)
+
+
+def host_of(client: object) -> str:
+    """Read the host in a client's URL, or empty if it is not known."""
+    return urlsplit(raw_address_of(client)).hostname or ""
 
 
 def raw_address_of(client: object) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 from casual_mcp_nb.base.iterables import all_are
 from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.providers._clients import plain_usage
+from casual_mcp_nb.providers._calls import call_of
+from casual_mcp_nb.providers._clients import AnsweringClient
 from casual_mcp_nb.providers.chat_model import ChatModel
 
 if TYPE_CHECKING:
-    from casual_llm import ChatOptions, Usage
-    from casual_llm.messages import AssistantMessage, ChatMessage
+    from casual_llm import AssistantToolCall, ChatOptions
+    from casual_llm.messages import ChatMessage
 
 __all__ = ["call", "calls", "scripted_model"]
 
@@ -50,7 +50,7 @@ def calls(*scripted: Call) -> tuple[Call, ...]:
     return scripted
 
 
-class ScriptedClient:
+class ScriptedClient(AnsweringClient):
     """A casual-llm client that plays answers from a list.
 
     Args:
@@ -110,19 +110,8 @@ class ScriptedClient:
             " message, an exception, or a function.",
         )
 
-    def _tool_call(self, scripted: Call) -> Any:
-        from casual_llm import AssistantToolCall, AssistantToolCallFunction
-
-        function = AssistantToolCallFunction(
-            name=scripted.name, arguments=json.dumps(scripted.arguments, ensure_ascii=False)
-        )
-        return AssistantToolCall(id=f"call_{next(self._ids)}", function=function)
-
-    async def _chat(
-        self, model: str, messages: list[ChatMessage], options: ChatOptions
-    ) -> tuple[AssistantMessage, Usage | None]:
-        answer = await self.answer(model, messages, options)
-        return answer.message, plain_usage(answer.usage)
+    def _tool_call(self, scripted: Call) -> AssistantToolCall:
+        return call_of(f"call_{next(self._ids)}", scripted.name, scripted.arguments)
 
 
 def scripted_model(

@@ -20,8 +20,8 @@ from casual_mcp_nb.providers._clients import (
     added_usage,
     answer_of,
     as_sent,
+    class_of_casual_llm,
     claude_defers,
-    counted,
     ended_early,
     first_found,
     hosted_call,
@@ -30,6 +30,7 @@ from casual_mcp_nb.providers._clients import (
     need,
     no_key,
     parsed,
+    part_at,
     read_stream,
     taken_by,
     usage_of,
@@ -56,7 +57,6 @@ from casual_mcp_nb.providers.registry import (
 if TYPE_CHECKING:
     from anthropic.types import (
         ContentBlock,
-        Diagnostics,
         Message,
         MessageDeltaUsage,
         RawContentBlockDelta,
@@ -122,7 +122,7 @@ async def ask(
     create = client.client.messages.create
     # With an explicit timeout, the SDK does not refuse requests with potentially long answers.
     timeout = client.client.timeout
-    request = {"timeout": timeout, **await _built_request(client, model, messages, options)}
+    request = {"timeout": timeout, **await built(_request, client, model, messages, options)}
 
     async def once(request: dict[str, Any]) -> Message:
         message: Message = await create(**taken_by(create, request))
@@ -148,7 +148,8 @@ async def stream(
         events = await create(**taken_by(create, request), stream=True)
         return await read_stream(events, on_text, _MessageStream(), Message.construct, _itself)
 
-    return await _to_its_end(await _built_request(client, model, messages, options), once, model)
+    request = await built(_request, client, model, messages, options)
+    return await _to_its_end(request, once, model)
 
 
 def _itself(whole: Message) -> Message:
@@ -172,12 +173,6 @@ async def _to_its_end(
         paused = {"role": "assistant", "content": begun}
         answers.append(await once({**request, "messages": [*request["messages"], paused]}))
     return _read(answers, model)
-
-
-async def _built_request(
-    client: AnthropicClient, model: str, messages: list[ChatMessage], options: ChatOptions
-) -> dict[str, Any]:
-    return await built(messages, partial(_request, client, model, messages, options))
 
 
 def _request(
@@ -344,14 +339,13 @@ def _read(answers: Sequence[Message], model: str) -> ModelResponse:
             call_id, name = getattr(block, "id", None), getattr(block, "name", None)
             calls.append(call_of(call_id, name, getattr(block, "input", None)))
     parts = present(map(_part, content))
-    usages = [_usage(answer.usage, getattr(answer, "diagnostics", None)) for answer in answers]
     last = answers[-1]
     response = answer_of(
         parts,
         calls,
         wire=WIRE,
         model=model,
-        usage=reduce(added_usage, usages),
+        usage=reduce(added_usage, map(_usage, answers)),
         reason=last.stop_reason,
         response_id=getattr(last, "id", None),
     )
@@ -410,12 +404,12 @@ def _part(block: ContentBlock) -> Part | None:
 _NOT_REASONS = ("previous_message_not_found", "unavailable")
 
 
-def _miss(diagnostics: Diagnostics | None) -> CacheMiss | None:
-    reason = getattr(diagnostics, "cache_miss_reason", None)
-    kind = getattr(reason, "type", None)
+def _miss(answer: Message) -> CacheMiss | None:
+    kind = part_at(answer, "diagnostics.cache_miss_reason.type")
     if kind in _NOT_REASONS:
         return None
-    return miss_of(kind, getattr(reason, "cache_missed_input_tokens", None))
+    tokens = part_at(answer, "diagnostics.cache_miss_reason.cache_missed_input_tokens")
+    return miss_of(kind, tokens)
 
 
 def _diagnose(client: object, model: str, before: str | None) -> dict[str, Any]:
@@ -425,22 +419,22 @@ def _diagnose(client: object, model: str, before: str | None) -> dict[str, Any]:
     return {"diagnostics": {"previous_message_id": before}}
 
 
-def _usage(usage: Usage | None, diagnostics: Diagnostics | None = None) -> TokenUsage | None:
-    prompt = counted(getattr(usage, "input_tokens", None))
-    read = counted(getattr(usage, "cache_read_input_tokens", None))
-    written = counted(getattr(usage, "cache_creation_input_tokens", None))
-    if prompt is not None:
-        # Anthropic counts tokens read from and written to the cache separately.
-        prompt += (read or 0) + (written or 0)
-    thinking = getattr(getattr(usage, "output_tokens_details", None), "thinking_tokens", None)
-    return usage_of(
-        prompt=prompt,
-        completion=getattr(usage, "output_tokens", None),
-        cached=read,
-        reasoning=thinking,
-        written=written,
-        miss=_miss(diagnostics),
-    )
+_COUNTS = {
+    "prompt_tokens": "input_tokens",
+    "completion_tokens": "output_tokens",
+    "cached_tokens": "cache_read_input_tokens",
+    "reasoning_tokens": "output_tokens_details.thinking_tokens",
+    "cache_write_tokens": "cache_creation_input_tokens",
+}
+
+
+def _usage(answer: Message) -> TokenUsage | None:
+    usage = usage_of(answer.usage, _COUNTS, _miss(answer))
+    if usage is None or usage.prompt_tokens is None:
+        return usage
+    # Anthropic counts tokens read from and written to the cache separately.
+    cache = (usage.cached_tokens or 0) + (usage.cache_write_tokens or 0)
+    return replace(usage, prompt_tokens=usage.prompt_tokens + cache)
 
 
 _GROWING = {"text": "text", "thinking": "thinking", "tool_use": "input", "server_tool_use": "input"}
@@ -558,12 +552,6 @@ def _build(name: str, config: ClientConfig) -> LLMClient:
     return with_own_retries(client, config)
 
 
-def _client() -> type[Any] | None:
-    import casual_llm
-
-    return casual_llm.AnthropicClient
-
-
 # https://platform.claude.com/docs/en/api/messages/create: models after Claude Opus 4.6 accept no
 # temperature but 1.
 _FIXED_TEMPERATURE = re.compile(
@@ -609,7 +597,7 @@ SPEC = ProviderSpec(
     position=30,
     build=_build,
     adapter=ProviderAdapter(offer, ask=ask, stream=stream, name=WIRE, offer_found=offer_found),
-    client=_client,
+    client=partial(class_of_casual_llm, "AnthropicClient"),
     sdk="anthropic",
     key_variable="ANTHROPIC_API_KEY",
     homes=("anthropic.com",),

@@ -8,8 +8,7 @@ import re
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from casual_mcp_nb.providers._calls import call_of
@@ -245,7 +244,7 @@ class GeminiClient(OwnClient):
         on_text: OnText | None = None,
     ) -> ModelResponse:
         answer = _Answer(model, messages, options)
-        contents = await built(messages, partial(_contents, self, model, messages))
+        contents = await built(_contents, self, model, messages)
         config = _config(model, messages, options, contents)
         async with aclosing(
             self.client.generate(model, config, stream=on_text is not None)
@@ -514,20 +513,21 @@ def _joined(parts: Iterable[Part]) -> list[Part]:
     return joined
 
 
-def _usage(usage: types.GenerateContentResponseUsageMetadata | None) -> TokenUsage | None:
-    if usage is None:
-        return None
-    answer, thoughts = usage.candidates_token_count, usage.thoughts_token_count
+_COUNTS = {
+    "prompt_tokens": "prompt_token_count",
+    "completion_tokens": "candidates_token_count",
+    "cached_tokens": "cached_content_token_count",
+    "reasoning_tokens": "thoughts_token_count",
+}
+
+
+def _usage(reported: types.GenerateContentResponseUsageMetadata | None) -> TokenUsage | None:
+    usage = usage_of(reported, _COUNTS)
+    if usage is None or usage.reasoning_tokens is None:
+        return usage
     # Google counts thoughts separately from the answer, but bills them together.
-    completion = answer
-    if thoughts is not None:
-        completion = (answer or 0) + thoughts
-    return usage_of(
-        prompt=usage.prompt_token_count,
-        completion=completion,
-        cached=usage.cached_content_token_count,
-        reasoning=thoughts,
-    )
+    completion = (usage.completion_tokens or 0) + usage.reasoning_tokens
+    return replace(usage, completion_tokens=completion)
 
 
 def _client() -> type[Any]:

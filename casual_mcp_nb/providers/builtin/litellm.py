@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from casual_mcp_nb.providers._clients import (
     missing,
 )
 from casual_mcp_nb.providers._messages import built, refuse_addresses
-from casual_mcp_nb.providers._options import learned, unsent_to_reasoning
+from casual_mcp_nb.providers._options import unsent_to_reasoning
 from casual_mcp_nb.providers.builtin.openai import Parts, Reading, offer, read, request_for
 from casual_mcp_nb.providers.registry import OnText, ProviderAdapter, ProviderSpec
 
@@ -98,7 +97,7 @@ class LiteLLMClient(OwnClient):
         self, model: str, messages: list[ChatMessage], options: ChatOptions
     ) -> ModelResponse:
         """Make a request without streaming."""
-        request = await built(messages, partial(_request, self, model, messages, options))
+        request = await built(_request, self, model, messages, options)
         answer = read(await self._complete(request), model, _READING)
         # LiteLLM reports missing usage as zeros.
         usage = answer.usage
@@ -110,11 +109,7 @@ class LiteLLMClient(OwnClient):
         self, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText
     ) -> ModelResponse:
         """Make a streaming request."""
-        request = await built(
-            messages, partial(_request, self, model, messages, options, stream=True)
-        )
-        if "stream_options" not in learned(self, model).fields_left_out:
-            request.setdefault("stream_options", {"include_usage": True})
+        request = await built(_request, self, model, messages, options, stream=True)
         parts = Parts(model, _READING, request.get("tools") or ())
         async with aclosing(await self._complete(request)) as chunks:
             with _translated():

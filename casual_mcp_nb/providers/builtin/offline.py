@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.config_base import OPTION_NAMES
 from casual_mcp_nb.conversation.step import ModelResponse
+from casual_mcp_nb.providers._calls import call_of
+from casual_mcp_nb.providers._clients import AnsweringClient
 from casual_mcp_nb.providers.registry import ProviderSpec
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from casual_llm import ChatOptions, StreamChunk, Usage
-    from casual_llm.messages import AssistantMessage, ChatMessage
+    from casual_llm import ChatOptions, StreamChunk
+    from casual_llm.messages import ChatMessage
 
     from casual_mcp_nb.base.config import ClientConfig
     from casual_mcp_nb.offline.deliveries import NextCall
 
 
-class OfflineClient:
+class OfflineClient(AnsweringClient):
     """A casual-llm client backed by the planner. Its answers are deterministic."""
 
     streams = True
@@ -34,23 +35,17 @@ class OfflineClient:
         self, model: str, messages: list[ChatMessage], options: ChatOptions
     ) -> ModelResponse:
         """Plan a conversation's next step: tool calls or a reply, without usage."""
-        from casual_llm import AssistantMessage, AssistantToolCall, AssistantToolCallFunction
+        from casual_llm import AssistantMessage
 
         # On another thread, because long messages are slow.
         planned, reply = await asyncio.to_thread(_plan, messages, options.extra.get("tools", ()))
         first = 1 + sum(len(getattr(message, "tool_calls", None) or ()) for message in messages)
-        calls: list[AssistantToolCall] = []
-        for number, call in enumerate(planned, first):
-            arguments = json.dumps(call.arguments, ensure_ascii=False)
-            function = AssistantToolCallFunction(name=call.name, arguments=arguments)
-            calls.append(AssistantToolCall(id=f"call_{number}", function=function))
+        calls = [
+            call_of(f"call_{number}", call.name, call.arguments)
+            for number, call in enumerate(planned, first)
+        ]
         message = AssistantMessage(content=reply, tool_calls=calls or None)
         return ModelResponse(message, finish_reason="tool_calls" if calls else "stop")
-
-    async def _chat(
-        self, model: str, messages: list[ChatMessage], options: ChatOptions
-    ) -> tuple[AssistantMessage, Usage | None]:
-        return (await self.answer(model, messages, options)).message, None
 
     async def _stream(
         self, model: str, messages: list[ChatMessage], options: ChatOptions

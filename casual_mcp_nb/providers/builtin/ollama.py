@@ -18,6 +18,7 @@ from casual_mcp_nb.providers._clients import (
     Reported,
     answer_of,
     builds_requests,
+    class_of_casual_llm,
     ended_early,
     headers_of,
     key_of,
@@ -56,7 +57,7 @@ async def ask(
     """Make a request without streaming."""
     from ollama import ResponseError
 
-    request, headers = await built(messages, partial(_request, client, model, messages, options))
+    request, headers = await built(_request, client, model, messages, options)
     # The SDK's `chat` parses the tools into its own class, which drops unknown keywords: $ref,
     # anyOf, limits.
     response = await client.client._client.post("/api/chat", json=request, headers=headers)
@@ -109,9 +110,7 @@ async def stream(
     on_text: OnText,
 ) -> ModelResponse:
     """Make a streaming request."""
-    request, headers = await built(
-        messages, partial(_request, client, model, messages, options, stream=True)
-    )
+    request, headers = await built(_request, client, model, messages, options, stream=True)
     answer, response_class = _Streamed(), _response_class()
     # Read here, because the SDK fails on an error that is not a string and on a line that is not an
     # object.
@@ -213,9 +212,12 @@ def _answer(
         tool_calls,
         wire=WIRE,
         model=model,
-        usage=usage_of(prompt=last.prompt_eval_count, completion=last.eval_count),
+        usage=usage_of(last, _COUNTS),
         reason=last.done_reason,
     )
+
+
+_COUNTS = {"prompt_tokens": "prompt_eval_count", "completion_tokens": "eval_count"}
 
 
 def _calls_in(message: ChatMessage) -> int:
@@ -295,12 +297,6 @@ def _build(name: str, config: ClientConfig) -> LLMClient:
     return client
 
 
-def _client() -> type[Any] | None:
-    import casual_llm
-
-    return casual_llm.OllamaClient
-
-
 async def _think(client: OllamaClient, model: str, effort: str) -> bool | str | None:
     facts = await _facts_of(client, model)
     if _thinks(facts) is False:
@@ -338,7 +334,7 @@ SPEC = ProviderSpec(
     position=40,
     build=_build,
     adapter=ProviderAdapter(function_tools_param, ask=ask, stream=stream, name=WIRE),
-    client=_client,
+    client=partial(class_of_casual_llm, "OllamaClient"),
     sdk="ollama",
     key_variable="OLLAMA_API_KEY",
     homes=("ollama.com", "localhost", "127.0.0.1", "::1"),

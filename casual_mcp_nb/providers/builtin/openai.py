@@ -19,6 +19,7 @@ from casual_mcp_nb.providers._clients import (
     InvalidResponse,
     answer_of,
     as_sent,
+    class_of_casual_llm,
     embed_over_openai,
     ended_early,
     over_openai,
@@ -55,14 +56,12 @@ from casual_mcp_nb.providers.registry import (
 )
 
 if TYPE_CHECKING:
-    from casual_llm import AssistantToolCall, ChatOptions, LLMClient, OpenAIClient
+    from casual_llm import AssistantToolCall, ChatOptions, OpenAIClient
     from casual_llm.messages import ChatMessage
     from openai import AsyncStream
-    from openai.types import CompletionUsage
     from openai.types.chat import ChatCompletion, ChatCompletionChunk
     from openai.types.chat.chat_completion_chunk import Choice
 
-    from casual_mcp_nb.base.config import ClientConfig
     from casual_mcp_nb.base.tokens import TokenUsage
     from casual_mcp_nb.conversation.step import ModelResponse
 
@@ -240,7 +239,7 @@ async def ask(
     client: OpenAIClient, model: str, messages: list[ChatMessage], options: ChatOptions
 ) -> ModelResponse:
     """Make a request without streaming."""
-    request = await built(messages, partial(request_for, client, model, messages, options))
+    request = await built(request_for, client, model, messages, options)
     return read(await _sent(client, request), model)
 
 
@@ -254,11 +253,7 @@ async def stream(
     """Make a streaming request. A server that answers in one piece is handled too."""
     from openai.types.chat import ChatCompletion
 
-    request = await built(
-        messages, partial(request_for, client, model, messages, options, stream=True)
-    )
-    if "stream_options" not in learned(client, model).fields_left_out:
-        request.setdefault("stream_options", {"include_usage": True})
+    request = await built(request_for, client, model, messages, options, stream=True)
     chunks = Chunks(await _sent(client, request))
     parts = Parts(model, tools=request.get("tools") or (), at_end=lambda: chunks.at_end)
     return await read_stream(
@@ -404,7 +399,10 @@ def request_for(
     sent = conversation(client, model, messages, wire)
     request: dict[str, Any] = client._build_request_kwargs(model, sent, options, **more)
     give_back(client, model, sent, request["messages"], wire)
-    field = token_field_of(learned(client, model), model)
+    facts = learned(client, model)
+    if "stream" in more and "stream_options" not in facts.fields_left_out:
+        request.setdefault("stream_options", {"include_usage": True})
+    field = token_field_of(facts, model)
     if "max_tokens" in request and field != "max_tokens":
         request[field] = request.pop("max_tokens")
     return request
@@ -457,7 +455,7 @@ def read(response: ChatCompletion, model: str, reading: Reading = _READING) -> M
         calls,
         wire=reading.wire,
         model=model,
-        usage=_usage(response.usage),
+        usage=usage_of(response.usage, _COUNTS),
         reason=choice.finish_reason,
     )
 
@@ -473,16 +471,13 @@ def _calls_in(message: Any) -> list[Any]:
     return calls
 
 
-def _usage(usage: CompletionUsage | None) -> TokenUsage | None:
-    prompt_details = getattr(usage, "prompt_tokens_details", None)
-    completion_details = getattr(usage, "completion_tokens_details", None)
-    return usage_of(
-        prompt=getattr(usage, "prompt_tokens", None),
-        completion=getattr(usage, "completion_tokens", None),
-        cached=getattr(prompt_details, "cached_tokens", None),
-        reasoning=getattr(completion_details, "reasoning_tokens", None),
-        written=getattr(prompt_details, "cache_write_tokens", None),
-    )
+_COUNTS = {
+    "prompt_tokens": "prompt_tokens",
+    "completion_tokens": "completion_tokens",
+    "cached_tokens": "prompt_tokens_details.cached_tokens",
+    "reasoning_tokens": "completion_tokens_details.reasoning_tokens",
+    "cache_write_tokens": "prompt_tokens_details.cache_write_tokens",
+}
 
 
 @dataclass
@@ -511,7 +506,7 @@ class Parts:
 
     def add(self, chunk: ChatCompletionChunk | Piece) -> str:
         """Add a chunk. Return the text in it."""
-        self.usage = _usage(getattr(chunk, "usage", None)) or self.usage
+        self.usage = usage_of(getattr(chunk, "usage", None), _COUNTS) or self.usage
         text = ""
         # Some servers send chunks without the field.
         choices: list[Choice] = getattr(chunk, "choices", None) or []
@@ -594,15 +589,7 @@ def _plain_function(function: Any) -> dict[str, Any]:
     }
 
 
-def _build(name: str, config: ClientConfig) -> LLMClient:
-    return over_openai(name, config, _client)
-
-
-def _client() -> type[Any] | None:
-    import casual_llm
-
-    return casual_llm.OpenAIClient
-
+_CLIENT = partial(class_of_casual_llm, "OpenAIClient")
 
 # https://platform.openai.com/docs/models
 MAX_TOOLS = 128
@@ -631,9 +618,9 @@ SPEC = ProviderSpec(
     name=WIRE,
     about="OpenAI's chat completions, and every compatible server",
     position=10,
-    build=_build,
+    build=partial(over_openai, kind=_CLIENT),
     adapter=ProviderAdapter(offer, ask=ask, stream=stream, name=WIRE),
-    client=_client,
+    client=_CLIENT,
     sdk="openai",
     key_variable="OPENAI_API_KEY",
     homes=("openai.com",),

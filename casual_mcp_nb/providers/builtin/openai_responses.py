@@ -36,6 +36,7 @@ from casual_mcp_nb.providers._clients import (
     hosted_call,
     miss_of,
     over_openai,
+    part_at,
     read_stream,
     taken_by,
     usage_of,
@@ -67,7 +68,7 @@ from casual_mcp_nb.providers.registry import (
 )
 
 if TYPE_CHECKING:
-    from casual_llm import ChatOptions, LLMClient
+    from casual_llm import ChatOptions
     from casual_llm.messages import (
         AssistantMessage,
         AssistantToolCall,
@@ -81,16 +82,12 @@ if TYPE_CHECKING:
         ResponseOutputItem,
         ResponseStreamEvent,
         ResponseToolSearchCall,
-        ResponseUsage,
     )
     from openai.types.responses import ResponseFunctionToolCall as FunctionCall
-    from openai.types.responses.response import PromptCacheDiagnostics
     from pydantic import BaseModel
 
-    from casual_mcp_nb.base.config import ClientConfig
     from casual_mcp_nb.base.config_base import RequestOptions
     from casual_mcp_nb.base.model_options import ReasoningEffort
-    from casual_mcp_nb.base.tokens import TokenUsage
     from casual_mcp_nb.conversation.step import ModelResponse
 
 
@@ -127,10 +124,7 @@ class ResponsesClient(OwnClient):
         self, model: str, messages: list[ChatMessage], options: ChatOptions
     ) -> ModelResponse:
         """Make a request without streaming."""
-        create = self.client.responses.create
-        request = await built(messages, partial(_request, self, model, messages, options))
-        response = await create(**taken_by(create, request))
-        return _read(response, model, options)
+        return _read(await self._sent(model, messages, options), model, options)
 
     async def stream(
         self, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText
@@ -138,13 +132,18 @@ class ResponsesClient(OwnClient):
         """Make a streaming request. A server that answers in one piece is handled too."""
         from openai.types.responses import Response
 
-        create = self.client.responses.create
-        request = await built(messages, partial(_request, self, model, messages, options))
-        events = await create(**taken_by(create, request), stream=True)
+        events = await self._sent(model, messages, options, stream=True)
         read = partial(_read, model=model, options=options)
         return await read_stream(
             events, on_text, _ResponseStream(model, options), Response.construct, read
         )
+
+    async def _sent(
+        self, model: str, messages: list[ChatMessage], options: ChatOptions, **more: Any
+    ) -> Any:
+        create = self.client.responses.create
+        request = await built(_request, self, model, messages, options)
+        return await create(**taken_by(create, request), **more)
 
 
 def _offer_found(tools: Definitions, found_tools: Definitions) -> dict[str, Any]:
@@ -380,14 +379,18 @@ def _read(
             parts.append(part)
         if item.type == "function_call" or _is_search(item):
             calls.append(_call(item, options))
-    reason = getattr(getattr(response, "incomplete_details", None), "reason", None)
-    usage = _usage(response.usage, getattr(response, "prompt_cache_diagnostics", None))
+    reason = part_at(response, "incomplete_details.reason")
+    # If the cache was not missed, there is no reason.
+    miss = miss_of(
+        part_at(response, "prompt_cache_diagnostics.reason"),
+        part_at(response, "prompt_cache_diagnostics.cache_missed_tokens"),
+    )
     answer = answer_of(
         parts,
         calls,
         wire=WIRE,
         model=model,
-        usage=usage,
+        usage=usage_of(response.usage, _COUNTS, miss),
         reason=reason or status,
         response_id=getattr(response, "id", None),
     )
@@ -496,22 +499,13 @@ def _diagnose(client: object, model: str, before: str | None) -> dict[str, Any]:
     return {"prompt_cache_options": {"comparison_response_id": before}}
 
 
-def _usage(
-    usage: ResponseUsage | None, diagnostics: PromptCacheDiagnostics | None = None
-) -> TokenUsage | None:
-    details = getattr(usage, "input_tokens_details", None)
-    # If the cache was not missed, there is no reason.
-    miss = miss_of(
-        getattr(diagnostics, "reason", None), getattr(diagnostics, "cache_missed_tokens", None)
-    )
-    return usage_of(
-        prompt=getattr(usage, "input_tokens", None),
-        completion=getattr(usage, "output_tokens", None),
-        cached=getattr(details, "cached_tokens", None),
-        reasoning=getattr(getattr(usage, "output_tokens_details", None), "reasoning_tokens", None),
-        written=getattr(details, "cache_write_tokens", None),
-        miss=miss,
-    )
+_COUNTS = {
+    "prompt_tokens": "input_tokens",
+    "completion_tokens": "output_tokens",
+    "cached_tokens": "input_tokens_details.cached_tokens",
+    "reasoning_tokens": "output_tokens_details.reasoning_tokens",
+    "cache_write_tokens": "input_tokens_details.cache_write_tokens",
+}
 
 
 @dataclass
@@ -564,10 +558,6 @@ def _client() -> type[Any]:
     return ResponsesClient
 
 
-def _build(name: str, config: ClientConfig) -> LLMClient:
-    return over_openai(name, config, _client)
-
-
 def _build_classes() -> None:
     """Build the classes for responses and their events, which the SDK would build with the first
     one, blocking the loop.
@@ -585,7 +575,7 @@ SPEC = ProviderSpec(
     name=WIRE,
     about="OpenAI's Responses API, with reasoning that is kept between steps",
     position=20,
-    build=_build,
+    build=partial(over_openai, kind=_client),
     adapter=ProviderAdapter(
         plain_tools_param,
         ask=ResponsesClient.ask,

@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import CassetteError, UsageError, shown
+from casual_mcp_nb.providers._clients import AnsweringClient
 from casual_mcp_nb.providers.registry import ProviderSpec
 
 if TYPE_CHECKING:
-    from casual_llm import ChatOptions, Usage
-    from casual_llm.messages import AssistantMessage, ChatMessage
+    from casual_llm import ChatOptions
+    from casual_llm.messages import ChatMessage
 
     from casual_mcp_nb.base.config import ClientConfig
     from casual_mcp_nb.cassettes.replayer import Replayer
     from casual_mcp_nb.conversation.step import ModelResponse
 
 
-class ReplayClient:
+class ReplayClient(AnsweringClient):
     """The client for models whose answers are in a cassette.
 
     The engine asks the cassette, and never the client.
@@ -37,11 +38,6 @@ class ReplayClient:
         raise UsageError(
             "A cassette has only the requests of its session.", hint="Use a session or McpToolChat."
         )
-
-    async def _chat(
-        self, model: str, messages: list[ChatMessage], options: ChatOptions
-    ) -> tuple[AssistantMessage, Usage | None]:
-        return (await self.answer(model, messages, options)).message, None
 
 
 def _build(name: str, config: ClientConfig) -> Any:
