@@ -29,6 +29,7 @@ from casual_mcp_nb.base.config import REGISTRY, Config, ServerConfig
 from casual_mcp_nb.base.displayable import DisplayableList
 from casual_mcp_nb.base.ip_addresses import is_this_computer
 from casual_mcp_nb.base.iterables import of_type
+from casual_mcp_nb.config.document import object_in
 from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.config.registry_entry import (
     FULL_NAME,
@@ -141,7 +142,7 @@ def is_site(text: str) -> bool:
     if text.startswith(("https://", "http://")):
         try:
             parts = urlsplit(text)
-            local = is_this_computer(parts.hostname or "")
+            local = _is_local(text)
         except ValueError:
             return False
         return parts.path in ("", "/") and not parts.query and (parts.scheme == "https" or local)
@@ -195,7 +196,7 @@ async def _in_catalog(target: str) -> FoundServers:
     if "://" not in site:
         scheme = "http" if _LOCAL.fullmatch(site) else "https"
         site = f"{scheme}://{site}"
-    local = is_this_computer(urlsplit(site).hostname or "")
+    local = _is_local(site)
     reasons: list[str] = []
     for path in _CATALOG_PATHS:
         try:
@@ -267,15 +268,12 @@ async def _in_registry(target: str, registry: str) -> FoundServers:
     assert match is not None
     version = quote(match["version"] or "latest", safe="")
     source = f"{registry.rstrip('/')}/v0/servers/{quote(match['name'], safe='')}/versions/{version}"
-    local = is_this_computer(urlsplit(registry).hostname or "")
-    try:
-        answer = await _document(source, local, MAX_CARD_BYTES, "application/json")
-    except UnreadableError as error:
-        if "404" in str(error):
-            hint = f"%mcp find {match['name'].rpartition('/')[2]} searches the registry."
-            raise UsageError(f"The registry has no server {shown(target)}.", hint=hint) from None
-        raise UsageError(f"The registry {shown(registry)} cannot be asked: {error}.") from None
-    servers = _of_answer(answer, source, local)
+    missing = UsageError(
+        f"The registry has no server {shown(target)}.",
+        hint=f"%mcp find {match['name'].rpartition('/')[2]} searches the registry.",
+    )
+    answer = await _asked(registry, source, MAX_CARD_BYTES, missing)
+    servers = _of_answer(answer, source, _is_local(registry))
     if any(server.name != match["name"] for server in servers):
         raise UsageError(
             f"The registry {shown(registry)} answered with another server than {shown(target)}."
@@ -285,15 +283,27 @@ async def _in_registry(target: str, registry: str) -> FoundServers:
 
 async def _search(words: str, registry: str) -> FoundServers:
     source = f"{registry.rstrip('/')}/v0/servers?search={quote(words[:200], safe='')}&version=latest&limit={MAX_SEARCHED}"
-    local = is_this_computer(urlsplit(registry).hostname or "")
-    try:
-        answer = await _document(source, local, MAX_CATALOG_BYTES, "application/json")
-    except UnreadableError as error:
-        raise UsageError(f"The registry {shown(registry)} cannot be asked: {error}.") from None
+    answer = await _asked(registry, source, MAX_CATALOG_BYTES)
     servers: list[FoundServer] = []
     for row in objects_of(answer.get("servers"))[:MAX_SEARCHED]:
-        servers += _of_answer(row, source, local)
+        servers += _of_answer(row, source, _is_local(registry))
     return FoundServers(words, source, tuple(servers))
+
+
+async def _asked(
+    registry: str, source: str, max_bytes: int, missing: UsageError | None = None
+) -> dict[str, Any]:
+    """Ask a registry, or raise `missing` if it has nothing at that address."""
+    try:
+        return await _document(source, _is_local(registry), max_bytes, "application/json")
+    except UnreadableError as error:
+        if missing is not None and "404" in str(error):
+            raise missing from None
+        raise UsageError(f"The registry {shown(registry)} cannot be asked: {error}.") from None
+
+
+def _is_local(address: str) -> bool:
+    return is_this_computer(urlsplit(address).hostname or "")
 
 
 def _of_answer(answer: Mapping[str, Any], source: str, local: bool) -> list[FoundServer]:
@@ -302,10 +312,8 @@ def _of_answer(answer: Mapping[str, Any], source: str, local: bool) -> list[Foun
         return []
     servers = _of_description(described, line_of(described.get("name")), source, None, local)
     status = described.get("status")
-    meta = answer.get("_meta")
-    official = meta.get(_OFFICIAL) if isinstance(meta, dict) else None
-    if isinstance(official, dict):
-        status = official.get("status")
+    official = object_in(object_in(answer, "_meta"), _OFFICIAL)
+    status = official.get("status", status)
     if status == "deleted":
         return [replace(server, problem="it was deleted from the registry") for server in servers]
     if status == "deprecated":
@@ -365,9 +373,7 @@ class FoundTrust:
         found on this computer.
         """
         entry = self.config(environ).servers[self.name]
-        entry._origin = replace(
-            entry._origin, found=not is_this_computer(urlsplit(self.server.source).hostname or "")
-        )
+        entry._origin = replace(entry._origin, found=not _is_local(self.server.source))
         return entry
 
     def config(self, environ: Mapping[str, str] | None = None) -> Config:

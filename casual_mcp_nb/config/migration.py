@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from casual_mcp_nb.base.iterables import all_are, by_id
+from casual_mcp_nb.base.iterables import all_are, by_id, of_type
 from casual_mcp_nb.base.secret import Secrets, can_be_masked, certain, option_secrets, url_secrets
 from casual_mcp_nb.config.document import (
     Document,
@@ -29,12 +29,7 @@ from casual_mcp_nb.config.environment import workspace_of
 from casual_mcp_nb.config.host_servers import ENV_FILE, AdaptedConfig, servers_in
 from casual_mcp_nb.config.hosts import adapt, is_of_host
 from casual_mcp_nb.config.inputs import Input
-from casual_mcp_nb.config.legacy import (
-    dropped_fields,
-    is_legacy,
-    migrate_legacy_config,
-    moved_fields,
-)
+from casual_mcp_nb.config.legacy import Migrated, is_legacy, migrated_legacy
 from casual_mcp_nb.config.loader import unusable_in
 from casual_mcp_nb.providers.registry import client_variable
 
@@ -86,13 +81,13 @@ def migrated_in_place(path: Path) -> MigratedConfig:
     secrets stay.
     """
     path = path.resolve()
-    document, text = _read(path), read_text(path)
-    indent = _INDENT.search(text)
+    document, indent = _read(path), _INDENT.search(read_text(path))
+    changed = migrated_legacy(document.data)
     new = MigratedConfig(
-        migrate_legacy_config(document.data) or document.data,
-        (*_lost_fields(document.data), *_lost_comments(path)),
+        changed.data,
+        (*_lost_fields(changed), *_lost_comments(path)),
         secrets=migrated(path, path.parent).secrets,
-        source=replace(document, moved=moved_fields(document.data)),
+        source=replace(document, moved=changed.moved),
     )
     return replace(new, indent=indent[1]) if indent else new
 
@@ -107,8 +102,9 @@ def migrated(path: Path, folder: Path) -> MigratedConfig:
     """
     path = path.resolve()
     document = _read(path)
-    adapted = adapt(migrate_legacy_config(document.data) or document.data, path, folder=Path.cwd())
-    notes = [*adapted.notes, *_lost_fields(document.data)]
+    changed = migrated_legacy(document.data)
+    adapted = adapt(changed.data, path, folder=Path.cwd())
+    notes = [*adapted.notes, *_lost_fields(changed)]
     if is_of_host(document.data, path):
         notes += _leave_out_unusable(adapted, document)
     problems = [*document.problems, *adapted.problems]
@@ -131,7 +127,7 @@ def migrated(path: Path, folder: Path) -> MigratedConfig:
         notes += _moved(adapted, path.parent, folder)
     if not adapted.data.get("models"):
         notes.append("It has no models, so it is for tools only until you add clients and models.")
-    source = replace(document, moved={**moved_fields(document.data), **adapted.written})
+    source = replace(document, moved={**changed.moved, **adapted.written})
     data = {key: adapted.data[key] for key in [*_ORDER, *adapted.data] if key in adapted.data}
     return MigratedConfig(
         data,
@@ -165,8 +161,8 @@ def _read(path: Path) -> Document:
     return parse_document(read_text(path), path)
 
 
-def _lost_fields(data: Mapping[str, Any]) -> list[str]:
-    lost = ", ".join(map(dotted, dropped_fields(data)))
+def _lost_fields(changed: Migrated) -> list[str]:
+    lost = ", ".join(map(dotted, changed.dropped))
     return [f"Not kept: {lost}."] if lost else []
 
 
@@ -212,20 +208,17 @@ def _variable(text: str) -> str:
 
 def _hide_in_server(server: dict[str, Any], at: KeyPath, variables: _Variables) -> None:
     name = str(at[1])
-    env = object_in(server, "env")
-    for key, value in env.items():
-        if isinstance(value, str) and value and "${" not in value and certain(key, value):
-            env[key] = variables.reference(value, (*at, "env", key), key, f"{name}_{key}")
-    _hide_in_headers(object_in(server, "headers"), (*at, "headers"), name, variables)
+    _hide_named(object_in(server, "env"), (*at, "env"), variables)
+    _hide_in_headers(object_in(server, "headers"), (*at, "headers"), variables)
     auth = server.get("auth")
     if isinstance(auth, str) and auth not in ("", "oauth") and "${" not in auth:
         server["auth"] = variables.reference(auth, (*at, "auth"), f"{name}_TOKEN")
     args = server.get("args")
     if isinstance(args, list) and all_are(args, str):
-        server["args"] = _without(args, set(option_secrets(args)), (*at, "args"), variables)
+        server["args"] = _without(args, option_secrets(args), (*at, "args"), variables)
     command = server.get("command")
     if isinstance(command, str):
-        secrets = set(option_secrets([command]))
+        secrets = option_secrets([command])
         (server["command"],) = _without([command], secrets, (*at, "command"), variables)
     _hide_in_address(server, "url", at, variables)
 
@@ -235,26 +228,30 @@ def _hide_in_model(entry: dict[str, Any], at: KeyPath, variables: _Variables) ->
     if isinstance(key, str) and key and "${" not in key:
         entry["api_key"] = variables.reference(key, (*at, "api_key"), client_variable(name))
     for headers in ("headers", "extra_headers"):
-        _hide_in_headers(object_in(entry, headers), (*at, headers), name, variables)
-    body = object_in(entry, "extra_body")
-    for field_name, value in body.items():
-        if isinstance(value, str) and "${" not in value and certain(field_name, value):
-            body[field_name] = variables.reference(
-                value, (*at, "extra_body", field_name), f"{name}_{field_name}"
-            )
+        _hide_in_headers(object_in(entry, headers), (*at, headers), variables)
+    _hide_named(object_in(entry, "extra_body"), (*at, "extra_body"), variables)
     _hide_in_address(entry, "base_url", at, variables)
 
 
-def _hide_in_headers(
-    headers: dict[str, Any], at: KeyPath, name: str, variables: _Variables
-) -> None:
+def _hide_named(fields: dict[str, Any], at: KeyPath, variables: _Variables) -> None:
+    """Hide the values that are secrets by their names or looks."""
+    for name, value in fields.items():
+        if isinstance(value, str) and value and "${" not in value and certain(name, value):
+            names = [f"{at[1]}_{name}"]
+            if at[-1] == "env":
+                # A server's variable keeps its name.
+                names.insert(0, name)
+            fields[name] = variables.reference(value, (*at, name), *names)
+
+
+def _hide_in_headers(headers: dict[str, Any], at: KeyPath, variables: _Variables) -> None:
     for header, value in headers.items():
         harmless = header.casefold() in _HARMLESS_HEADERS
         if not isinstance(value, str) or not value or "${" in value or harmless:
             continue
         scheme, _, secret = value.rpartition(" ")
         what = "TOKEN" if header.casefold() == "authorization" else header
-        reference = variables.reference(secret, (*at, header), f"{name}_{what}")
+        reference = variables.reference(secret, (*at, header), f"{at[1]}_{what}")
         headers[header] = f"{scheme} {reference}" if scheme else reference
 
 
@@ -264,10 +261,12 @@ def _hide_in_address(entry: dict[str, Any], key: str, at: KeyPath, variables: _V
         (entry[key],) = _without([address], url_secrets(address), (*at, key), variables)
 
 
-def _without(texts: list[str], secrets: set[str], at: KeyPath, variables: _Variables) -> list[str]:
+def _without(
+    texts: list[str], secrets: Iterable[str], at: KeyPath, variables: _Variables
+) -> list[str]:
     """Put references in place of the secrets in an entry's texts."""
     texts, name = list(texts), f"{at[1]}_SECRET"
-    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+    for secret in sorted(filter(None, {*secrets}), key=len, reverse=True):
         if "${" in secret:
             continue
         for index, text in enumerate(texts):
@@ -332,7 +331,7 @@ def _moved(adapted: AdaptedConfig, old: Path, new: Path) -> list[str]:
             "The new file does not read the .env beside the old one. Copy the variables that it"
             " needs."
         )
-    models = object_in(adapted.data, "models").values()
-    if any(isinstance(model, dict) and model.get("template") for model in models):
+    models = of_type(object_in(adapted.data, "models").values(), dict)
+    if any(model.get("template") for model in models):
         notes.append("Its models use templates: copy the folder prompt-templates/ to the new file.")
     return notes

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from itertools import count
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeGuard, Union
 from urllib.parse import urlsplit
 
@@ -125,7 +125,7 @@ def server_fields(text: str) -> tuple[str, dict[str, Any]]:
             "Which server?", hint=f"{_EXAMPLES}the name of a bundled server: {', '.join(BUNDLED)}."
         )
     runner = SCRIPTS.get(PurePath(words[0]).suffix)
-    if runner is not None and shutil.which(os.path.expanduser(words[0])) is None:
+    if runner is not None and not _is_command(words[0]):
         words = [runner, *words]
     command, args = words[0], words[1:]
     bundled = command.removeprefix(BUNDLED_PREFIX)
@@ -134,9 +134,7 @@ def server_fields(text: str) -> tuple[str, dict[str, Any]]:
         fields["env"] = env
     if bundled in BUNDLED:
         return bundled, {"bundled": bundled, **fields}
-    if bundled != command or (
-        not args and not env and shutil.which(os.path.expanduser(command)) is None
-    ):
+    if bundled != command or (not args and not env and not _is_command(command)):
         kind = "bundled server" if bundled != command else "command or bundled server"
         close = closest(bundled, BUNDLED, 1)
         hint = f"Did you mean {close[0]}?" if close else f"Bundled servers: {', '.join(BUNDLED)}."
@@ -159,7 +157,7 @@ def unquoted(text: str) -> str:
         words = _words(text)
     except UsageError:
         return text
-    if len(words) != 1 or words[0] == text or shutil.which(os.path.expanduser(words[0])):
+    if len(words) != 1 or words[0] == text or _is_command(words[0]):
         return text
     return words[0].strip()
 
@@ -171,32 +169,27 @@ def check_command(text: str) -> None:
     _, fields = server_fields(text)
     command, env = fields.get("command", ""), fields.get("env", {})
     script = next(iter(fields.get("args", ())), "")
+    file = Path(os.path.abspath(os.path.expanduser(script)))
     runner = SCRIPTS.get(PurePath(script).suffix)
-    if (
-        runner is not None
-        and PurePath(command).stem.startswith(runner)
-        and "$" not in script
-        and not os.path.isfile(os.path.expanduser(script))
-    ):
-        folder = os.path.dirname(os.path.abspath(os.path.expanduser(script)))
+    # Where to look is known only when variables are filled in.
+    is_run = runner is not None and PurePath(command).stem.startswith(runner)
+    if is_run and "$" not in script and not file.is_file():
         close: Sequence[str] = ()
         with suppress(OSError):
-            close = closest(os.path.basename(script), os.listdir(folder), 1)
+            close = closest(file.name, os.listdir(file.parent), 1)
         hint = f"Did you mean {shown(close[0])}? " if close else ""
         raise UsageError(
-            f"There is no file {shown(os.path.basename(script))} in {shown(folder)}.",
+            f"There is no file {shown(file.name)} in {shown(str(file.parent))}.",
             hint=f"{hint}Nothing was started or closed.",
         )
-    # Where to look is known only when variables are filled in.
-    if (
-        command
-        and "$" not in command
-        and "PATH" not in env
-        and shutil.which(os.path.expanduser(command)) is None
-    ):
+    if command and "$" not in command and "PATH" not in env and not _is_command(command):
         raise UsageError(
             f"The command {shown(command)} was not found.", hint="Nothing was started or closed."
         )
+
+
+def _is_command(word: str) -> bool:
+    return shutil.which(os.path.expanduser(word)) is not None
 
 
 def _words(text: str) -> list[str]:

@@ -112,7 +112,7 @@ def servers_of(
         return
     for package in objects_of(card.get("packages")):
         kind = line_of(_field(package, "registryType"))
-        way = next((known for known in _IDENTIFIERS if known == kind), "other")
+        way = next((known for known in _KINDS if known == kind), "other")
         yield _with_way(replace(base, way=way), package, _package, catalog, local)
 
 
@@ -142,12 +142,7 @@ def _remote(
             f"its transport {line_of(remote.get('type')) or 'is not named and'} is not known"
         )
     written = remote.get("url")
-    if (
-        not isinstance(written, str)
-        or len(written) > 2_000
-        or not written.isprintable()
-        or " " in written
-    ):
+    if not isinstance(written, str) or " " in written or not _is_plain(written):
         raise UnreadableError("its address is not valid")
     entry: dict[str, Any] = {"url": inputs.filled(written, remote.get("variables"))}
     host = _checked_host(entry["url"], local)
@@ -156,11 +151,7 @@ def _remote(
     headers: dict[str, str] = {}
     for header in objects_of(remote.get("headers")):
         name = header.get("name")
-        if (
-            not isinstance(name, str)
-            or name.lower() in _OWN_HEADERS
-            or name.lower().startswith("mcp-")
-        ):
+        if not isinstance(name, str) or _OWN_HEADER.fullmatch(name):
             raise UnreadableError(f"its header {line_of(name) or 'without a name'} cannot be set")
         if (value := inputs.value(header, f"{inputs.prefix}_{name}")) is not None:
             headers[name] = value
@@ -178,17 +169,9 @@ def _remote(
     return entry, notes
 
 
-_OWN_HEADERS = frozenset(
-    {
-        "connection",
-        "content-length",
-        "content-type",
-        "cookie",
-        "host",
-        "te",
-        "transfer-encoding",
-        "upgrade",
-    }
+_OWN_HEADER = re.compile(
+    r"connection|content-length|content-type|cookie|host|te|transfer-encoding|upgrade|mcp-.*",
+    re.IGNORECASE | re.DOTALL,
 )
 
 
@@ -207,31 +190,57 @@ def _checked_host(url: str, local: bool) -> str:
     return (urlsplit(url).hostname or "").lower()
 
 
-_IDENTIFIERS: Mapping[Way, re.Pattern[str]] = {
-    "npm": re.compile(r"(?:@[a-z0-9~][a-z0-9._~-]*/)?[a-z0-9~][a-z0-9._~-]*", re.IGNORECASE),
-    "pypi": re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?", re.IGNORECASE),
-    "nuget": re.compile(r"[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?", re.IGNORECASE),
-    "oci": re.compile(
-        r"[a-z0-9][a-z0-9.-]*(?::\d{1,5})?(?:/[a-z0-9][a-z0-9._-]*)*(?::\w[\w.-]*)?(?:@sha256:[0-9a-f]{64})?"
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of package.
+
+    Args:
+        identifier: What the names of its packages look like.
+        homes: Where its command fetches them.
+        command: The command, up to the package.
+        options: Options of the command that are there anyway. Others could do anything, so an entry
+            that wants them is left to the person.
+        before_version: What is between a package and its version.
+    """
+
+    identifier: re.Pattern[str]
+    homes: tuple[str, ...]
+    command: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    before_version: str = "@"
+
+
+_KINDS: Mapping[Way, _Kind] = {
+    "npm": _Kind(
+        re.compile(r"(?:@[a-z0-9~][a-z0-9._~-]*/)?[a-z0-9~][a-z0-9._~-]*", re.IGNORECASE),
+        ("https://registry.npmjs.org",),
+        ("npx", "-y"),
+        ("-y", "--yes"),
+    ),
+    "pypi": _Kind(
+        re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?", re.IGNORECASE),
+        ("https://pypi.org", "https://pypi.org/simple"),
+        ("uvx",),
+        before_version="==",
+    ),
+    "nuget": _Kind(
+        re.compile(r"[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?", re.IGNORECASE),
+        ("https://api.nuget.org", "https://api.nuget.org/v3/index.json"),
+        ("dnx",),
+        ("--yes",),
+    ),
+    "oci": _Kind(
+        re.compile(
+            r"[a-z0-9][a-z0-9.-]*(?::\d{1,5})?(?:/[a-z0-9][a-z0-9._-]*)*(?::\w[\w.-]*)?(?:@sha256:[0-9a-f]{64})?"
+        ),
+        ("https://docker.io", "https://ghcr.io"),
+        ("docker", "run", "-i", "--rm"),
+        ("run", "-i", "--interactive", "--rm", "-e", "--env"),
+        ":",
     ),
 }
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]{0,100}")
-_HOMES = {
-    "npm": ("https://registry.npmjs.org",),
-    "pypi": ("https://pypi.org", "https://pypi.org/simple"),
-    "nuget": ("https://api.nuget.org", "https://api.nuget.org/v3/index.json"),
-    "oci": ("https://docker.io", "https://ghcr.io"),
-}
-_USUAL_OPTIONS = {
-    "npm": ("-y", "--yes"),
-    "pypi": (),
-    "nuget": ("--yes",),
-    "oci": ("run", "-i", "--interactive", "--rm", "-e", "--env"),
-}
-"""Options of the runners that are there anyway.
-
-Others could do anything, so an entry that wants them is left to the person.
-"""
+_VARIABLE = re.compile(r"[A-Za-z_]\w{0,99}", re.ASCII)
 _OF_RUNNERS = re.compile(
     r"(?:npm_|node|uv_|pip_|python|docker|container|ld_|dyld_|ssl_|curl_|git_|bash_|xdg_).*|"
     r"path|home|user|shell|env|ifs|tmpdir|temp|tmp|comspec|pathext|(?:http|https|all|no)_proxy",
@@ -243,27 +252,22 @@ _OF_RUNNERS = re.compile(
 def _package(
     base: FoundServer, package: Mapping[str, Any], inputs: _Values, catalog: str | None, local: bool
 ) -> tuple[dict[str, Any], list[str]]:
-    kind, identifier, version = base.way, package.get("identifier"), package.get("version")
-    if kind not in _IDENTIFIERS:
+    way, kind = base.way, _KINDS.get(base.way)
+    if kind is None:
         raise UnreadableError(
             f"packages of {line_of(_field(package, 'registryType')) or 'this kind'} cannot be"
             " started here"
         )
-    if (
-        not isinstance(identifier, str)
-        or len(identifier) > 300
-        or _IDENTIFIERS[kind].fullmatch(identifier) is None
-    ):
-        raise UnreadableError(f"its {kind} package has no valid name")
-    if version is not None and (
-        not isinstance(version, str) or _VERSION.fullmatch(version) is None
-    ):
-        raise UnreadableError(f"its {kind} package has no valid version")
+    identifier = _matching(
+        package.get("identifier"), kind.identifier, f"its {way} package has no valid name"
+    )
+    version = package.get("version")
+    if version is not None:
+        version = _matching(version, _VERSION, f"its {way} package has no valid version")
     home = _field(package, "registryBaseUrl")
-    if home is not None and str(home).rstrip("/") not in _HOMES[kind]:
+    if home is not None and str(home).rstrip("/") not in kind.homes:
         raise UnreadableError(
-            f"its package is in another place than {_HOMES[kind][0]}, from where it would be"
-            " fetched"
+            f"its package is in another place than {kind.homes[0]}, from where it would be fetched"
         )
     transport = package.get("transport")
     if isinstance(transport, dict) and transport.get("type", "stdio") != "stdio":
@@ -271,15 +275,15 @@ def _package(
             "its package is started as a service: start it yourself, and connect to its address"
         )
     for option in objects_of(_field(package, "runtimeArguments")):
-        if (option.get("name") or option.get("value")) not in _USUAL_OPTIONS[kind]:
+        if (option.get("name") or option.get("value")) not in kind.options:
             raise UnreadableError(
                 "it wants options for the command that starts it: add it by hand, as a command"
             )
     env: dict[str, str] = {}
     for variable in objects_of(_field(package, "environmentVariables")):
-        name = variable.get("name")
-        if not isinstance(name, str) or re.fullmatch(r"[A-Za-z_]\w{0,99}", name, re.ASCII) is None:
-            raise UnreadableError("it has an environment variable without a valid name")
+        name = _matching(
+            variable.get("name"), _VARIABLE, "it has an environment variable without a valid name"
+        )
         if _OF_RUNNERS.fullmatch(name):
             raise UnreadableError(
                 f"it sets {name}, which changes what is started, or from where it is fetched"
@@ -287,26 +291,21 @@ def _package(
         if (value := inputs.value(variable, name)) is not None:
             env[name] = value
     arguments = list(_arguments(objects_of(_field(package, "packageArguments")), inputs))
+    has_tag = way == "oci" and ":" in identifier.rpartition("/")[2]
     pinned = identifier
-    if version:
-        before_version = {"pypi": "==", "oci": ":"}.get(kind, "@")
-        pinned = f"{identifier}{before_version}{version}"
-    if kind == "npm":
-        command = ["npx", "-y", pinned]
-    elif kind == "pypi":
-        command = ["uvx", pinned]
-    elif kind == "nuget":
-        command = ["dnx", pinned, "--yes"]
-        if arguments:
-            command.append("--")
-    else:
-        tagged = version and ":" not in identifier.rpartition("/")[2]
-        command = ["docker", "run", "-i", "--rm"]
+    if version and not has_tag:
+        pinned = f"{identifier}{kind.before_version}{version}"
+    command = [*kind.command]
+    if way == "oci":
         for name in env:
             command += ("-e", name)
-        command.append(pinned if tagged else identifier)
+    command.append(pinned)
+    if way == "nuget":
+        command.append("--yes")
+        if arguments:
+            command.append("--")
     notes: list[str] = []
-    if not version and not (kind == "oci" and ":" in pinned):
+    if not version and not has_tag:
         notes.append("Its package has no fixed version.")
     if shutil.which(command[0]) is None:
         notes.append(f"The command {command[0]} is not installed here.")
@@ -314,6 +313,12 @@ def _package(
     if env:
         entry["env"] = env
     return entry, notes
+
+
+def _matching(value: object, pattern: re.Pattern[str], problem: str) -> str:
+    if not isinstance(value, str) or len(value) > 300 or pattern.fullmatch(value) is None:
+        raise UnreadableError(problem)
+    return value
 
 
 def _arguments(described: Iterable[Mapping[str, Any]], inputs: _Values) -> Iterator[str]:
@@ -393,9 +398,13 @@ class _Values:
 
 def _checked_text(value: Any) -> str:
     text = str(value)
-    if len(text) > 2_000 or not text.isprintable():
+    if not _is_plain(text):
         raise UnreadableError("it has a value that is too long, or has control characters")
     return text
+
+
+def _is_plain(text: str) -> bool:
+    return len(text) <= 2_000 and text.isprintable()
 
 
 def _escaped(text: str) -> str:

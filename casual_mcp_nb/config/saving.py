@@ -52,9 +52,7 @@ def save_tool_set(
         (),
         name=name,
     )
-    file = path.resolve()
-    _check_is_json(path)
-    before = _FileText(read_text(file))
+    before = _opened(path)
     saved = _tool_sets(before, path)
     value = plain_tool_set(tool_set)
     if name in saved and saved[name] == value:
@@ -64,27 +62,25 @@ def save_tool_set(
             f"{shown(path.name)} already has a toolset {shown(name)}.",
             hint="To replace it: overwrite=True.",
         )
-    changed = _FileText(_with_tool_set(before.text, name, value))
-    check_config(changed.text, path)
-    _replace(file, before, changed)
-    return path
+    return _changed(path, before, _FileText(_with_tool_set(before.text, name, value)))
 
 
 def delete_tool_set(path: Path, name: str) -> Path:
     """Delete a toolset in the config file, completely or not at all. Comments outside it stay."""
-    file = path.resolve()
-    _check_is_json(path)
-    before = _FileText(read_text(file))
+    before = _opened(path)
     saved = _tool_sets(before, path)
     if name not in saved:
         raise UnknownNameError("toolset", name, saved)
-    changed = _FileText(_without_tool_set(before.text, name))
-    check_config(changed.text, path)
-    _replace(file, before, changed)
+    return _changed(path, before, _FileText(_without_tool_set(before.text, name)))
+
+
+def _changed(path: Path, before: _FileText, text: _FileText) -> Path:
+    check_config(text.text, path)
+    _replace(path.resolve(), before, text)
     return path
 
 
-def _check_is_json(path: Path) -> None:
+def _opened(path: Path) -> _FileText:
     format = OTHER_FORMATS.get(path.suffix.casefold())
     if format is not None:
         raise ConfigError(
@@ -92,6 +88,7 @@ def _check_is_json(path: Path) -> None:
             path=str(path),
             hint="Use an editor, or a JSON file.",
         )
+    return _FileText(read_text(path.resolve()))
 
 
 def saved_names(path: Path) -> frozenset[str]:

@@ -46,55 +46,15 @@ class Settings:
         An empty variable counts as not set. A ConfigError names the variable and the valid values.
         """
         values = read_environment() if environ is None else environ
-        formats, levels = get_args(ResultFormat), get_args(LogLevel)
-        return cls(
-            tool_result_format=_setting(
-                values,
-                "TOOL_RESULT_FORMAT",
-                partial(_choice, formats),
-                cls.tool_result_format,
-                f"one of {', '.join(formats)}",
-            ),
-            tool_cache_ttl=_setting(
-                values,
-                "MCP_TOOL_CACHE_TTL",
-                _seconds,
-                cls.tool_cache_ttl,
-                "a number of seconds (0 = never expires)",
-            ),
-            max_chat_iterations=_setting(
-                values,
-                "MCP_MAX_CHAT_ITERATIONS",
-                _count,
-                cls.max_chat_iterations,
-                "a whole number, 1 or more",
-            ),
-            max_calls_per_step=_setting(
-                values,
-                "MCP_MAX_CALLS_PER_STEP",
-                _count,
-                cls.max_calls_per_step,
-                "a whole number, 1 or more",
-            ),
-            log_level=_setting(
-                values, "LOG_LEVEL", _level, cls.log_level, f"one of {', '.join(levels)}"
-            ),
-        )
-
-
-def _setting(
-    values: Mapping[str, str], name: str, read: Callable[[str], Any], default: Any, valid: str
-) -> Any:
-    """Read a variable, or return the default if it is not set.
-
-    No local variable holds the value when this raises.
-    """
-    if not values.get(name, "").strip():
-        return default
-    value = read(values[name].strip())
-    if value is _INVALID:
-        raise ConfigError(f"The environment variable {name} must be {valid}.", key=name)
-    return value
+        fields: dict[str, Any] = {}
+        for field, (name, read, valid) in _VARIABLES.items():
+            if not values.get(name, "").strip():
+                continue
+            # No local variable holds the text when this raises.
+            fields[field] = read(values[name].strip())
+            if fields[field] is _INVALID:
+                raise ConfigError(f"The environment variable {name} must be {valid}.", key=name)
+        return cls(**fields)
 
 
 def _choice(valid: tuple[str, ...], given: str) -> Any:
@@ -122,3 +82,19 @@ def _count(given: str) -> Any:
     if re.fullmatch("0*[1-9][0-9]{0,8}", given):
         return int(given)
     return _INVALID
+
+
+_FORMATS = get_args(ResultFormat)
+_COUNTED = "a whole number, 1 or more"
+_VARIABLES: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
+    "tool_result_format": (
+        "TOOL_RESULT_FORMAT",
+        partial(_choice, _FORMATS),
+        f"one of {', '.join(_FORMATS)}",
+    ),
+    "tool_cache_ttl": ("MCP_TOOL_CACHE_TTL", _seconds, "a number of seconds (0 = never expires)"),
+    "max_chat_iterations": ("MCP_MAX_CHAT_ITERATIONS", _count, _COUNTED),
+    "max_calls_per_step": ("MCP_MAX_CALLS_PER_STEP", _count, _COUNTED),
+    "log_level": ("LOG_LEVEL", _level, f"one of {', '.join(get_args(LogLevel))}"),
+}
+"""For each field, its variable, how to read that, and what it must be."""

@@ -39,7 +39,7 @@ from casual_mcp_nb.providers.registry import (
     is_at_home,
     plain_tools_param,
     spec_of,
-    specs,
+    spec_of_kind,
 )
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def adapter_of(client: Any) -> ProviderAdapter:
 
 
 @lru_cache(maxsize=64)
-def _adapter_of_kind(own: type[Any]) -> ProviderAdapter:
+def _adapter_of_kind(own: Any) -> ProviderAdapter:
     if hasattr(own, "answer"):
         stream = _stream_own if getattr(own, "streams", False) else None
         offer_found = _offer_all if getattr(own, "loads_found_tools", False) else None
@@ -72,15 +72,14 @@ def _adapter_of_kind(own: type[Any]) -> ProviderAdapter:
             offer_found=offer_found,
             is_own=True,
         )
-    for spec in specs().values():
-        kind, adapter = spec.client(), spec.adapter
-        # A class is None if its SDK is missing. A subclass that overrides `_chat` is called through
-        # it.
-        if kind is not None and adapter is not None and issubclass(own, kind):
-            if own._chat is kind._chat:
-                return adapter
-            return ProviderAdapter(adapter.offer, ask=_ask_protocol, is_own=True)
-    return ProviderAdapter(openai.offer, ask=_ask_protocol, is_own=True)
+    spec = spec_of_kind(own)
+    offer: Callable[[Definitions], dict[str, Any]] = openai.offer
+    if spec is not None and spec.adapter is not None:
+        # A subclass that overrides `_chat` is called through it.
+        if own._chat is getattr(spec.client(), "_chat", None):
+            return spec.adapter
+        offer = spec.adapter.offer
+    return ProviderAdapter(offer, ask=_ask_protocol, is_own=True)
 
 
 def _offer_all(tools: Definitions, found_tools: Definitions) -> dict[str, Any]:

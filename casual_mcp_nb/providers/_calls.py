@@ -30,6 +30,16 @@ def call_of(call_id: object, name: object, arguments: object) -> AssistantToolCa
     return AssistantToolCall(id=_text(call_id), function=function)
 
 
+def changed_arguments(arguments: str, change: Callable[[Any], Any]) -> str:
+    """Change a call's arguments. Text that is not JSON stays, and so does what is the same."""
+    try:
+        given = json.loads(arguments)
+        changed = change(given)
+    except (ValueError, RecursionError):
+        return arguments
+    return arguments if changed == given else json.dumps(changed, ensure_ascii=False)
+
+
 def _text(value: object) -> str:
     """Convert an id or a name to text. Some servers number their calls."""
     if isinstance(value, int) and not isinstance(value, bool):

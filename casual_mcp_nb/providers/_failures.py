@@ -40,6 +40,7 @@ from casual_mcp_nb.providers._clients import (
 from casual_mcp_nb.providers.registry import raw_address_of
 
 if TYPE_CHECKING:
+    from casual_mcp_nb.providers._bound_model import BoundModel
     from casual_mcp_nb.providers._model_request import ModelRequest
 
 
@@ -74,17 +75,17 @@ def explained(error: Exception, request: ModelRequest) -> tuple[ProviderError, E
     finding = _finding_of(error, request, secrets)
     if issubclass(finding.kind, IncompleteStreamError):
         finding = replace(finding, fields={"partial": "".join(request.streamed)})
-    failure = _failure_by(error, finding, model.client_name, model.model, secrets, request.attempts)
+    failure = _failure_by(error, finding, model, secrets, request.attempts)
     return failure, _cause(error, secrets, keep_traceback=finding.in_client)
 
 
 def _failure_by(
-    error: Exception, finding: Finding, client: str, model: str, secrets: list[str], attempts: int
+    error: Exception, finding: Finding, model: BoundModel, secrets: list[str], attempts: int
 ) -> ProviderError:
     wait = reading.requested_wait(error)
     headers = reading.kept_headers(reading.headers_of(error), secrets)
     request_id = reading.request_id_of(error, secrets)
-    about = f"Client {shown(client)}, model {shown(model)}: {finding.reason}"
+    about = f"Client {shown(model.client_name)}, model {shown(model.model)}: {finding.reason}"
     if not about.endswith((".", "!", "?", "…")):
         about += "."
     if wait is not None:
@@ -96,8 +97,8 @@ def _failure_by(
     return finding.kind(
         about,
         hint=finding.hint,
-        client=client,
-        model=model,
+        client=model.client_name,
+        model=model.model,
         status=reading.status_of(error),
         reason=finding.reason,
         retry_after=wait,
@@ -108,24 +109,16 @@ def _failure_by(
     )
 
 
-def embedding_failure(
-    error: Exception,
-    client: object,
-    name: str,
-    model: str,
-    *,
-    key_places: str,
-    timeout: float | None,
-    secrets: list[str],
-) -> ProviderError:
+def embedding_failure(error: Exception, model: BoundModel) -> ProviderError:
     """Convert an embedding request's error to one of ours, with the same remedies as in a chat."""
+    secrets = reading.secrets_of(model)
     status = reading.status_of(error)
     body = reading.text_of(error, secrets) or type(error).__name__
     if status is None:
-        finding = _without_status(error, client, timeout, secrets, body)
+        finding = _without_status(error, model, secrets, body)
     else:
-        finding = _of_status(status, key_places, (), reading.start_of_body(error), body)
-    return _failure_by(error, finding, name, model, secrets, 1)
+        finding = _of_status(status, model.key_places, (), reading.start_of_body(error), body)
+    return _failure_by(error, finding, model, secrets, 1)
 
 
 def _finding_of(error: Exception, request: ModelRequest, secrets: list[str]) -> Finding:
@@ -176,11 +169,10 @@ def _finding_apart_from_stream(
         return _reported(body, passing=_PASSING.search(body) is not None)
     if status is not None:
         return _of_status(status, request.model.key_places, request.lacked, text, body)
-    client = request.model.client
-    finding = _without_status(error, client, request.model.timeout, secrets, body)
+    finding = _without_status(error, request.model, secrets, body)
     unexpected = finding.kind is MalformedAnswerError and not finding.retryable
     if unexpected and request.model.wire.is_own:
-        return _fault_in(client, error, body)
+        return _fault_in(request.model.client, error, body)
     return finding
 
 
@@ -263,13 +255,11 @@ def _of_status(
     return Finding(BadRequestError, failed, hint)
 
 
-def _without_status(
-    error: Exception, client: object, timeout: float | None, secrets: list[str], body: str
-) -> Finding:
+def _without_status(error: Exception, model: BoundModel, secrets: list[str], body: str) -> Finding:
     kinds = {kind.__name__ for kind in type(error).__mro__}
-    address = reading.address_of(client)
+    address = reading.address_of(model.client)
     if kinds & {"APITimeoutError", "TimeoutException", "TimeoutError"}:
-        limit = f" (limit {_duration(timeout)})" if timeout else ""
+        limit = f" (limit {_duration(model.timeout)})" if model.timeout else ""
         hint = "Raise the client's timeout in the config, or try again."
         return Finding(
             ProviderTimeoutError,
@@ -281,7 +271,7 @@ def _without_status(
         message = str(error.__cause__ or error or "the connection failed")
         message = reading.start_of(redacted(message, secrets))
         hint = "Is the server running, and is base_url right?"
-        advice = connection_advice(raw_address_of(client), message)
+        advice = connection_advice(raw_address_of(model.client), message)
         if advice:
             hint = f"{hint} {advice}."
         return Finding(

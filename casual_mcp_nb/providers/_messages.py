@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -299,12 +299,21 @@ def merged(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     Some servers refuse them, and others read only the last one. Answers with provider state stay as
     they are: it belongs to the whole answer.
     """
+    return _merged(messages, _has_state)
+
+
+def _has_state(message: ChatMessage) -> bool:
+    return hasattr(message, "kept")
+
+
+def _merged(
+    messages: Iterable[ChatMessage], stays: Callable[[ChatMessage], bool]
+) -> list[ChatMessage]:
     ordered: list[ChatMessage] = []
     for message in messages:
-        last = ordered[-1] if ordered else None
         joined = None
-        if last is not None and not hasattr(last, "kept") and not hasattr(message, "kept"):
-            joined = _joined(last, message)
+        if ordered and not stays(ordered[-1]) and not stays(message):
+            joined = _joined(ordered[-1], message)
         if joined is None:
             ordered.append(message)
         else:
@@ -324,16 +333,15 @@ def in_strict_order(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     systems: list[ChatMessage] = [message for message in messages if message.role == "system"]
     others = [message for message in messages if message.role != "system"]
     ordered: list[ChatMessage] = merge_system_messages(systems)
-    for message in others:
-        last = ordered[-1] if ordered else None
-        joined = _joined(last, message) if last is not None else None
-        if joined is not None:
-            ordered[-1] = joined
-            continue
-        if last is not None and last.role == "tool" and message.role == "user":
+    for message in _merged(others, _never):
+        if ordered and ordered[-1].role == "tool" and message.role == "user":
             ordered.append(AssistantMessage(content=_BRIDGE))
         ordered.append(message)
     return ordered
+
+
+def _never(message: ChatMessage) -> bool:
+    return False
 
 
 def _joined(first: ChatMessage, second: ChatMessage) -> ChatMessage | None:

@@ -9,9 +9,11 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.tool_door import NO_NAMES, Admission, admit, known_admission, real_arguments
+from casual_mcp_nb.providers._calls import changed_arguments
 from casual_mcp_nb.providers.registry import Definition, Definitions
 
 if TYPE_CHECKING:
@@ -153,18 +155,11 @@ def with_real_names(
     for call in made:
         names = renamed.get(call.function.name)
         if names:
-            arguments = _renamed(call.function.arguments, names)
+            arguments = changed_arguments(
+                call.function.arguments, partial(real_arguments, renamed=names)
+            )
             call = call.model_copy(
                 update={"function": call.function.model_copy(update={"arguments": arguments})}
             )
         calls.append(call)
     return message.model_copy(update={"tool_calls": calls})
-
-
-def _renamed(arguments: str, names: Mapping[str, str]) -> str:
-    try:
-        given = json.loads(arguments)
-        real = real_arguments(given, names)
-    except (ValueError, RecursionError):
-        return arguments
-    return arguments if real == given else json.dumps(real, ensure_ascii=False)

@@ -356,12 +356,15 @@ def adapted(facts: Learned, refusal: Refusal) -> str | None:
     """Learn from a refusal. Return a description of the change for later requests, or None."""
     if refusal.status not in _REFUSALS:
         return None
+    is_chat = spec_of(refusal.wire).chat_messages
     is_of_options = refusal.status in (400, 422)
-    rules: list[Rule] = [_stand_ins, _ids, _order]
+    rules: list[Rule] = []
+    if is_chat:
+        rules += [_stand_ins, _ids, _order]
     if is_of_options:
         rules += [_token_field, _most_tokens, _dropped]
     rules.append(_images)
-    if is_of_options:
+    if is_chat and is_of_options:
         rules.append(_fields)
     for rule in rules:
         notice = rule(facts, refusal)
@@ -421,7 +424,7 @@ _ID = re.compile(r"tool call id .{0,200}length of 9", re.IGNORECASE | re.DOTALL)
 
 
 def _ids(facts: Learned, refusal: Refusal) -> str | None:
-    if not spec_of(refusal.wire).chat_messages or facts.mistral_ids or not _ID.search(refusal.text):
+    if facts.mistral_ids or not _ID.search(refusal.text):
         return None
     facts.mistral_ids = True
     return (
@@ -440,9 +443,7 @@ _ORDER = re.compile(
 
 
 def _order(facts: Learned, refusal: Refusal) -> str | None:
-    if not spec_of(refusal.wire).chat_messages or facts.strict_order:
-        return None
-    if not _ORDER.search(refusal.text):
+    if facts.strict_order or not _ORDER.search(refusal.text):
         return None
     sent = list(after_results(limited(refusal.messages, facts.most_images)))
     if in_strict_order(sent) == merged(sent):
@@ -469,8 +470,6 @@ _MISSING = {
 
 
 def _stand_ins(facts: Learned, refusal: Refusal) -> str | None:
-    if not spec_of(refusal.wire).chat_messages:
-        return None
     for name, words in _MISSING.items():
         if name not in facts.stand_ins and words.search(refusal.text):
             facts.stand_ins.add(name)
@@ -482,8 +481,6 @@ def _stand_ins(facts: Learned, refusal: Refusal) -> str | None:
 
 
 def _fields(facts: Learned, refusal: Refusal) -> str | None:
-    if not spec_of(refusal.wire).chat_messages:
-        return None
     for message in refusal.messages:
         own = kept_fields(message, refusal.wire, refusal.model)
         names = set(own.message).union(*own.calls) - facts.refused_fields - {"content"}

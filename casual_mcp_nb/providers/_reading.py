@@ -12,7 +12,7 @@ import math
 import re
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextvars import ContextVar
 from email.utils import parsedate_to_datetime
 from functools import cache
@@ -50,69 +50,66 @@ def watch_responses(client: object) -> None:
 
 async def _watch(response: Response) -> None:
     last_headers.set(response.headers)
-    package = type(response).__module__.partition(".")[0]
+    change: Callable[[AsyncByteStream], AsyncIterator[bytes]]
     if response.is_error:
-        response.stream = _limited_stream(package)(response.stream)
+        change = _beginning
     elif response.headers.get("content-type", "").startswith("text/event-stream"):
-        response.stream = _unmarked_stream(package)(response.stream)
+        change = _without_mark
+    else:
+        return
+    package = type(response).__module__.partition(".")[0]
+    response.stream = _changed_stream(package)(response.stream, change)
 
 
 @cache
-def _unmarked_stream(package: str) -> type[Any]:
-    """Build the class for streams without a byte order mark, for httpx or for the package that an
+def _changed_stream(package: str) -> type[Any]:
+    """Build the class for streams that are changed on the way, for httpx or for the package that an
     SDK uses instead.
-
-    With the mark, an SDK would not recognise the first event's field.
     """
     base: type[Any] = sys.modules[package].AsyncByteStream
 
-    class Unmarked(base):  # type: ignore[misc]
-        """A stream that begins with its first event."""
+    class Changed(base):  # type: ignore[misc]
+        """A stream that is read through a generator."""
 
-        def __init__(self, stream: AsyncByteStream) -> None:
+        def __init__(
+            self,
+            stream: AsyncByteStream,
+            change: Callable[[AsyncByteStream], AsyncIterator[bytes]],
+        ) -> None:
             self._stream = stream
+            self._change = change
 
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            head: bytes | None = b""
-            async for chunk in self._stream:
-                if head is not None:
-                    head += chunk
-                    if len(head) < len(_BYTE_ORDER_MARK) and _BYTE_ORDER_MARK.startswith(head):
-                        continue
-                    chunk, head = head.removeprefix(_BYTE_ORDER_MARK), None
-                yield chunk
+        def __aiter__(self) -> AsyncIterator[bytes]:
+            return self._change(self._stream)
 
         async def aclose(self) -> None:
             await self._stream.aclose()
 
-    return Unmarked
+    return Changed
 
 
-@cache
-def _limited_stream(package: str) -> type[Any]:
-    """Build the class for limited streams for httpx, or for the package that an SDK uses
-    instead.
+async def _without_mark(stream: AsyncByteStream) -> AsyncIterator[bytes]:
+    """Read a stream without its byte order mark, with which an SDK would not recognise the first
+    event's field.
     """
-    base: type[Any] = sys.modules[package].AsyncByteStream
+    head: bytes | None = b""
+    async for chunk in stream:
+        if head is not None:
+            head += chunk
+            if len(head) < len(_BYTE_ORDER_MARK) and _BYTE_ORDER_MARK.startswith(head):
+                continue
+            chunk, head = head.removeprefix(_BYTE_ORDER_MARK), None
+        yield chunk
 
-    class Limited(base):  # type: ignore[misc]
-        """A stream's beginning."""
 
-        def __init__(self, whole: AsyncByteStream) -> None:
-            self._whole = whole
-
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            left = MAX_BYTES
-            async for piece in self._whole:
-                yield piece[:left]
-                left -= len(piece)
-                if left <= 0:
-                    return
-
-        async def aclose(self) -> None:
-            await self._whole.aclose()
-
-    return Limited
+async def _beginning(stream: AsyncByteStream) -> AsyncIterator[bytes]:
+    """Read a stream's first bytes."""
+    left = MAX_BYTES
+    async for piece in stream:
+        yield piece[:left]
+        left -= len(piece)
+        if left <= 0:
+            return
 
 
 _BODY = 300

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from casual_mcp_nb.base.dialects import StrictLimits
@@ -16,6 +16,7 @@ from casual_mcp_nb.base.iterables import all_are
 from casual_mcp_nb.base.mend import described, pattern_words
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.tool_door import takes_pattern
+from casual_mcp_nb.providers._calls import changed_arguments
 
 LIMITS = StrictLimits()
 
@@ -151,12 +152,7 @@ def without_nulls(arguments: str, schema: Mapping[str, Any]) -> str:
         arguments: A call's arguments in the strict form, as JSON.
         schema: The tool's own schema.
     """
-    try:
-        given = json.loads(arguments)
-        dropped = _dropped(given, schema, schema)
-    except (ValueError, RecursionError):
-        return arguments
-    return arguments if dropped == given else json.dumps(dropped, ensure_ascii=False)
+    return changed_arguments(arguments, partial(_dropped, schema=schema, root=schema))
 
 
 def _strict(schema: Any, depth: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,7 @@ from casual_mcp_nb.providers.registry import (
     is_at_home,
     raw_address_of,
     spec_of,
-    specs,
+    spec_of_kind,
 )
 
 if TYPE_CHECKING:
@@ -97,10 +97,8 @@ async def taped(
 def _plain(event: str | RequestEvent) -> Plain:
     if isinstance(event, str):
         return event
-    for name, kind in _EVENTS.items():
-        if isinstance(event, kind):
-            return {name: asdict(event)}
-    raise TypeError(f"A cassette has no place for {type(event).__name__}.")
+    (name,) = (name for name, kind in _EVENTS.items() if isinstance(event, kind))
+    return {name: asdict(event)}
 
 
 def _tell(event: Plain, tell: OnEvent) -> None:
@@ -363,7 +361,7 @@ class ChatModel(BoundModel):
     @property
     def spec(self) -> ProviderSpec:
         """Its provider's spec, even for a custom client."""
-        return _spec_of_kind(type(self.client)) or spec_of(self.provider)
+        return spec_of_kind(type(self.client)) or spec_of(self.provider)
 
     @property
     def defers_natively(self) -> bool:
@@ -424,12 +422,3 @@ class ChatModel(BoundModel):
             f"<ChatModel {self.name!r}: {self.model!r} of client {self.client_name!r}"
             f" ({self.provider})>"
         )
-
-
-@lru_cache(maxsize=64)
-def _spec_of_kind(own: type[Any]) -> ProviderSpec | None:
-    for spec in specs().values():
-        kind = spec.client()
-        if kind is not None and issubclass(own, kind):
-            return spec
-    return None

@@ -31,7 +31,7 @@ from casual_mcp_nb.errors import (
     UsageError,
     shown,
 )
-from casual_mcp_nb.providers._bound_model import touch
+from casual_mcp_nb.providers._bound_model import BoundModel, touch
 from casual_mcp_nb.providers._clients import hosted_tools, key_places
 from casual_mcp_nb.providers._options import chat_options, options_of
 from casual_mcp_nb.providers._reading import watch_responses
@@ -350,17 +350,15 @@ class ModelFactory:
             except Exception as error:
                 from casual_mcp_nb.providers._failures import embedding_failure
 
-                places = key_places(name, entry.provider)
-                secrets = sorted(self._config.secrets())
-                failure = embedding_failure(
-                    error,
+                bound = BoundModel(
                     client,
-                    name,
                     model,
-                    key_places=places,
+                    client_name=name,
+                    key_places=key_places(name, entry.provider),
                     timeout=entry.timeout,
-                    secrets=secrets,
+                    secrets=self._config.secrets,
                 )
+                failure = embedding_failure(error, bound)
             # Raised outside the handler, because the frames of the SDK's error hold the key.
             raise failure
 

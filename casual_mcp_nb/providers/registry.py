@@ -16,11 +16,13 @@ import queue
 import re
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import entry_points
+from itertools import chain
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -29,7 +31,7 @@ from urllib.parse import urlsplit
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config_base import TOOL_CHOICES, RequestOptions
 from casual_mcp_nb.base.dialects import Dialect, dialect_of
-from casual_mcp_nb.base.iterables import by_name
+from casual_mcp_nb.base.iterables import by_name, of_type, present
 from casual_mcp_nb.base.model_options import ReasoningEffort
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.providers import builtin
@@ -327,6 +329,17 @@ def _added() -> Iterator[ProviderSpec]:
             _logger.warning("The provider %s is not a ProviderSpec.", shown(entry.name))
 
 
+@lru_cache(maxsize=64)
+def spec_of_kind(own: type[Any]) -> ProviderSpec | None:
+    """Find the provider of a client by its class, or None for one that none of them has."""
+    for spec in specs().values():
+        kind = spec.client()
+        # A class is None if its SDK is missing.
+        if kind is not None and issubclass(own, kind):
+            return spec
+    return None
+
+
 def spec_of(name: str) -> ProviderSpec:
     """Look up the provider with that name.
 
@@ -514,32 +527,27 @@ class RunningServer:
     models: tuple[str, ...]
 
 
-def running_servers(
-    seconds: float | None = None, servers: Iterable[LocalServer] | None = None
-) -> tuple[RunningServer, ...]:
+def running_servers() -> tuple[RunningServer, ...]:
     """Find the model servers that answer on this computer within `SECONDS`, only on 127.0.0.1 and
     without a key.
     """
-    servers = tuple(LOCAL_SERVERS if servers is None else servers)
-    limit = SECONDS if seconds is None else seconds
-    answers: queue.SimpleQueue[tuple[LocalServer, tuple[str, ...]]] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[RunningServer] = queue.SimpleQueue()
 
     def look(server: LocalServer) -> None:
-        answers.put((server, _models_of(server, limit)))
+        answers.put(RunningServer(server, _models_of(server, SECONDS)))
 
-    for server in servers:
+    for server in LOCAL_SERVERS:
         # A thread for each, so that a slow server holds up neither the others nor the end of the
         # interpreter.
         threading.Thread(target=look, args=(server,), daemon=True).start()
-    models: dict[LocalServer, tuple[str, ...]] = {}
-    deadline = time.monotonic() + limit
-    while len(models) < len(servers):
-        try:
-            server, names = answers.get(timeout=max(0.0, deadline - time.monotonic()))
-        except queue.Empty:
-            break
-        models[server] = names
-    return tuple(RunningServer(server, models[server]) for server in servers if models.get(server))
+    models: dict[LocalServer, RunningServer] = {}
+    deadline = time.monotonic() + SECONDS
+    with suppress(queue.Empty):
+        while len(models) < len(LOCAL_SERVERS):
+            answer = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+            models[answer.server] = answer
+    found = present(map(models.get, LOCAL_SERVERS))
+    return tuple(answer for answer in found if answer.models)
 
 
 def _models_of(server: LocalServer, seconds: float) -> tuple[str, ...]:
@@ -561,15 +569,9 @@ def _names_in(answer: Any) -> tuple[str, ...]:
     # Anything can listen on these ports: without a list of models, there are no names.
     if not isinstance(answer, dict):
         return ()
-    entries = answer.get("models")
-    if not isinstance(entries, list):
-        entries = answer.get("data")
-    if not isinstance(entries, list):
-        return ()
+    lists = of_type((answer.get("models"), answer.get("data")), list)
     names: list[str] = []
-    for entry in entries[:_MAX_ENTRIES]:
-        if not isinstance(entry, dict):
-            continue
+    for entry in of_type(chain.from_iterable(lists[:1]), dict)[:_MAX_ENTRIES]:
         name = entry.get("name") or entry.get("id")
         if isinstance(name, str) and _NAME.fullmatch(name) and not _NO_CHAT.search(name):
             names.append(name)

@@ -5,7 +5,7 @@ is taken for one.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -62,6 +62,19 @@ MODELS = {
 }
 BY_NAME = {server.name: server for server in LOCAL_SERVERS}
 LONG = 30.0
+Found = Callable[..., tuple[RunningServer, ...]]
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> Found:
+    """Looks for these servers only."""
+
+    def look(seconds: float, *servers: LocalServer) -> tuple[RunningServer, ...]:
+        monkeypatch.setattr(local_servers, "LOCAL_SERVERS", servers)
+        monkeypatch.setattr(local_servers, "SECONDS", seconds)
+        return running_servers()
+
+    return look
 
 
 def at(server: LocalServer, http: ScriptedHttp) -> LocalServer:
@@ -69,12 +82,12 @@ def at(server: LocalServer, http: ScriptedHttp) -> LocalServer:
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_each_is_found_by_its_list_of_models(name: str) -> None:
+def test_each_is_found_by_its_list_of_models(name: str, found: Found) -> None:
     server = BY_NAME[name]
     with ScriptedHttp(
         lambda request: Reply(body=LISTS[name]) if request.path == server.listing else Reply(404)
     ) as http:
-        (running,) = running_servers(LONG, [at(server, http)])
+        (running,) = found(LONG, at(server, http))
         assert running.models == (MODELS[name],)
         (request,) = http.seen
         assert (request.method, "authorization" in request.headers) == ("GET", False)
@@ -96,19 +109,19 @@ def test_each_is_found_by_its_list_of_models(name: str) -> None:
         Reply(reset=True),
     ],
 )
-def test_whatever_else_listens_there_is_not_taken_for_one(reply: Reply) -> None:
+def test_whatever_else_listens_there_is_not_taken_for_one(reply: Reply, found: Found) -> None:
     with ScriptedHttp(lambda _: reply) as http:
-        assert running_servers(LONG, [at(BY_NAME["vllm"], http)]) == ()
+        assert found(LONG, at(BY_NAME["vllm"], http)) == ()
 
 
-def test_one_that_says_nothing_holds_nothing_up() -> None:
+def test_one_that_says_nothing_holds_nothing_up(found: Found) -> None:
     with (
         ScriptedHttp(lambda _: Reply(silent=True)) as silent,
         ScriptedHttp(lambda _: Reply(body=LISTS["ollama"])) as http,
     ):
         slow, quick = at(BY_NAME["vllm"], silent), at(BY_NAME["ollama"], http)
-        assert [each.server for each in running_servers(2.0, [slow, quick])] == [quick]
-        assert running_servers(0.0, [slow]) == ()
+        assert [each.server for each in found(2.0, slow, quick)] == [quick]
+        assert found(0.0, slow) == ()
 
 
 def test_only_loopback_is_asked() -> None:
