@@ -295,7 +295,7 @@ def read_document(path: Path) -> Document:
 
     A ConfigError if it cannot be read or is not an object, with line and column if known.
     """
-    return _or_raised(_parsed(read_text(path), path))
+    return parse_document(read_text(path), path)
 
 
 def parse_document(text: str, path: Path) -> Document:
@@ -306,10 +306,6 @@ def parse_document(text: str, path: Path) -> Document:
     parsed = _parsed(text, path)
     # A traceback that shows local variables would show the keys in the text.
     del text
-    return _or_raised(parsed)
-
-
-def _or_raised(parsed: Document | ConfigError) -> Document:
     if isinstance(parsed, ConfigError):
         raise parsed
     return parsed

@@ -281,15 +281,18 @@ def _preceded(sections: Sequence[Section], path: KeyPath, servers: Any) -> list[
 
 
 def _servers_of_projects(projects: Mapping[str, Mapping[str, Any]]) -> str:
-    shown_first = list(projects.items())[:_MAX_IN_A_NOTE]
     texts = []
-    for folder, servers in shown_first:
+    for folder, servers in projects.items():
         names = ", ".join(map(shown, list(servers)[:_MAX_IN_A_NOTE]))
         texts.append(f"{shown(Path(folder))} ({names})")
-    more = ""
-    if len(projects) > len(texts):
-        more = f" and {len(projects) - len(texts)} more"
-    return f"The servers of other projects are not used: {', '.join(texts)}{more}."
+    return f"The servers of other projects are not used: {_first_of(texts)}."
+
+
+def _first_of(texts: Sequence[str]) -> str:
+    listed = ", ".join(texts[:_MAX_IN_A_NOTE])
+    if len(texts) > _MAX_IN_A_NOTE:
+        listed = f"{listed} and {len(texts) - _MAX_IN_A_NOTE} more"
+    return listed
 
 
 def _sections_in(data: Mapping[str, Any]) -> list[Section]:
@@ -364,11 +367,8 @@ def _ignored_keys(ignored: Sequence[str], keys: Collection[str], every: bool) ->
             words.append(_word(key, keys))
     if not words:
         return []
-    more = ""
-    if len(words) > _MAX_IN_A_NOTE:
-        more = f" and {len(words) - _MAX_IN_A_NOTE} more"
     are = "is" if len(words) == 1 else "are"
-    return [f"{', '.join(words[:_MAX_IN_A_NOTE])}{more} {are} ignored."]
+    return [f"{_first_of(words)} {are} ignored."]
 
 
 def _word(key: str, keys: Collection[str]) -> str:

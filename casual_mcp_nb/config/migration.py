@@ -19,10 +19,11 @@ from casual_mcp_nb.config.document import (
     KeyPath,
     dotted,
     has_comments,
+    list_in,
     mapped,
     object_in,
-    parse_document,
     raise_problems,
+    read_document,
     read_text,
 )
 from casual_mcp_nb.config.environment import workspace_of
@@ -73,7 +74,7 @@ class MigratedConfig:
 
 def is_legacy_file(path: Path) -> bool:
     """Check whether a file is a config from casual-mcp before 1.0, see `is_legacy`."""
-    return is_legacy(_read(path.resolve()).data)
+    return is_legacy(read_document(path.resolve()).data)
 
 
 def migrated_in_place(path: Path) -> MigratedConfig:
@@ -81,7 +82,7 @@ def migrated_in_place(path: Path) -> MigratedConfig:
     secrets stay.
     """
     path = path.resolve()
-    document, indent = _read(path), _INDENT.search(read_text(path))
+    document, indent = read_document(path), _INDENT.search(read_text(path))
     changed = migrated_legacy(document.data)
     new = MigratedConfig(
         changed.data,
@@ -101,7 +102,7 @@ def migrated(path: Path, folder: Path) -> MigratedConfig:
     yet, see `check_config`.
     """
     path = path.resolve()
-    document = _read(path)
+    document = read_document(path)
     changed = migrated_legacy(document.data)
     adapted = adapt(changed.data, path, folder=Path.cwd())
     notes = [*adapted.notes, *_lost_fields(changed)]
@@ -155,10 +156,6 @@ def _leave_out_unusable(adapted: AdaptedConfig, document: Document) -> list[str]
             problem for problem in adapted.problems if problem.path[: len(place)] != place
         ]
     return [f"{dotted(places[name])} is left out: {reason}." for name, reason in unusable.items()]
-
-
-def _read(path: Path) -> Document:
-    return parse_document(read_text(path), path)
 
 
 def _lost_fields(changed: Migrated) -> list[str]:
@@ -309,20 +306,22 @@ def _moved(adapted: AdaptedConfig, old: Path, new: Path) -> list[str]:
 
     if before.resolve() != workspace_of(new).resolve():
         adapted.data.update(mapped(adapted.data, partial(_WORKSPACE.sub, workspace)))
+    paths: list[tuple[dict[str, Any], str, Path]] = [(adapted.data, "prices", old)]
+    for client in of_type(object_in(adapted.data, "clients").values(), dict):
+        paths.append((client, "cassette", old))
+    embedding = object_in(object_in(adapted.data, "tool_discovery"), "embedding")
+    # It can also be a model's name.
+    if (old / str(embedding.get("local", ""))).is_dir():
+        paths.append((embedding, "local", old))
     for _, server in servers_in(adapted.data):
-        if "cwd" in server:
-            server["cwd"] = absolute(server["cwd"], old)
-        if ENV_FILE in server:
-            server[ENV_FILE] = absolute(server[ENV_FILE], before)
-        if isinstance(server.get("roots"), list):
-            server["roots"] = [absolute(root, old) for root in server["roots"]]
-        command = server.get("command")
-        if isinstance(command, str) and ("/" in command or "\\" in command):
-            server["command"] = absolute(command, old)
-    clients = [(client, "cassette") for client in object_in(adapted.data, "clients").values()]
-    for entry, key in (*clients, (adapted.data, "prices")):
-        if isinstance(entry, dict) and isinstance(entry.get(key), str):
-            entry[key] = absolute(entry[key], old)
+        paths += [(server, "cwd", old), (server, ENV_FILE, before)]
+        if re.search(r"[/\\]", str(server.get("command", ""))):
+            paths.append((server, "command", old))
+        if list_in(server, "roots"):
+            server["roots"] = [absolute(root, old) for root in list_in(server, "roots")]
+    for entry, key, base in paths:
+        if key in entry:
+            entry[key] = absolute(entry[key], base)
     notes = []
     if changed:
         notes.append(f"Relative paths were made absolute: {len(changed)}.")

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.base.arguments import parse_arguments
@@ -204,8 +203,8 @@ def sendable(
     """Convert the messages to call names, ids and arguments that a provider accepts, and without
     lone surrogates.
     """
-    ids = _Ids(rule)
-    return [_sendable(message, ids, partial(own_ids, message, wire, model)) for message in messages]
+    ids = _Ids(rule, wire, model)
+    return [_sendable(message, ids) for message in messages]
 
 
 @dataclass
@@ -213,6 +212,8 @@ class _Ids:
     """One request's ids: unique, with results matched to their calls."""
 
     rule: IdRule
+    wire: str
+    model: str
     used: set[str] = field(default_factory=set)
     sent_as: dict[str, str] = field(default_factory=dict)
 
@@ -240,7 +241,7 @@ class _Ids:
         return self.rule.make_id(hashlib.sha256(text).hexdigest())
 
 
-def _sendable(message: ChatMessage, ids: _Ids, own: Callable[[], frozenset[str]]) -> ChatMessage:
+def _sendable(message: ChatMessage, ids: _Ids) -> ChatMessage:
     changed: dict[str, Any] = {}
     if isinstance(message.content, str):
         text = encodable(message.content, "replace")
@@ -252,7 +253,7 @@ def _sendable(message: ChatMessage, ids: _Ids, own: Callable[[], frozenset[str]]
             "name": accepted_name(message.name),
         }
     elif message.role == "assistant" and message.tool_calls:
-        accepted = own()
+        accepted = own_ids(message, ids.wire, ids.model)
         changed["tool_calls"] = [
             _call(call, ids.of_call(call.id, call.id in accepted)) for call in message.tool_calls
         ]

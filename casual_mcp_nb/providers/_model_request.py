@@ -7,7 +7,7 @@ The form in which it is sent is in `_request_form`, the tools that it offers are
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tenacity import RetryCallState
 
     from casual_mcp_nb.providers._bound_model import BoundModel
-    from casual_mcp_nb.providers.limits import ClientLimits, OnEvent, TokenReservation
+    from casual_mcp_nb.providers.limits import OnEvent, TokenReservation
     from casual_mcp_nb.providers.registry import Definition, Definitions
     from casual_mcp_nb.providers.spending import Account
 
@@ -198,11 +198,7 @@ class ModelRequest:
 
     async def _once(self) -> ModelResponse | None:
         """Send the request once. Return None if it is to be sent again in another form."""
-        charge = None
-        if self.model.limits is not None:
-            charge = await self._wait_for_the_limits(
-                self.model.limits, self.messages, self.definitions
-            )
+        charge = await self._wait_for_the_limits(self.messages, self.definitions)
         self._heard = False
         last_headers.set(None)
         try:
@@ -232,11 +228,12 @@ class ModelRequest:
 
     def _completed(self, answer: ModelResponse) -> ModelResponse:
         """Add to an answer what is known of its request: the tools' real names, and its id."""
-        renamed, headers = self._offer.renamed, last_headers.get()
+        renamed, headers = self._offer.renamed, last_headers.get() or {}
         if renamed:
             answer = replace(answer, message=with_real_names(answer.message, renamed))
-        if headers:
-            answer = self._with_request_id(answer, headers)
+        if reading.request_id_in(headers) is not None:
+            safe = reading.kept_headers(headers, reading.secrets_of(self.model))
+            answer = replace(answer, request_id=reading.request_id_in(safe))
         return answer
 
     def _learn_from(self, failure: ProviderError) -> None:
@@ -264,22 +261,15 @@ class ModelRequest:
         return self._form.changes_after(error, heard=self._heard)
 
     async def _wait_for_the_limits(
-        self,
-        limits: ClientLimits,
-        messages: Sequence[ChatMessage],
-        definitions: Definitions,
+        self, messages: Sequence[ChatMessage], definitions: Definitions
     ) -> TokenReservation | None:
-        tokens = 0
+        limits, tokens = self.model.limits, 0
+        if limits is None:
+            return None
         if limits.counts_tokens:
             # On a thread, because the definitions of many tools are long.
             tokens = await asyncio.to_thread(request_tokens, messages, definitions)
         return await limits.turn(tokens, self.on_event or ignore)
-
-    def _with_request_id(self, answer: ModelResponse, headers: Mapping[str, str]) -> ModelResponse:
-        if reading.request_id_in(headers) is None:
-            return answer
-        safe = reading.kept_headers(headers, reading.secrets_of(self.model))
-        return replace(answer, request_id=reading.request_id_in(safe))
 
     async def _send(self) -> ModelResponse:
         client, name = self.model.client, self.model.model
@@ -340,8 +330,8 @@ class ModelRequest:
         options = sent.model_copy(update={**dropped, "max_tokens": _PROBE_TOKENS})
         request = chat_options(self.model.wire_spec, self.model.default_options, options, offer)
         messages: list[ChatMessage] = [UserMessage(content=_PROBE)]
-        if self.model.limits is not None:
-            await self._wait_for_the_limits(self.model.limits, messages, offer.get("tools") or ())
+        tools = offer.get("tools") or ()
+        await self._wait_for_the_limits(messages, tools)
         refusals: list[Exception] = []
 
         async def ask() -> ModelResponse | None:
@@ -354,8 +344,7 @@ class ModelRequest:
                 refusals.append(error)
                 return None
 
-        size = partial(request_tokens, messages, offer.get("tools") or ())
-        await self._counted(ask, size, _PROBE_TOKENS)
+        await self._counted(ask, partial(request_tokens, messages, tools), _PROBE_TOKENS)
         return refusals[0] if refusals else None
 
     def _think(self, extra: dict[str, Any], effort: str, value: bool | str | None) -> None:

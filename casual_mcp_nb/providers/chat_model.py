@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import hashlib
 import json
-import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config_base import RequestOptions
+from casual_mcp_nb.base.files import part_file
 from casual_mcp_nb.cassettes import Plain
 from casual_mcp_nb.cassettes.format import ModelEntry
 from casual_mcp_nb.cassettes.interaction import model_request
@@ -214,17 +214,16 @@ def _remember_gateway(key: str, native: bool) -> None:
         return
     entries = {**_gateways(), key: (native, time.time())}
 
-    def age(entry: tuple[str, tuple[bool, float]]) -> float:
-        _, (_, tried_at) = entry
-        return -tried_at
+    def tried_at(name: str) -> float:
+        return entries[name][1]
 
-    newest = sorted(entries.items(), key=age)[:MAX_GATEWAYS]
+    newest = sorted(entries, key=tried_at)[-MAX_GATEWAYS:]
+    document = {"version": GATEWAYS_VERSION, "gateways": {name: entries[name] for name in newest}}
     path = gateways_path()
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f"{path.name}.{os.getpid()}")
-        draft.write_text(json.dumps({"version": GATEWAYS_VERSION, "gateways": dict(newest)}))
-        draft.replace(path)
+        with part_file(path, 0o600) as file:
+            file.write(json.dumps(document).encode())
 
 
 class ChatModel(BoundModel):

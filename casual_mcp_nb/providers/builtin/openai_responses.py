@@ -252,15 +252,6 @@ class _Deferred:
             yield {"type": "additional_tools", "role": "developer", "tools": waiting}
 
 
-def _calls(
-    message: ChatMessage, model: str
-) -> Iterator[tuple[AssistantToolCall, Mapping[str, Any]]]:
-    if message.role == "assistant":
-        yield from zip(
-            message.tool_calls or (), kept_fields(message, WIRE, model).calls, strict=True
-        )
-
-
 def _tool(tool: Mapping[str, Any], *, by_search: bool = False) -> dict[str, Any]:
     if "type" in tool:
         return dict(tool)
@@ -311,7 +302,7 @@ def _output(message: ToolResultMessage) -> str | list[dict[str, Any]]:
 def _answered(
     message: AssistantMessage, model: str, plain: Collection[object], *, native: bool
 ) -> Iterator[dict[str, Any]]:
-    own = iter([fields for _, fields in _calls(message, model)])
+    own = iter(kept_fields(message, WIRE, model).calls)
     for part in parts_of(message, WIRE, model):
         if not isinstance(part, dict):
             yield _replayed(part, next(own), plain, native=native)
