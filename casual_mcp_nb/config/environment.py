@@ -144,9 +144,10 @@ class Substitution:
         if not match["end"] or "${" in body:
             return self.problem(at, _NO_VARIABLE)
         kind, colon, name = body.partition(":")
-        if kind == "input" and colon and not name.startswith("-"):
+        is_of_kind = bool(colon) and not name.startswith("-")
+        if kind == "input" and is_of_kind:
             return self._input(name, at)
-        if kind == "file" and colon and not name.startswith("-"):
+        if kind == "file" and is_of_kind:
             # Somebody else's config could send any file on this computer to their own server.
             return self.problem(
                 at, "a config cannot read files. Put the text in an environment variable"
@@ -280,31 +281,6 @@ def _predefined(name: str, folder: Path | None) -> str | None:
     return None
 
 
-def expanded(
-    values: Mapping[str, str | None], environ: Mapping[str, str]
-) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
-    """Replace `${NAME}` in a `.env` file's entries from the environment and the entries above.
-
-    An entry that refers to an unset variable is left out, so that it is reported as missing where
-    it is needed. Also returns which variables each entry refers to, even through other entries.
-    """
-    variables: dict[str, str] = {}
-    references: dict[str, tuple[str, ...]] = {}
-    together = ChainMap(cast(dict[str, str], environ), variables)
-    for name, value in values.items():
-        substitution = Substitution(together)
-        text = substitution.apply(value)
-        if text is not None and not substitution.problems:
-            variables[name] = text
-            reached: dict[str, None] = {}
-            for used in substitution.used.get((), {}):
-                reached[used] = None
-                further = references.get(used, references_of(environ, used))
-                reached.update(dict.fromkeys(further))
-            references[name] = tuple(reached)
-    return variables, references
-
-
 class Environment(Mapping[str, str]):
     """Variables by name, looked up on access.
 
@@ -379,11 +355,24 @@ def read_environment(
 def env_entries(path: Path, environ: Mapping[str, str]) -> Environment:
     """Read the variables in an env file, replacing each `${NAME}` from the environment and the
     entries above it.
+
+    An entry that refers to an unset variable is left out, so that it is reported as missing where
+    it is needed.
     """
     from dotenv import dotenv_values
 
     # dotenv would look variables up in the process's environment instead of the one passed in.
-    entries, references = expanded(
-        dotenv_values(stream=io.StringIO(read_text(path)), interpolate=False), environ
-    )
+    values = dotenv_values(stream=io.StringIO(read_text(path)), interpolate=False)
+    entries: dict[str, str] = {}
+    references: dict[str, tuple[str, ...]] = {}
+    together = ChainMap(cast(dict[str, str], environ), entries)
+    for name, value in values.items():
+        substitution = Substitution(together)
+        text = substitution.apply(value)
+        if text is not None and not substitution.problems:
+            entries[name] = text
+            reached: list[str] = []
+            for used in substitution.used.get((), {}):
+                reached += [used, *references.get(used, references_of(environ, used))]
+            references[name] = tuple(dict.fromkeys(reached))
     return Environment(entries, references=references)

@@ -10,16 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.arguments import arguments_text, one_object
+from casual_mcp_nb.providers._streamed_fields import StreamedFields
 
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantToolCall
 
 _MAX_CHECKED = 65_536
 """Arguments up to this length are checked for whether they are complete."""
-_Fields = TypeVar("_Fields")
 
 
 def call_of(call_id: object, name: object, arguments: object) -> AssistantToolCall:
@@ -66,13 +66,13 @@ def whole_name(pieces: Sequence[str], offered: Collection[str]) -> str:
 
 
 @dataclass
-class _StreamedCall(Generic[_Fields]):
-    fields: _Fields
+class _StreamedCall:
     id: str = ""
     names: list[str] = field(default_factory=list)
     arguments: str = ""
-    after: _StreamedCall[_Fields] | None = None
+    after: _StreamedCall | None = None
     """The call before it on the wire, if neither has an id."""
+    fields: StreamedFields = field(default_factory=StreamedFields)
 
     def is_whole(self) -> bool:
         """Check whether the arguments so far are complete."""
@@ -80,28 +80,24 @@ class _StreamedCall(Generic[_Fields]):
         return text.endswith("}") and len(text) <= _MAX_CHECKED and one_object(text) is not None
 
 
-class StreamedCalls(Generic[_Fields]):
+class StreamedCalls:
     """Calls that are streamed in pieces in the chat completions format.
 
     Args:
-        fields: Makes what collects a call's other fields.
         offered: Returns the names that the request offers. Asked only where a piece leaves a
             choice.
     """
 
-    def __init__(
-        self, fields: Callable[[], _Fields], offered: Callable[[], Collection[str]]
-    ) -> None:
-        self._make_fields = fields
+    def __init__(self, offered: Callable[[], Collection[str]]) -> None:
         self._offered = offered
-        self._calls: list[_StreamedCall[_Fields]] = []
-        self._by_index: dict[object, _StreamedCall[_Fields]] = {}
-        self._by_id: dict[str, _StreamedCall[_Fields]] = {}
+        self._calls: list[_StreamedCall] = []
+        self._by_index: dict[object, _StreamedCall] = {}
+        self._by_id: dict[str, _StreamedCall] = {}
 
     def __bool__(self) -> bool:
         return bool(self._calls)
 
-    def add(self, part: Any, position: int) -> _Fields:
+    def add(self, part: Any, position: int) -> StreamedFields:
         """Add a piece. Return what collects its call's other fields.
 
         Args:
@@ -119,7 +115,7 @@ class StreamedCalls(Generic[_Fields]):
             call = self._by_index.get(index)
         if call is None or self._begins_another(call, call_id, name, arguments):
             without_ids = call is not None and not call.id and not call_id
-            call = _StreamedCall(self._make_fields(), after=call if without_ids else None)
+            call = _StreamedCall(after=call if without_ids else None)
             self._by_index[index] = call
             self._calls.append(call)
         if call_id and not call.id:
@@ -130,9 +126,7 @@ class StreamedCalls(Generic[_Fields]):
         call.arguments += arguments
         return call.fields
 
-    def _begins_another(
-        self, call: _StreamedCall[_Fields], call_id: str, name: str, arguments: str
-    ) -> bool:
+    def _begins_another(self, call: _StreamedCall, call_id: str, name: str, arguments: str) -> bool:
         """Check whether a piece with the number of a call begins another one."""
         if call_id and call_id == call.id:
             return False
@@ -157,7 +151,7 @@ class StreamedCalls(Generic[_Fields]):
             return False
         return call.is_whole()
 
-    def whole(self) -> Iterator[tuple[AssistantToolCall, _Fields]]:
+    def whole(self) -> Iterator[tuple[AssistantToolCall, StreamedFields]]:
         """Yield the complete calls, each with what collected its other fields.
 
         A call without an id that only repeats the one before it is the same call.
@@ -177,5 +171,5 @@ class StreamedCalls(Generic[_Fields]):
         """Check whether there are calls, and the arguments of all are complete."""
         return bool(self._calls) and all(each.is_whole() for each in self._calls)
 
-    def _name(self, call: _StreamedCall[_Fields]) -> str:
+    def _name(self, call: _StreamedCall) -> str:
         return call.names[0] if len(call.names) == 1 else whole_name(call.names, self._offered())

@@ -189,9 +189,6 @@ def parsed(arguments: object) -> dict[str, Any]:
     return dict(arguments) if isinstance(arguments, Mapping) else {}
 
 
-_Event = TypeVar("_Event")
-_EventIn = TypeVar("_EventIn", contravariant=True)
-_EventOut = TypeVar("_EventOut", covariant=True)
 _Answer = TypeVar("_Answer")
 _AnswerOut = TypeVar("_AnswerOut", covariant=True)
 _Whole = TypeVar("_Whole")
@@ -405,20 +402,10 @@ def _parameters(function: Callable[..., object]) -> dict[str, bool]:
     return {name: parameter.default is parameter.empty for name, parameter in parameters.items()}
 
 
-class SdkStream(Protocol[_EventOut]):
-    """An SDK's stream over its server's response."""
-
-    @property
-    def response(self) -> Response: ...
-    def __aiter__(self) -> AsyncIterator[_EventOut]: ...
-    async def __aenter__(self) -> object: ...
-    async def __aexit__(self, kind: Any, error: Any, frames: Any, /) -> None: ...
-
-
-class StreamedAnswer(Protocol[_EventIn, _AnswerOut]):
+class StreamedAnswer(Protocol[_AnswerOut]):
     """A streamed response under construction."""
 
-    def add(self, event: _EventIn, /) -> str:
+    def add(self, event: Any, /) -> str:
         """Add an event. Return the text in it."""
 
     def answer(self) -> _AnswerOut:
@@ -426,9 +413,9 @@ class StreamedAnswer(Protocol[_EventIn, _AnswerOut]):
 
 
 async def read_stream(
-    events: SdkStream[_Event],
+    events: Any,
     on_text: OnText,
-    parts: StreamedAnswer[_Event, _Answer],
+    parts: StreamedAnswer[_Answer],
     construct: Callable[..., _Whole],
     read: Callable[[_Whole], _Answer],
 ) -> _Answer:

@@ -14,7 +14,7 @@ from typing import Any
 from casual_mcp_nb.base.dialects import StrictLimits
 from casual_mcp_nb.base.iterables import all_are
 from casual_mcp_nb.base.mend import described, pattern_words
-from casual_mcp_nb.base.schema import SchemaReader
+from casual_mcp_nb.base.schema import SchemaReader, is_of_type
 from casual_mcp_nb.base.tool_door import takes_pattern
 from casual_mcp_nb.providers._calls import changed_arguments
 
@@ -111,22 +111,13 @@ def _check_choices(strict: dict[str, Any], kinds: Sequence[str]) -> None:
     choices = strict["enum"]
     different = {f"{type(choice).__name__}:{choice!r}": choice for choice in choices}
     plain = all_are(choices, str | int | float | bool | None)
-    if not choices or not plain or not all(_is_of(choice, kinds) for choice in choices):
+    if not choices or not plain or not all(_is_one_of(choice, kinds) for choice in choices):
         raise _NotStrict
     strict["enum"] = list(different.values())
 
 
-_PYTHON_TYPES = {
-    "string": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "null": (type(None),),
-}
-
-
-def _is_of(choice: Any, kinds: Sequence[str]) -> bool:
-    return any(type(choice) in _PYTHON_TYPES.get(kind, ()) for kind in kinds)
+def _is_one_of(choice: Any, kinds: Sequence[str]) -> bool:
+    return any(is_of_type(choice, kind) for kind in kinds)
 
 
 def all_required(schema: Any) -> Any:

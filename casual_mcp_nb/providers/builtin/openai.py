@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Self, TypeGuard, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from casual_mcp_nb.providers._calls import StreamedCalls, call_of
 from casual_mcp_nb.providers._clients import (
@@ -46,6 +45,7 @@ from casual_mcp_nb.providers._options import (
     token_field_of,
     unsent_to_reasoning,
 )
+from casual_mcp_nb.providers._streamed_fields import StreamedFields
 from casual_mcp_nb.providers.registry import (
     Definitions,
     ModelLimits,
@@ -66,9 +66,6 @@ if TYPE_CHECKING:
     from casual_mcp_nb.conversation.step import ModelResponse
 
 
-_Kind = TypeVar("_Kind")
-# Fields that a stream splits into chunks; all others are complete in each chunk.
-_IN_PIECES = ("text", "summary", "thinking", "content", "reasoning")
 # What Gemini accepts as the signature of another model's call.
 _ANY_SIGNATURE = {"google": {"thought_signature": "skip_thought_signature_validator"}}
 
@@ -126,103 +123,6 @@ def text_in(content: Any) -> str:
         if isinstance(text, str):
             texts.append(text)
     return "".join(texts)
-
-
-class StreamedFields:
-    """Merges a streamed answer's fields: joins strings and matches list items by `index`."""
-
-    def __init__(self) -> None:
-        self._pieces: dict[str, list[Any]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._pieces)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._pieces
-
-    def add(self, fields: Mapping[str, Any]) -> None:
-        """Add one more chunk's fields."""
-        for name, value in fields.items():
-            self._pieces.setdefault(name, []).append(value)
-
-    def whole(self) -> dict[str, Any]:
-        """Join the fields as in a complete answer."""
-        return {name: _joined(values) for name, values in self._pieces.items()}
-
-
-def _all(values: Sequence[object], kind: type[_Kind]) -> TypeGuard[Sequence[_Kind]]:
-    return all(isinstance(value, kind) for value in values)
-
-
-def _joined(values: Sequence[object]) -> object:
-    """Join the pieces of one field."""
-    if _all(values, str):
-        return "".join(values)
-    if _all(values, list):
-        parts = chain.from_iterable(values)
-        return [_part(pieces) for pieces in _groups(parts)]
-    if _all(values, dict):
-        pieces_by_name: dict[Any, list[object]] = {}
-        for fields in values:
-            for name, piece in fields.items():
-                pieces_by_name.setdefault(name, []).append(piece)
-        return {name: _last_or_tree(pieces) for name, pieces in pieces_by_name.items()}
-    return values[-1]
-
-
-def _last_or_tree(values: Sequence[object]) -> object:
-    if all(isinstance(value, dict | list) for value in values):
-        return _joined(values)
-    return values[-1]
-
-
-def _part(pieces: Sequence[Any]) -> object:
-    """Join the pieces of one item in a list."""
-    if len(pieces) == 1:
-        return pieces[0]
-    whole: dict[str, object] = {}
-    for name in dict.fromkeys(chain.from_iterable(pieces)):
-        values = [piece[name] for piece in pieces if piece.get(name) is not None]
-        if not values:
-            whole[name] = None
-        elif name in _IN_PIECES:
-            whole[name] = _joined(values)
-        else:
-            whole[name] = values[-1]
-    return whole
-
-
-def _groups(parts: Iterable[object]) -> list[list[object]]:
-    """Group the pieces in lists by the item that they are of."""
-    groups: list[list[object]] = []
-    by_index: dict[int, list[object]] = {}
-    for part in parts:
-        index = part.get("index") if isinstance(part, dict) else None
-        group: list[object] | None = None
-        if isinstance(index, int):
-            group = by_index.get(index)
-        elif groups and _goes_on(groups[-1], part):
-            group = groups[-1]
-        if group is None:
-            group = []
-            groups.append(group)
-            if isinstance(index, int):
-                by_index[index] = group
-        group.append(part)
-    return groups
-
-
-def _goes_on(group: Sequence[object], part: object) -> bool:
-    """Check whether a part without an index continues the previous one: same type, and that one is
-    not signed yet.
-    """
-    last = group[-1]
-    if not isinstance(part, dict) or not isinstance(last, dict):
-        return False
-    if "index" in last or last.get("signature"):
-        return False
-    same = last.get("type") == part.get("type") and part.get("id") in (None, last.get("id"))
-    return same and any(part.get(name) for name in (*_IN_PIECES, "signature"))
 
 
 WIRE = "openai"
@@ -502,7 +402,7 @@ class Parts:
 
     def __post_init__(self) -> None:
         tools = self.tools
-        self.calls = StreamedCalls(StreamedFields, lambda: _names_of(tools))
+        self.calls = StreamedCalls(lambda: _names_of(tools))
 
     def add(self, chunk: ChatCompletionChunk | Piece) -> str:
         """Add a chunk. Return the text in it."""
