@@ -53,26 +53,16 @@ Section = tuple[KeyPath, Any]
 
 
 @dataclass
-class _HostFile:
-    """What a file says, before any of it is converted.
+class _HostFile(AdaptedConfig):
+    """A file while it is converted. Its data is at first what has our format already.
 
     Args:
         switches: What it disables outside the servers' entries.
-        inputs: The values for which the person is prompted.
-        sections: Its sections with servers.
-        of_host: Whether it is in another host's format.
-        ours: What has our format already.
-        notes: What the person should know about the rest.
-        problems: What cannot be used.
+        sections: Its sections with servers, as its host wrote them.
     """
 
-    switches: Switches
-    inputs: list[Input]
-    sections: list[Section] = field(default_factory=list)
-    of_host: bool = True
-    ours: dict[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    problems: list[ConfigProblem] = field(default_factory=list)
+    switches: Switches = field(default_factory=Switches)
+    sections: list[Section] = field(default_factory=list, repr=False)
 
 
 def has_our_sections(data: Mapping[str, Any]) -> bool:
@@ -118,22 +108,15 @@ def adapt(source: Mapping[str, Any], file: Path | None = None, *, folder: Path) 
             {}, problems=[ConfigProblem((), f"nested more than {MAX_DEPTH} levels deep")]
         )
     data = mapped(source, str)
-    problems: list[ConfigProblem] = []
+    adapted = _HostFile({}, inputs=_inputs_in(data), switches=switches_of(data))
     if is_legacy(data):
-        problems.append(_legacy_problem(file))
+        adapted.problems.append(_legacy_problem(file))
         del data["models"]
-    read = _read(data, file, str(folder))
-    adapted = AdaptedConfig(
-        read.ours,
-        inputs=read.inputs,
-        of_host=read.of_host,
-        notes=read.notes,
-        problems=problems + read.problems,
-    )
-    _merge(adapted, read.sections)
+    _read(adapted, data, file, str(folder))
+    _merge(adapted)
     for name, server in servers_in(adapted.data):
         adapt_server(adapted, name, server)
-        read.switches.apply(name, server)
+        adapted.switches.apply(name, server)
     return adapted
 
 
@@ -148,9 +131,8 @@ def _legacy_problem(file: Path | None) -> ConfigProblem:
     return ConfigProblem(("models",), text)
 
 
-def _read(data: Mapping[str, Any], file: Path | None, here: str) -> _HostFile:
+def _read(read: _HostFile, data: Mapping[str, Any], file: Path | None, here: str) -> None:
     """Read a file as its host wrote it. `here` is the folder of the project in use."""
-    read = _HostFile(switches_of(data), _inputs_in(data))
     is_ours = has_our_sections(data)
     of_known_host = _is_named_as_hosts(file) and not is_ours
     elsewhere = {name: each for name, each in _servers_by_project(data).items() if name != here}
@@ -177,7 +159,6 @@ def _read(data: Mapping[str, Any], file: Path | None, here: str) -> _HostFile:
         ignored = _read_rest(read, data)
         suggested = () if of_known_host else Config.model_fields.keys()
         read.notes += _ignored_keys(ignored, suggested, every=is_ours)
-    return read
 
 
 def _read_rest(read: _HostFile, data: Mapping[str, Any]) -> list[str]:
@@ -196,7 +177,7 @@ def _read_rest(read: _HostFile, data: Mapping[str, Any]) -> list[str]:
         if key in _FILE_KEYS or (read.of_host and key not in Config.model_fields):
             ignored.append(key)
         elif not _is_of_another_kind(key, value, read.of_host):
-            read.ours[key] = value
+            read.data[key] = value
     return ignored
 
 
@@ -379,11 +360,11 @@ def _word(key: str, keys: Collection[str]) -> str:
     return word
 
 
-def _merge(adapted: AdaptedConfig, sections: Sequence[Section]) -> None:
-    if not sections:
+def _merge(adapted: _HostFile) -> None:
+    if not adapted.sections:
         return
     ours = adapted.data.setdefault("servers", {})
-    for path, theirs in sections:
+    for path, theirs in adapted.sections:
         entries = _by_name(theirs)
         if entries is None:
             adapted.problems.append(ConfigProblem(path, "must be an object"))

@@ -174,27 +174,20 @@ class IdRule:
     """Which call ids a provider accepts, and how a hex digest becomes one."""
 
     accepted: re.Pattern[str]
-    make_id: Callable[[str], str]
-
-
-def _short_id(digest: str) -> str:
-    return digest[:9]
-
-
-def _long_id(digest: str) -> str:
-    return f"call_{digest[:24]}"
+    prefix: str = "call_"
+    digits: int = 24
 
 
 # "Expected a string with maximum length 40": OpenAI's error `string_above_max_length` for
 # `tool_calls[].id`.
-CHAT_IDS = IdRule(re.compile(r"[!-~]{1,40}"), _long_id)
+CHAT_IDS = IdRule(re.compile(r"[!-~]{1,40}"))
 # `call_id` in the OpenAPI schema of the Responses API: at most 64 characters.
-RESPONSES_IDS = IdRule(re.compile(r"[A-Za-z0-9_-]{1,64}"), _long_id)
+RESPONSES_IDS = IdRule(re.compile(r"[A-Za-z0-9_-]{1,64}"))
 # "tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'".
-ANTHROPIC_IDS = IdRule(re.compile(r"[A-Za-z0-9_-]{1,64}"), _long_id)
+ANTHROPIC_IDS = IdRule(re.compile(r"[A-Za-z0-9_-]{1,64}"))
 # "Tool call id was … but must be a-z, A-Z, 0-9, with a length of 9": Mistral's API, and
 # mistral_common in other servers.
-MISTRAL_IDS = IdRule(re.compile(r"[A-Za-z0-9]{9}"), _short_id)
+MISTRAL_IDS = IdRule(re.compile(r"[A-Za-z0-9]{9}"), "", 9)
 
 
 def sendable(
@@ -238,7 +231,8 @@ class _Ids:
 
     def _numbered_id(self, call_id: str, number: int) -> str:
         text = f"{number}\0{call_id}".encode("utf-8", "surrogatepass")
-        return self.rule.make_id(hashlib.sha256(text).hexdigest())
+        digest = hashlib.sha256(text).hexdigest()
+        return f"{self.rule.prefix}{digest[: self.rule.digits]}"
 
 
 def _sendable(message: ChatMessage, ids: _Ids) -> ChatMessage:
