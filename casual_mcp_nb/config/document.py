@@ -168,8 +168,7 @@ def cross_problems(
     sections = {name: data.get(name, {}) for name in _SECTIONS}
     if not all_are(sections.values(), Mapping):
         return []
-    discovery = data.get("tool_discovery")
-    embedding = discovery.get("embedding") if isinstance(discovery, Mapping) else None
+    embedding = object_in(data, "tool_discovery").get("embedding")
     unknown = unknown_clients(sections["clients"], sections["models"], embedding)
     problems = [ConfigProblem(path, text) for path, text in unknown]
     problems += _unknown_providers(sections["clients"])

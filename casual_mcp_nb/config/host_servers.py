@@ -338,8 +338,8 @@ def _read_keys(entry: _Entry) -> None:
         value = form.replace("{token}", f"${{{variable}}}")
         server["headers"] = {**object_in(server, "headers"), header: value}
         entry.moved(("headers", header), "api_key_env")
-    options = server.pop("requestOptions", None)
-    headers = options.get("headers") if isinstance(options, dict) else None
+    headers = object_in(server, "requestOptions").get("headers")
+    server.pop("requestOptions", None)
     if isinstance(headers, dict) and "headers" not in server:
         entry.put("headers", headers, "requestOptions", "headers")
 

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from casual_mcp_nb.base.displayable import Displayable
 from casual_mcp_nb.base.iterables import of_type
 from casual_mcp_nb.base.named_address import AddressGuard, AddressRefusedError
-from casual_mcp_nb.config.document import object_in
+from casual_mcp_nb.config.document import list_in, object_in
 from casual_mcp_nb.config.inputs import Input
 
 Way = Literal["http", "sse", "npm", "pypi", "oci", "nuget", "other"]
@@ -144,7 +144,7 @@ def _remote(
     written = remote.get("url")
     if not isinstance(written, str) or " " in written or not _is_plain(written):
         raise UnreadableError("its address is not valid")
-    entry: dict[str, Any] = {"url": inputs.filled(written, remote.get("variables"))}
+    entry: dict[str, Any] = {"url": inputs.filled(written, object_in(remote, "variables"))}
     host = _checked_host(entry["url"], local)
     if base.way == "sse":
         entry["transport"] = "sse"
@@ -269,8 +269,7 @@ def _package(
         raise UnreadableError(
             f"its package is in another place than {kind.homes[0]}, from where it would be fetched"
         )
-    transport = package.get("transport")
-    if isinstance(transport, dict) and transport.get("type", "stdio") != "stdio":
+    if object_in(package, "transport").get("type", "stdio") != "stdio":
         raise UnreadableError(
             "its package is started as a service: start it yourself, and connect to its address"
         )
@@ -353,7 +352,7 @@ class _Values:
         for key in ("value", "default"):
             text = described.get(key)
             if isinstance(text, str | int | float) and str(text):
-                variables = described.get("variables") if key == "value" else None
+                variables = object_in(described, "variables") if key == "value" else {}
                 return self.filled(_checked_text(text), variables)
         if _field(described, "isRequired") is True:
             return self._reference(variable, described)
@@ -361,19 +360,18 @@ class _Values:
         self.optional[name] = None
         return None
 
-    def filled(self, text: str, variables: Any) -> str:
+    def filled(self, text: str, variables: Mapping[str, Any]) -> str:
         """Replace `{name}` in a text by the values of these variables.
 
         Nothing else in it refers to anything.
         """
-        described = variables if isinstance(variables, dict) else {}
         pieces: list[str] = []
         end = 0
         for match in re.finditer(r"\{([A-Za-z_]\w{0,99})\}", text):
-            if match[1] not in described:
+            if match[1] not in variables:
                 continue
             pieces.append(_escaped(text[end : match.start()]))
-            inner = object_in(described, match[1])
+            inner = object_in(variables, match[1])
             given = [inner[key] for key in ("value", "default") if isinstance(inner.get(key), str)]
             if given:
                 pieces.append(_escaped(_checked_text(given[0])))
@@ -386,8 +384,7 @@ class _Values:
         name = re.sub(r"[^A-Za-z0-9]+", "_", variable).strip("_").upper()
         if len(self.needs) >= _MAX_INPUTS or not name:
             raise UnreadableError(f"it asks for more than {_MAX_INPUTS} values")
-        choices = described.get("choices")
-        options = tuple(map(line_of, choices[:_MAX_INPUTS])) if isinstance(choices, list) else ()
+        options = tuple(map(line_of, list_in(described, "choices")[:_MAX_INPUTS]))
         # Hidden while it is typed, unless the description says that it is not secret.
         secret = _field(described, "isSecret") is not False
         self.needs[name] = Input(

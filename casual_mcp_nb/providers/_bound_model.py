@@ -176,17 +176,14 @@ class BoundModel:
         """How requests are made with its client."""
         return adapter_of(self.client)
 
-    @property
+    @cached_property
     def dialect(self) -> Dialect | None:
         """What its provider takes of tools, or None for a client that makes its own requests."""
-        facts = self.facts
-        if not facts.knows_dialect:
-            facts.knows_dialect = True
-            if not hasattr(type(self.client), "answer"):
-                facts.dialect = self.wire.dialect or dialect_of(
-                    self.wire.name or "litellm", host_of(self.client), at_home=self._is_at_home
-                )
-        return facts.dialect
+        if hasattr(type(self.client), "answer"):
+            return None
+        return self.wire.dialect or dialect_of(
+            self.wire.name or "litellm", host_of(self.client), at_home=self.is_at_home
+        )
 
     @cached_property
     def wire_spec(self) -> ProviderSpec:
@@ -215,10 +212,7 @@ class BoundModel:
 
     def sendable(self, *, tools: bool) -> Sendable:
         """Select the options to send with a request, as far as known."""
-        wire = self.wire.name or self.provider
-        return sendable_options(
-            wire, self.model, self.wanted, self.facts, tools=tools, at_home=self._is_at_home
-        )
+        return sendable_options(self, tools=tools)
 
     def offer(self, tools: Definitions) -> dict[str, Any]:
         """Convert definitions to request arguments. A tuple that is sent again is converted once."""
@@ -234,7 +228,8 @@ class BoundModel:
         return dict(offer)
 
     @cached_property
-    def _is_at_home(self) -> bool:
+    def is_at_home(self) -> bool:
+        """Whether its client's URL is the provider's own."""
         return is_at_home(self.client, spec_of(self.wire.name or self.provider).homes)
 
 

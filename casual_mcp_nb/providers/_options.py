@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from casual_llm import ChatOptions
     from casual_llm.messages import ChatMessage
 
-    from casual_mcp_nb.base.dialects import Dialect
+    from casual_mcp_nb.providers._bound_model import BoundModel
     from casual_mcp_nb.providers.registry import ProviderSpec
 
 
@@ -286,7 +286,6 @@ class Learned:
         touched: Whether its SDK has built everything that it would leave for the first request, see
             `touch`.
         refused_tools: The tools that its provider refuses.
-        dialect: What its provider takes of tools, once that is known.
         told_of_dialect: Whether the person has read that nothing says what it takes.
         empty_streams: How many streams in a row brought nothing, though the same request was
             answered in one piece. Requests at the same time count once, since one lost network
@@ -307,8 +306,6 @@ class Learned:
     fields_left_out: set[str] = field(default_factory=set)
     touched: bool = False
     refused_tools: RefusedTools = field(default_factory=RefusedTools)
-    dialect: Dialect | None = None
-    knows_dialect: bool = False
     told_of_dialect: bool = False
     empty_streams: int = 0
 
@@ -522,32 +519,22 @@ def options_of(chat: ChatOptions | None) -> RequestOptions:
     return NO_OPTIONS.model_copy(update=values) if values else NO_OPTIONS
 
 
-def sendable_options(
-    wire: str,
-    model: str,
-    options: RequestOptions,
-    facts: Learned,
-    *,
-    tools: bool,
-    at_home: bool = False,
-) -> Sendable:
+def sendable_options(model: BoundModel, *, tools: bool) -> Sendable:
     """Determine which options to send to this model.
 
     An answer limit that nobody has set is chosen here where every request needs one, and at the
     provider's own address. The windows of other servers are not known.
 
     Args:
-        wire: The provider whose requests these are.
-        model: The provider's name for the model.
-        options: The requested options.
-        facts: The facts learnt about the model.
+        model: The model, with the requested options, and the facts learnt about it.
         tools: Whether the request offers tools.
-        at_home: Whether it is sent to the provider's own address.
     """
+    wire, name = model.wire.name or model.provider, model.model
+    options, facts = model.wanted, model.facts
     given, spec = options.given(), spec_of(wire)
     usual = None
-    if spec.needs_answer_limit or (at_home and spec.models):
-        usual = spec.answer_limit(model, options)
+    if spec.needs_answer_limit or (spec.models and model.is_at_home):
+        usual = spec.answer_limit(name, options)
     most = usual if options.max_tokens is None else options.max_tokens
     if not given and most is None:
         return Sendable(options)
@@ -558,10 +545,12 @@ def sendable_options(
                 f"temperature: {models} take 0 to {highest:g}.",
                 hint=f"The highest is {highest:g}.",
             )
-    unsent = not_sent(wire, model, options)
-    unsent |= {name: notice for name, notice in facts.left_out.items() if name in given}
+    unsent = not_sent(wire, name, options)
+    unsent |= {option: notice for option, notice in facts.left_out.items() if option in given}
     if not tools:
-        unsent |= {name: "" for name in _OF_TOOLS if name in given and name not in unsent}
+        for option in _OF_TOOLS:
+            if option in given:
+                unsent.setdefault(option, "")
         if given.get("tool_choice") not in (None, "auto", "none"):
             unsent["tool_choice"] = "No tools are offered: tool_choice is not sent."
     changes: dict[str, Any] = dict.fromkeys(unsent)

@@ -246,7 +246,7 @@ class ModelFactory:
         imports lazily would change `import casual_llm` for everything else in the notebook.
         """
         if isinstance(name, str) or name is None:
-            if (name or self.default) not in self._models:
+            if (name or self.default) not in self._bound:
                 await asyncio.to_thread(self._first, name)
             return self.chat_model(name)
         model = self.chat_model(name)
@@ -269,7 +269,6 @@ class ModelFactory:
         await load("casual_llm")
         if name is None:
             name = self.default or ""
-        self.check(name)
         return self._bind(name, ReplayClient(tape)).taped(tape)
 
     def _first(self, name: str | None) -> None:
@@ -278,9 +277,10 @@ class ModelFactory:
             touch(model.provider, model.client)
 
     def _bind(self, name: str, replay: ReplayClient | None = None) -> ChatModel:
-        llm_client: Any = replay or self.get_model(name)._client
+        self.check(name)
         config = self._config.models[name]
         client = self._config.clients[config.client]
+        llm_client: Any = replay or self.get_client(config.client)
         bound = ChatModel(
             llm_client,
             config.model,
