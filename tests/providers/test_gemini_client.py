@@ -329,13 +329,14 @@ async def test_system_messages_are_one_instruction_and_roles_take_turns(
     assert server.refusals == []
 
 
+@pytest.mark.parametrize(
+    "source", [{"type": "base64", "data": "aGk="}, "data:image/png;base64,aGk="]
+)
 async def test_an_image_of_the_person_goes_along_and_an_address_does_not(
-    serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+    serving: Callable[..., Any], model_of: Callable[..., ChatModel], source: Any
 ) -> None:
     server = serving(answer("gemini", "A cat."))
-    image = casual_llm.ImageContent(
-        source={"type": "base64", "data": "aGk="}, media_type="image/png"
-    )
+    image = casual_llm.ImageContent(source=source, media_type="image/png")
     await model_of(server, "gemini").complete(
         [UserMessage(content=[casual_llm.TextContent(text="Look:"), image])]
     )

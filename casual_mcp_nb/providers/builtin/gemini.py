@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
+from casual_mcp_nb.base.content import pictures_of
 from casual_mcp_nb.providers._calls import call_of
 from casual_mcp_nb.providers._clients import (
     ContentFiltered,
@@ -31,7 +32,6 @@ from casual_mcp_nb.providers._messages import (
     Part,
     after_results,
     built,
-    data_of,
     kept_fields,
     parts_of,
     refuse_addresses,
@@ -263,24 +263,17 @@ def _contents(
 
     The SDK would convert it on the event loop, 70 microseconds a part.
     """
-    from google.genai import types
-
     refuse_addresses(messages, "Google's API does not accept image URLs")
-    contents: list[types.ContentDict] = []
+    contents: list[dict[str, Any]] = []
     for message in after_results(messages_for(client, model, messages, WIRE, RESPONSES_IDS)):
         role = "model" if message.role == "assistant" else "user"
-        parts = list(_parts(message, model)) if message.role != "system" else []
+        parts = list(_parts(message, model))
         # Results of parallel calls must be in one content.
         if parts and contents and contents[-1]["role"] == role:
-            contents[-1]["parts"] = [*(contents[-1]["parts"] or ()), *parts]
+            contents[-1]["parts"] += parts
         elif parts:
-            contents.append({"role": role, "parts": parts})
-    contents = contents or [{"role": "user", "parts": [{"text": "(nothing)"}]}]
-    whole = map(types.Content.model_validate, contents)
-    return [
-        _Uncopied(content.model_dump(mode="json", by_alias=True, exclude_none=True))
-        for content in whole
-    ]
+            contents.append(_Uncopied(role=role, parts=parts))
+    return contents or [_Uncopied(role="user", parts=[{"text": "(nothing)"}])]
 
 
 class _Uncopied(dict[str, Any]):
@@ -292,37 +285,45 @@ class _Uncopied(dict[str, Any]):
         return self
 
 
-def _parts(message: ChatMessage, model: str) -> Iterator[types.PartDict]:
-    if message.role == "assistant":
-        yield from _parts_of_answer(message, model)
-    elif message.role == "tool":
-        # Only text: Google interprets `$ref` in an object as its own kind of reference
-        # (vercel/ai#14369).
-        result = {"error" if getattr(message, "failed", False) else "output": message.content}
-        yield {
-            "function_response": {
-                "id": message.tool_call_id,
-                "name": _wire_name(message.name),
-                "response": result,
+def _parts(message: ChatMessage, model: str) -> Iterator[Part]:
+    match message.role:
+        case "system":
+            # It is among the request's settings.
+            return
+        case "assistant":
+            yield from _parts_of_answer(message, model)
+        case "tool":
+            # Only text: Google interprets `$ref` in an object as its own kind of reference
+            # (vercel/ai#14369).
+            result = {"error" if getattr(message, "failed", False) else "output": message.content}
+            yield {
+                "functionResponse": {
+                    "id": message.tool_call_id,
+                    "name": _wire_name(message.name),
+                    "response": result,
+                }
             }
-        }
-    elif isinstance(message.content, list):
-        yield from _parts_of_list(message.content)
-    elif message.content and message.content.strip():
-        yield {"text": message.content}
+        case _ if isinstance(message.content, list):
+            yield from _parts_of_list(message, message.content)
+        case _ if message.content and message.content.strip():
+            yield {"text": message.content}
 
 
-def _parts_of_list(content: Iterable[TextContent | ImageContent]) -> Iterator[types.PartDict]:
+def _parts_of_list(
+    message: ChatMessage, content: Iterable[TextContent | ImageContent]
+) -> Iterator[Part]:
+    # Also one that is written as a data URL.
+    pictures = iter(pictures_of([message]))
     for part in content:
-        if part.type == "text":
-            if part.text.strip():
-                yield {"text": part.text}
-        elif not isinstance(part.source, str):
-            data = base64.b64decode(data_of(part))
-            yield {"inline_data": {"data": data, "mime_type": part.media_type}}
+        if part.type == "image":
+            picture = next(pictures)
+            data = base64.b64encode(picture.data).decode()
+            yield {"inlineData": {"data": data, "mimeType": picture.media_type}}
+        elif part.text.strip():
+            yield {"text": part.text}
 
 
-def _parts_of_answer(message: AssistantMessage, model: str) -> Iterator[types.PartDict]:
+def _parts_of_answer(message: AssistantMessage, model: str) -> Iterator[Part]:
     """Yield an answer's parts with this model's signatures.
 
     Gemini 3 signs a step's first call, and refuses it without its signature.
@@ -331,24 +332,22 @@ def _parts_of_answer(message: AssistantMessage, model: str) -> Iterator[types.Pa
     stand_in: str | None = _ANY_SIGNATURE
     for part in parts_of(message, WIRE, model):
         if isinstance(part, dict):
-            yield {"text": part["text"], "thought_signature": _bytes(part.get(_SIGNATURE))}
-        else:
-            arguments = json.loads(part.function.arguments)
-            signature = next(of_calls, {}).get(_SIGNATURE, stand_in)
-            # Only the step's first call needs one.
-            stand_in = None
-            yield {
-                "function_call": {
-                    "id": part.id,
-                    "name": _wire_name(part.function.name),
-                    "args": arguments,
-                },
-                "thought_signature": _bytes(signature),
-            }
+            yield _signed({"text": part["text"]}, part.get(_SIGNATURE))
+            continue
+        call = {
+            "id": part.id,
+            "name": _wire_name(part.function.name),
+            "args": json.loads(part.function.arguments),
+        }
+        yield _signed({"functionCall": call}, next(of_calls, {}).get(_SIGNATURE, stand_in))
+        # Only the step's first call needs one.
+        stand_in = None
 
 
-def _bytes(signature: str | None) -> bytes | None:
-    return base64.urlsafe_b64decode(signature) if signature else None
+def _signed(part: Part, signature: str | None) -> Part:
+    if signature:
+        part["thoughtSignature"] = signature
+    return part
 
 
 def _wire_name(name: str) -> str:
