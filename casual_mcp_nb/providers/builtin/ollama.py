@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -26,7 +26,7 @@ from casual_mcp_nb.providers._clients import (
     usage_of,
 )
 from casual_mcp_nb.providers._messages import built, parts_with_fields, refuse_addresses
-from casual_mcp_nb.providers.builtin.openai import conversation, give_back, text_in
+from casual_mcp_nb.providers.builtin.openai import Piece, conversation, give_back, text_in
 from casual_mcp_nb.providers.registry import (
     OnText,
     ProviderAdapter,
@@ -37,7 +37,6 @@ from casual_mcp_nb.providers.registry import (
 
 if TYPE_CHECKING:
     from casual_llm import AssistantToolCall, ChatMessage, ChatOptions, LLMClient, OllamaClient
-    from ollama import ChatResponse, Message
 
     from casual_mcp_nb.base.config import ClientConfig
     from casual_mcp_nb.conversation.step import ModelResponse
@@ -66,40 +65,23 @@ async def ask(
     except Exception as error:
         # Its text is the server's reason, where httpx's is only the status.
         raise ResponseError(response.text, response.status_code) from error
-    whole = _response_class()(**response.json())
+    whole = _read(response.json(), response.text)
     answer = _Streamed()
     answer.add(whole.message)
     return _answer(model, messages, answer, whole)
 
 
-@cache
-def _response_class() -> type[ChatResponse]:
-    """Build a class like the SDK's that also takes what other servers with Ollama's API send:
-    arguments as text, and content in parts.
+def _read(part: object, sent: str) -> Piece:
+    """Read one object of an answer.
+
+    Not with the SDK's class, which refuses what other servers with Ollama's API send: arguments as
+    text, and content in parts.
     """
-    from ollama import ChatResponse, Message
-
-    class Function(Message.ToolCall.Function):
-        arguments: Any = None
-
-    class ToolCall(Message.ToolCall):
-        id: Any = None
-        function: Function
-
-    class AnyMessage(Message):
-        role: Any = "assistant"
-        content: Any = None
-        thinking: Any = None
-        tool_calls: Sequence[ToolCall] | None = None
-
-    class AnyResponse(ChatResponse):
-        message: AnyMessage
-
-    for each in (ToolCall, AnyMessage, AnyResponse):
-        each.model_rebuild(
-            _types_namespace={**globals(), **locals(), "Sequence": Sequence, "Any": Any}
-        )
-    return AnyResponse
+    if isinstance(part, dict) and "error" in part:
+        raise Reported(part["error"], part.get("status_code") or part.get("StatusCode"))
+    if not isinstance(part, dict) or not isinstance(part.get("message"), dict):
+        raise InvalidResponse(sent)
+    return Piece(part)
 
 
 async def stream(
@@ -111,7 +93,7 @@ async def stream(
 ) -> ModelResponse:
     """Make a streaming request."""
     request, headers = await built(_request, client, model, messages, options, stream=True)
-    answer, response_class = _Streamed(), _response_class()
+    answer = _Streamed()
     # Read here, because the SDK fails on an error that is not a string and on a line that is not an
     # object.
     async with client.client._client.stream(
@@ -122,12 +104,7 @@ async def stream(
             response.raise_for_status()
         lines = response.aiter_lines()
         async for line in lines:
-            part: object = json.loads(line)
-            if isinstance(part, dict) and "error" in part:
-                raise Reported(part["error"], part.get("status_code") or part.get("StatusCode"))
-            if not isinstance(part, dict) or "message" not in part:
-                raise InvalidResponse(line)
-            last = response_class(**part)
+            last = _read(json.loads(line), line)
             answer.add(last.message)
             on_text(answer.text[-1], response)
             if last.done:
@@ -147,12 +124,12 @@ async def stream(
 class _Streamed:
     text: list[str] = field(default_factory=list)
     thinking: list[str] = field(default_factory=list)
-    calls: list[Message.ToolCall] = field(default_factory=list)
+    calls: list[Piece] = field(default_factory=list)
 
-    def add(self, piece: Message) -> None:
+    def add(self, piece: Piece) -> None:
         self.text.append(text_in(piece.content))
         self.thinking.append(text_in(piece.thinking))
-        self.calls += piece.tool_calls or ()
+        self.calls += (call for call in piece.tool_calls or () if call.function is not None)
 
 
 def _request(
@@ -196,13 +173,13 @@ def _without_waiting(work: Coroutine[Any, Any, _T]) -> _T:
 
 
 def _answer(
-    model: str, messages: list[ChatMessage], answer: _Streamed, last: ChatResponse
+    model: str, messages: list[ChatMessage], answer: _Streamed, last: Piece
 ) -> ModelResponse:
     tool_calls: list[AssistantToolCall] = []
     first = 1 + sum(map(_calls_in, messages))
     for number, call in enumerate(answer.calls, first):
-        call_id = getattr(call, "id", None) or f"call_{number}"
-        tool_calls.append(call_of(call_id, call.function.name, call.function.arguments))
+        function = call.function
+        tool_calls.append(call_of(call.id or f"call_{number}", function.name, function.arguments))
     # Templates of models that think between calls, such as gpt-oss and qwen3, restore its position.
     thinking = "".join(answer.thinking)
     fields = {"thinking": thinking} if thinking else {}
