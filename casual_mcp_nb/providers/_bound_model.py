@@ -20,13 +20,12 @@ from casual_mcp_nb.base.dialects import Dialect, dialect_of
 from casual_mcp_nb.base.iterables import present
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.conversation.step import ModelResponse
+from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.providers._clients import part_at
 from casual_mcp_nb.providers._options import (
     Learned,
-    Sendable,
     learned,
     options_of,
-    sendable_options,
 )
 from casual_mcp_nb.providers.builtin import openai
 from casual_mcp_nb.providers.limits import Retries
@@ -37,6 +36,7 @@ from casual_mcp_nb.providers.registry import (
     ProviderSpec,
     host_of,
     is_at_home,
+    not_sent,
     plain_tools_param,
     spec_of,
     spec_of_kind,
@@ -50,6 +50,19 @@ if TYPE_CHECKING:
     from casual_mcp_nb.cassettes.recorder import Recorder
     from casual_mcp_nb.cassettes.replayer import Replayer
     from casual_mcp_nb.providers.limits import ClientLimits
+
+
+_OF_TOOLS = ("tool_choice", "parallel_tool_calls")
+
+
+@dataclass(frozen=True)
+class Sendable:
+    """The options to send with a request, and notices for the person about those that are not
+    sent.
+    """
+
+    options: RequestOptions
+    notices: tuple[str, ...] = ()
 
 
 def adapter_of(client: Any) -> ProviderAdapter:
@@ -211,8 +224,47 @@ class BoundModel:
         return min(sizes, default=None)
 
     def sendable(self, *, tools: bool) -> Sendable:
-        """Select the options to send with a request, as far as known."""
-        return sendable_options(self, tools=tools)
+        """Select the options to send with a request, as far as known.
+
+        An answer limit that nobody has set is chosen here where every request needs one, and at the
+        provider's own address. The windows of other servers are not known.
+
+        Args:
+            tools: Whether the request offers tools.
+        """
+        wire, name = self.wire.name or self.provider, self.model
+        options, facts = self.wanted, self.facts
+        given, spec = options.given(), spec_of(wire)
+        usual = None
+        if spec.needs_answer_limit or (spec.models and self.is_at_home):
+            usual = spec.answer_limit(name, options)
+        most = usual if options.max_tokens is None else options.max_tokens
+        if not given and most is None:
+            return Sendable(options)
+        if spec.highest_temperature is not None:
+            highest, models = spec.highest_temperature
+            if (options.temperature or 0) > highest:
+                raise UsageError(
+                    f"temperature: {models} take 0 to {highest:g}.",
+                    hint=f"The highest is {highest:g}.",
+                )
+        unsent = not_sent(wire, name, options)
+        unsent |= {option: notice for option, notice in facts.left_out.items() if option in given}
+        if not tools:
+            for option in _OF_TOOLS:
+                if option in given:
+                    unsent.setdefault(option, "")
+            if given.get("tool_choice") not in (None, "auto", "none"):
+                unsent["tool_choice"] = "No tools are offered: tool_choice is not sent."
+        changes: dict[str, Any] = dict.fromkeys(unsent)
+        if "max_tokens" in unsent:
+            most = usual
+        if most is not None:
+            changes["max_tokens"] = most
+            if facts.most_tokens is not None:
+                changes["max_tokens"] = min(most, facts.most_tokens)
+        notices = tuple(filter(None, unsent.values()))
+        return Sendable(options.model_copy(update=changes), notices)
 
     def offer(self, tools: Definitions) -> dict[str, Any]:
         """Convert definitions to request arguments. A tuple that is sent again is converted once."""

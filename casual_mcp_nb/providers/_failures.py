@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from json import JSONDecodeError
 from pathlib import Path
 from traceback import extract_tb
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from casual_mcp_nb.base.proxies import connection_advice, odd_variable
 from casual_mcp_nb.base.secret import Mask, MaskedError, mask_of, redacted
@@ -40,8 +40,28 @@ from casual_mcp_nb.providers._clients import (
 from casual_mcp_nb.providers.registry import raw_address_of
 
 if TYPE_CHECKING:
+    from casual_llm.messages import ChatMessage
+
     from casual_mcp_nb.providers._bound_model import BoundModel
-    from casual_mcp_nb.providers._model_request import ModelRequest
+    from casual_mcp_nb.providers.registry import Definition, Definitions
+
+
+class FailedRequest(Protocol):
+    """What an error says of the request that failed."""
+
+    model: BoundModel
+    messages: list[ChatMessage]
+    found_tools: Definitions | None
+    streamed: list[str]
+    attempts: int
+
+    @property
+    def lacked(self) -> tuple[str, ...]:
+        """The options that were left out because the server may lack them."""
+
+    @property
+    def definitions(self) -> list[Definition]:
+        """The offered definitions, with those that searches have found."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +85,7 @@ class Finding:
     in_client: bool = False
 
 
-def explained(error: Exception, request: ModelRequest) -> tuple[ProviderError, Exception | None]:
+def explained(error: Exception, request: FailedRequest) -> tuple[ProviderError, Exception | None]:
     """Convert a provider's error to one of ours.
 
     Returns:
@@ -121,7 +141,7 @@ def embedding_failure(error: Exception, model: BoundModel) -> ProviderError:
     return _failure_by(error, finding, model, secrets, 1)
 
 
-def _finding_of(error: Exception, request: ModelRequest, secrets: list[str]) -> Finding:
+def _finding_of(error: Exception, request: FailedRequest, secrets: list[str]) -> Finding:
     finding = _finding_apart_from_stream(error, request, secrets)
     if not request.streamed or finding.kind is ContentRefusedError:
         return finding
@@ -134,7 +154,7 @@ def _finding_of(error: Exception, request: ModelRequest, secrets: list[str]) -> 
 
 
 def _finding_apart_from_stream(
-    error: Exception, request: ModelRequest, secrets: list[str]
+    error: Exception, request: FailedRequest, secrets: list[str]
 ) -> Finding:
     """Find out what an error means, whatever was streamed before it.
 
@@ -192,7 +212,7 @@ def _reported(body: str, *, passing: bool) -> Finding:
     return Finding(ProviderError, reason, "Read the provider's message.")
 
 
-def _overflow(text: str, body: str, request: ModelRequest) -> Finding:
+def _overflow(text: str, body: str, request: FailedRequest) -> Finding:
     from casual_mcp_nb.discovery.synthetic import ways_to_shorten
 
     stated, counted = reading.stated_window(text)

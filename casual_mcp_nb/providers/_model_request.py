@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tenacity import RetryCallState
 
     from casual_mcp_nb.providers._bound_model import BoundModel
-    from casual_mcp_nb.providers.limits import OnEvent, TokenReservation
+    from casual_mcp_nb.providers.limits import ClientLimits, OnEvent, TokenReservation
     from casual_mcp_nb.providers.registry import Definition, Definitions
     from casual_mcp_nb.providers.spending import Account
 
@@ -198,7 +198,11 @@ class ModelRequest:
 
     async def _once(self) -> ModelResponse | None:
         """Send the request once. Return None if it is to be sent again in another form."""
-        charge = await self._wait_for_the_limits(self.messages, self.definitions)
+        charge = None
+        if self.model.limits is not None:
+            charge = await self._wait_for_the_limits(
+                self.model.limits, self.messages, self.definitions
+            )
         self._heard = False
         last_headers.set(None)
         try:
@@ -261,11 +265,9 @@ class ModelRequest:
         return self._form.changes_after(error, heard=self._heard)
 
     async def _wait_for_the_limits(
-        self, messages: Sequence[ChatMessage], definitions: Definitions
-    ) -> TokenReservation | None:
-        limits, tokens = self.model.limits, 0
-        if limits is None:
-            return None
+        self, limits: ClientLimits, messages: Sequence[ChatMessage], definitions: Definitions
+    ) -> TokenReservation:
+        tokens = 0
         if limits.counts_tokens:
             # On a thread, because the definitions of many tools are long.
             tokens = await asyncio.to_thread(request_tokens, messages, definitions)
@@ -331,7 +333,8 @@ class ModelRequest:
         request = chat_options(self.model.wire_spec, self.model.default_options, options, offer)
         messages: list[ChatMessage] = [UserMessage(content=_PROBE)]
         tools = offer.get("tools") or ()
-        await self._wait_for_the_limits(messages, tools)
+        if self.model.limits is not None:
+            await self._wait_for_the_limits(self.model.limits, messages, tools)
         refusals: list[Exception] = []
 
         async def ask() -> ModelResponse | None:

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from casual_mcp_nb.base.config_base import NO_OPTIONS, RequestOptions
 from casual_mcp_nb.base.content import MAX_IMAGES
-from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.errors import shown
 from casual_mcp_nb.providers._messages import (
     IdRule,
     after_results,
@@ -31,13 +31,12 @@ from casual_mcp_nb.providers._messages import (
     sendable,
 )
 from casual_mcp_nb.providers._offered import RefusedTools
-from casual_mcp_nb.providers.registry import host_of, not_sent, spec_of
+from casual_mcp_nb.providers.registry import host_of, spec_of
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions
     from casual_llm.messages import ChatMessage
 
-    from casual_mcp_nb.providers._bound_model import BoundModel
     from casual_mcp_nb.providers.registry import ProviderSpec
 
 
@@ -491,19 +490,6 @@ def _fields(facts: Learned, refusal: Refusal) -> str | None:
     return None
 
 
-_OF_TOOLS = ("tool_choice", "parallel_tool_calls")
-
-
-@dataclass(frozen=True)
-class Sendable:
-    """The options to send with a request, and notices for the person about those that are not
-    sent.
-    """
-
-    options: RequestOptions
-    notices: tuple[str, ...] = ()
-
-
 def options_of(chat: ChatOptions | None) -> RequestOptions:
     """Read the options set in casual-llm's own, for a model that the user created with it."""
     if chat is None:
@@ -517,51 +503,6 @@ def options_of(chat: ChatOptions | None) -> RequestOptions:
         values["stop"] = tuple(chat.stop)
     # Not validated: the user's own may be wrong in ways that only the provider knows.
     return NO_OPTIONS.model_copy(update=values) if values else NO_OPTIONS
-
-
-def sendable_options(model: BoundModel, *, tools: bool) -> Sendable:
-    """Determine which options to send to this model.
-
-    An answer limit that nobody has set is chosen here where every request needs one, and at the
-    provider's own address. The windows of other servers are not known.
-
-    Args:
-        model: The model, with the requested options, and the facts learnt about it.
-        tools: Whether the request offers tools.
-    """
-    wire, name = model.wire.name or model.provider, model.model
-    options, facts = model.wanted, model.facts
-    given, spec = options.given(), spec_of(wire)
-    usual = None
-    if spec.needs_answer_limit or (spec.models and model.is_at_home):
-        usual = spec.answer_limit(name, options)
-    most = usual if options.max_tokens is None else options.max_tokens
-    if not given and most is None:
-        return Sendable(options)
-    if spec.highest_temperature is not None:
-        highest, models = spec.highest_temperature
-        if (options.temperature or 0) > highest:
-            raise UsageError(
-                f"temperature: {models} take 0 to {highest:g}.",
-                hint=f"The highest is {highest:g}.",
-            )
-    unsent = not_sent(wire, name, options)
-    unsent |= {option: notice for option, notice in facts.left_out.items() if option in given}
-    if not tools:
-        for option in _OF_TOOLS:
-            if option in given:
-                unsent.setdefault(option, "")
-        if given.get("tool_choice") not in (None, "auto", "none"):
-            unsent["tool_choice"] = "No tools are offered: tool_choice is not sent."
-    changes: dict[str, Any] = dict.fromkeys(unsent)
-    if "max_tokens" in unsent:
-        most = usual
-    if most is not None:
-        changes["max_tokens"] = most
-        if facts.most_tokens is not None:
-            changes["max_tokens"] = min(most, facts.most_tokens)
-    notices = tuple(filter(None, unsent.values()))
-    return Sendable(options.model_copy(update=changes), notices)
 
 
 def chat_options(
