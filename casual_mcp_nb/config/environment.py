@@ -322,10 +322,6 @@ class Environment(Mapping[str, str]):
             return layer.references(name)
         return self._references.get(name, ())
 
-    def behind(self, other: Mapping[str, str]) -> Environment:
-        """Merge this environment with another one, which has lower priority."""
-        return Environment(*self._layers, other)
-
 
 def references_of(environ: Mapping[str, str], name: str) -> tuple[str, ...]:
     """List the variables that a variable refers to: none, unless it is from a `.env` file."""
@@ -348,7 +344,7 @@ def read_environment(
     for directory in dict.fromkeys((folder or Path.cwd(), Path.cwd())):
         path = directory / ".env"
         if path.is_file():
-            merged = merged.behind(env_entries(path, merged))
+            merged = Environment(merged, env_entries(path, merged))
     return merged
 
 

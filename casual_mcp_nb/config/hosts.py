@@ -191,7 +191,7 @@ def _is_of_another_kind(key: str, value: Any, of_host: bool) -> bool:
 def _inputs_in(data: Mapping[str, Any]) -> list[Input]:
     """Read the inputs, of the file itself and below `mcp`, as in VS Code's settings."""
     entries = [*list_in(data, "inputs"), *list_in(object_in(data, "mcp"), "inputs")]
-    return [Input.of(entry) for entry in entries if isinstance(entry, dict)]
+    return list(map(Input.of, of_type(entries, dict)))
 
 
 def _ways_of_registry(data: Mapping[str, Any]) -> list[FoundServer] | None:
@@ -235,20 +235,18 @@ def _servers_by_project(data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     `"projects": {"/home/ada/shop": {"mcpServers": {}}}`.
     """
     servers = {}
-    for folder, project in object_in(data, "projects").items():
-        if isinstance(project, dict):
-            servers[folder] = object_in(project, "mcpServers")
-    return {folder: each for folder, each in servers.items() if each}
+    projects = object_in(data, "projects")
+    for folder in projects:
+        if of_project := object_in(object_in(projects, folder), "mcpServers"):
+            servers[folder] = of_project
+    return servers
 
 
 def _project_in(data: Mapping[str, Any], folder: str) -> dict[str, Any] | None:
     """Find what Claude Code keeps for the project in a folder, or None if it keeps no servers."""
     project = object_in(data, "projects").get(folder)
-    if not isinstance(project, dict):
-        return None
-    if "mcpServers" in data or _servers_by_project(data):
-        return project
-    return None
+    keeps_servers = "mcpServers" in data or _servers_by_project(data)
+    return project if isinstance(project, dict) and keeps_servers else None
 
 
 def _preceded(sections: Sequence[Section], path: KeyPath, servers: Any) -> list[Section]:

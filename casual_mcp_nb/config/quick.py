@@ -367,7 +367,8 @@ def _read(model: str, local: Collection[str]) -> tuple[str, str, bool]:
     if owners:
         ways = " or ".join(f"{owner}:{model}" for owner in owners)
         raise UsageError(f"Several providers have a model {shown(model)}.", hint=f"Write {ways}.")
-    error = UnknownNameError("provider", provider, [*specs(), *local])
+    known = [*specs(), *local]
+    error = UnknownNameError("provider", provider, known)
     if name:
         raise error
     # Most likely a model name alone.
@@ -375,7 +376,7 @@ def _read(model: str, local: Collection[str]) -> tuple[str, str, bool]:
         f"{error.hint} No provider is known for this model's name. Write PROVIDER:MODEL, such as"
         " openai:gpt-4.1."
     )
-    raise UnknownNameError("provider", provider, [*specs(), *local], hint=hint)
+    raise UnknownNameError("provider", provider, known, hint=hint)
 
 
 def _check(name: str, client: ClientConfig) -> None:

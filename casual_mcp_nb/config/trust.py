@@ -210,8 +210,8 @@ class TrustStore:
     def accepted_folder(self, path: Path) -> Path | None:
         """Find the accepted folder around a config, or None."""
         for folder in path.resolve().parents:
-            record = self._read(folder)
-            if record is not None and record.get("folder") == str(folder):
+            record = self._read(folder) or {}
+            if record.get("folder") == str(folder):
                 return folder
         return None
 
@@ -221,8 +221,8 @@ class TrustStore:
 
     def accepts_address(self, key: str) -> bool:
         """Check whether the person has accepted an address of a server's sign-in."""
-        record = self._read(f"address: {key}")
-        return record is not None and record.get("address") == key
+        record = self._read(f"address: {key}") or {}
+        return record.get("address") == key
 
     def _file(self, key: Path | str) -> Path:
         digest = hashlib.sha256(_text_of(key).encode("utf-8", "surrogateescape")).hexdigest()

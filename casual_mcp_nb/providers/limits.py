@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+from casual_mcp_nb.base.displayable import count
 from casual_mcp_nb.base.limits import LONGEST_WAIT, load
 from casual_mcp_nb.errors import shown
 
@@ -156,16 +157,10 @@ class ClientLimits:
     """
 
     def __init__(self, client: str, requests: int | None = None, tokens: int | None = None) -> None:
-        name = shown(client)
+        self._client = shown(client)
         self._requests = _Window(requests) if requests else None
         self._tokens = _Window(tokens) if tokens else None
-        limit = f"the limit of client {name}:"
-        plural = "" if requests == 1 else "s"
-        self._words = {
-            "requests": f"{limit} {requests or 0:,} request{plural} a minute",
-            "tokens": f"{limit} {tokens or 0:,} tokens a minute",
-            "pause": f"the provider of client {name}, which requested a pause",
-        }
+        self._most_requests = count(requests or 0, "request")
         self._most_tokens = tokens or 0
         self.counts_tokens = self._tokens is not None
         self._paused_until = 0.0
@@ -203,7 +198,8 @@ class ClientLimits:
     def _try_reserve(self, ticket: object, tokens: int) -> TokenReservation | RateLimitWait:
         now = time.monotonic()
         if self._paused_until > now:
-            return RateLimitWait(self._paused_until - now, self._words["pause"])
+            reason = f"the provider of client {self._client}, which requested a pause"
+            return RateLimitWait(self._paused_until - now, reason)
         if self._line[0] is not ticket:
             time_of_first, reason = self._first_goes
             return RateLimitWait(max(0.0, time_of_first - now), reason)
@@ -213,15 +209,16 @@ class ClientLimits:
         return entry
 
     def _reserve(self, tokens: int) -> TokenReservation | RateLimitWait:
+        limit = f"the limit of client {self._client}:"
         request = self._requests.reserve(1) if self._requests else None
         if isinstance(request, float):
-            return RateLimitWait(request, self._words["requests"])
+            return RateLimitWait(request, f"{limit} {self._most_requests} a minute")
         entry = self._tokens.reserve(tokens) if self._tokens else None
         if not isinstance(entry, float):
             return TokenReservation(tokens, entry)
         if self._requests and request is not None:
             self._requests.give_back(request, 1)
-        return RateLimitWait(entry, self._words["tokens"])
+        return RateLimitWait(entry, f"{limit} {self._most_tokens:,} tokens a minute")
 
 
 _shared: WeakValueDictionary[tuple[Any, ...], ClientLimits] = WeakValueDictionary()
