@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from casual_mcp_nb.base.config import ExcludeSpec, ToolSetConfig
+from casual_mcp_nb.base.config import ToolSetConfig
 from casual_mcp_nb.base.files import part_file
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.config.document import OTHER_FORMATS, parse_document, plain_json, read_text
@@ -105,18 +105,8 @@ def _tool_sets(file: _FileText, path: Path) -> dict[str, Any]:
 
 def plain_tool_set(tool_set: ToolSetConfig) -> dict[str, Any]:
     """Convert a toolset to the file's format, without an empty description."""
-    servers = {server: _plain_rule(rule) for server, rule in tool_set.servers.items()}
-    if tool_set.description:
-        return {"description": tool_set.description, "servers": servers}
-    return {"servers": servers}
-
-
-def _plain_rule(
-    rule: bool | tuple[str, ...] | ExcludeSpec,
-) -> bool | list[str] | dict[str, list[str]]:
-    if isinstance(rule, ExcludeSpec):
-        return {"exclude": list(rule.exclude)}
-    return rule if isinstance(rule, bool) else list(rule)
+    hidden = set() if tool_set.description else {"description"}
+    return tool_set.model_dump(mode="json", exclude=hidden)
 
 
 def _with_tool_set(text: str, name: str, value: dict[str, Any]) -> str:
