@@ -217,7 +217,7 @@ def _remember_gateway(key: str, native: bool) -> None:
     def tried_at(name: str) -> float:
         return entries[name][1]
 
-    newest = sorted(entries, key=tried_at)[-MAX_GATEWAYS:]
+    newest = sorted(entries, key=tried_at, reverse=True)[:MAX_GATEWAYS]
     document = {"version": GATEWAYS_VERSION, "gateways": {name: entries[name] for name in newest}}
     path = gateways_path()
     with suppress(OSError):

@@ -77,8 +77,6 @@ def _read(part: object, sent: str) -> Piece:
     Not with the SDK's class, which refuses what other servers with Ollama's API send: arguments as
     text, and content in parts.
     """
-    if isinstance(part, dict) and "error" in part:
-        raise Reported(part["error"], part.get("status_code") or part.get("StatusCode"))
     if not isinstance(part, dict) or not isinstance(part.get("message"), dict):
         raise InvalidResponse(sent)
     return Piece(part)
@@ -104,7 +102,10 @@ async def stream(
             response.raise_for_status()
         lines = response.aiter_lines()
         async for line in lines:
-            last = _read(json.loads(line), line)
+            part = json.loads(line)
+            if isinstance(part, dict) and "error" in part:
+                raise Reported(part["error"], part.get("status_code") or part.get("StatusCode"))
+            last = _read(part, line)
             answer.add(last.message)
             on_text(answer.text[-1], response)
             if last.done:
