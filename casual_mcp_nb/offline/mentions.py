@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import date
 from functools import cache
-from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -36,7 +35,6 @@ UNIT_WORDS = (
     r"|[KMGT]i?B|kB|[MG]bit|°[CF]|hrs?|min|sec|ms|ha)(?![\w/])"
 )
 _SHORT_UNIT = r"(?:[mglshCFKt]|in(?=\s+(?:to|in|into|as)\b))(?![\w/'\u2019])"
-_UNIT_AFTER = re.compile(rf"\s*(?:degrees?\s+)?({UNIT_WORDS}|{_SHORT_UNIT})", re.I)
 _MONTHS = tuple(month_name)[1:]
 _MONTH = rf"(?:{'|'.join([*_MONTHS, 'Sept', *(month[:3] for month in _MONTHS)])})\b\.?"
 _ORDINARY_WORDS = """
@@ -73,7 +71,7 @@ weekday: \b(?:<WEEKDAYS>)(?=s?\b)
 unit: (?i)(?:(?<=\d)|(?<=\d )|(?<=\bto ))(?:<UNIT>|<SHORT>)
 unit: (?i)(?:(?<=\bin )|(?<=\binto )|(?<=\bconvert ))<UNIT>
 unit: (?i)(?<=\bmany )<UNIT>(?= (?:are|is|in)\b(?! there| left))
-number: (?<![\w.])-?<NUMBER>(?![\w:])
+number: (?i)(?<![\w.])-?<NUMBER>(?![\w:])(?=\s*(?:degrees?\s+)?(?P<unit><UNIT>|<SHORT>)|)
 """
 """The kinds of value, and what they look like; the order decides which kind a text is."""
 
@@ -102,9 +100,9 @@ def find_mentions(text: str) -> list[Mention]:
     """Find the values in a text, in order and without overlaps, at most `MAX_MENTIONS`."""
     mentions: list[Mention] = []
     for kind, pattern in _patterns():
-        for match in islice(pattern.finditer(text), MAX_MENTIONS):
-            unit = _UNIT_AFTER.match(text, match.end()) if kind == "number" else None
-            found = Mention(kind, _value(kind, match[0]), *match.span(), unit[1] if unit else "")
+        for match in pattern.finditer(text):
+            unit = match.groupdict().get("unit") or ""
+            found = Mention(kind, _value(kind, match[0]), *match.span(), unit)
             is_free = not any(overlap(found, other) for other in mentions)
             if found.value is not None and is_free and len(mentions) < MAX_MENTIONS:
                 mentions.append(found)
