@@ -6,18 +6,16 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from operator import attrgetter, itemgetter
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import Any
 
 from casual_mcp_nb.base.schema import SchemaReader, is_of_type
 from casual_mcp_nb.discovery.text import terms
-from casual_mcp_nb.offline.mentions import Mention, number, overlap
-from casual_mcp_nb.offline.needs import ORDER, Need, content_words
+from casual_mcp_nb.offline.mentions import MONTHS, Mention, overlap, parsed
+from casual_mcp_nb.offline.needs import ORDER, Need
 
 _MAX_TEXT = 2_000
 _NEAR = 40
-_CLOSED = ("quoted", "json", "sql", "expression")
-"""Kinds of mention that are one value, so that no single word in them is another."""
 _FROM = ("from", "between", "of", "since")
 _TO = ("to", "into", "in", "as", "until", "and", "by", "with")
 _MARKERS = {
@@ -45,6 +43,7 @@ _BY_NAME = {
     "code": "number amount id code",
     "filter": "filter containing",
     "search": "query search keyword keywords term terms question topic q",
+    "limit": "count limit n k top results",
 }
 """What a parameter takes, by a word in its name or its format."""
 _BY_DESCRIPTION = re.compile(
@@ -65,6 +64,7 @@ _ACCEPTED = {
     "": ("quoted", "path", "name", "word"),
     "integer": ("number",),
     "number": ("number",),
+    "limit": ("number",),
     "array": ("json",),
     "object": ("json",),
     "boolean": (),
@@ -78,56 +78,91 @@ _REST_MARKER = re.compile(
 )
 _TOPIC = re.compile(r":\s+|\b(?:about|mention|containing)\s+", re.I)
 _NO = re.compile(r"\b(?:no|not|without|don't|never)\b\W+(?:\w+\W+)?$", re.I)
-_TIME_IN = re.compile(r"(?:\d|[ap]\.?m\.?) in $", re.I)
-_MARKER = re.compile(r"([^\W\d_]+\s|\d\s*)\s*(?:the\s+)?(?:degrees?\s+)?[\"'“(]?$")
-_WORD = re.compile(r"\w[\w.@/-]{0,99}(?<![.,])")
-_PROPER = r"[A-Z](?:[\w-]|\u2019(?!s\b))*"
-_NAME = re.compile(rf"(?<=\w[ ,])(?!I\b){_PROPER}(?:\s{_PROPER})*(?:, [A-Z]{{2}}\b)?")
+_MARKER = re.compile(
+    r"(?:(?:\d|[ap]\.?m\.?) in\s|([^\W\d_]+)\s|\d\s*)\s*(?:the\s+)?(?:degrees?\s+)?[\"'“(]?$", re.I
+)
+"""The word before a value, unless that is an amount's unit, or where a time is."""
 # A word before a noun, but no superlative: the cheapest products are not those with that word.
 _QUALIFIER = re.compile(r"(?<!\bmost )(?<!\bleast )\b(?!\w+est\b)([^\W\d_][\w-]*)\s$")
-_AMOUNTS = ("count", "limit", "n", "k", "top", "max_results", "max_count")
+_GAP = "\0"
+"""What stands in the place of a value."""
 _GENERIC = "available called current describe different every list name named new read same working"
-_DENIED = re.compile(
-    r"(?:\b(?:not|except|excluding|without|other than|besides)|n't)\W+(?:\w+\W+){0,2}$", re.I
+_GIVEN = (
+    r"\s*(?:=\s*(\"[^\"]*\"|'[^']*'|[^\s,;]*[^\s,;?!])|:\s+(\"[^\"]*\"|'[^']*'|[^,;?!]*[^\s,;.?!]))"
 )
-"""What turns the value after it into its opposite."""
+"""A value after the name of its parameter: `=value`, or `: value` up to the next comma."""
 
 
-class Parameter(NamedTuple):
-    """A tool parameter: its JSON type, what it takes, the kinds of mention that can fill it, best
-    first, and the words before a value that can only be meant for it.
+class Parameter:
+    """A tool parameter.
+
+    Attributes:
+        type: Its JSON type.
+        kind: What it takes.
+        kinds: The kinds of mention that can fill it, best first, and for a list, its items.
+        choices: Its choices, by their names and by the terms of these.
+        markers: The words before a value that can only be meant for it.
+        beside: Finds its name before or after a value, which is left out.
     """
 
-    name: str
-    required: bool
-    schema: SchemaReader
-    type: str
-    kind: str
-    kinds: tuple[str, ...]
-    markers: tuple[str, ...]
+    def __init__(self, name: str, schema: SchemaReader, required: bool) -> None:
+        self.name, self.schema, self.required = name, schema, required
+        words = {word.casefold() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)}
+        self.type = _type(schema)
+        self.kind = self._kind(words)
+        self.kinds = _ACCEPTED.get(self.kind, (self.kind, "word"))
+        items = schema.items
+        self.items: tuple[str, ...] = ()
+        if items is not None:
+            self.items = _ACCEPTED.get(_type(items.without_null()), ("quoted",))
+        self.markers = _meant(_MARKERS, words) or ()
+        self.choices: dict[str, Any] = {}
+        for choice in schema.choices:
+            self.choices.setdefault(str(choice).casefold(), choice)
+            self.choices.setdefault(" ".join(terms(str(choice))), choice)
+        self.choices.pop("", None)
+        if self.choices:
+            self.kinds += ("quoted",)
+        names = re.escape(name.removesuffix("_id")).replace("_", " ")
+        if self.kind == "path":
+            names += "|folder|directory|file"
+        called = r"(?:named|called|is|number|to)\W+"
+        self.beside = re.compile(
+            rf"\b(?:{names})\W+(?:{called})?{_GAP}|{_GAP}\s+(?:{names})\b", re.I
+        )
+
+    def _kind(self, words: Set[str]) -> str:
+        kind = _meant(_BY_NAME, {*words, *self.schema.text("format").split("-")}) or ""
+        is_number = self.type in ("integer", "number")
+        if self.type != "string" and not (is_number and kind in ("month", "limit")):
+            return self.type
+        described = _BY_DESCRIPTION.search(self.schema.description[:_MAX_TEXT])
+        if described and not kind:
+            kind = described.lastgroup
+        return str(kind)
 
     def accepted(self, value: Any) -> Any:
         """Convert a value or its text to one of this parameter's type, or return None."""
+        said = str(value)
         if self.type == "boolean":
-            return _BOOLEANS.get(str(value).casefold())
-        if self.schema.choices:
-            return self._chosen(str(value))
-        if self.kind == "sql" and not _SQL_START.match(str(value)):
+            return _BOOLEANS.get(said.casefold())
+        if self.choices:
+            return self.choices.get(said.casefold(), self.choices.get(" ".join(terms(said))))
+        if self.kind == "sql" and not _SQL_START.match(said):
             return None
         if self.type == "string":
             return value if isinstance(value, str) else json.dumps(value)
+        if value in MONTHS:
+            value = MONTHS.index(value) + 1
         if isinstance(value, str):
-            with suppress(ValueError, OverflowError):
-                value = number(value)
+            value = parsed(value)
         return value if is_of_type(value, self.type) and self._allows(value) else None
 
-    def _chosen(self, said: str) -> Any:
-        """Find the choice that is said."""
-        for choice in self.schema.choices:
-            name = str(choice)
-            if said.casefold() == name.casefold() or terms(said) == terms(name) != []:
-                return choice
-        return None
+    def is_measured_in(self, unit: str) -> bool:
+        """Check whether its name or description says that it has this unit."""
+        about = f"{self.name} {self.schema.description[:_MAX_TEXT]}".replace("_", " ")
+        spelled = re.escape(unit.removesuffix("s"))
+        return re.search(rf"(?<![a-z]){spelled}s?(?![a-z])", about, re.I) is not None
 
     def _allows(self, value: Any) -> bool:
         from jsonschema import Draft202012Validator
@@ -143,23 +178,10 @@ def parameters_of(schema: Mapping[str, Any]) -> list[Parameter]:
     """Parse the parameters in a tool's schema, required ones first."""
     reader = SchemaReader(schema)
     parameters: list[Parameter] = []
-    for name, part in reader.properties.items():
-        part = part.without_null()
-        required = name in reader.required
-        words = {word.casefold() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)}
-        kind = _meant(_BY_NAME, {*words, *part.text("format").split("-")})
-        described = _BY_DESCRIPTION.search(part.description[:_MAX_TEXT])
-        type_ = _type(part)
-        if type_ != "string" and kind != "month":
-            kind = type_
-        elif kind is None:
-            kind = described.lastgroup if described else ""
-        kinds = _ACCEPTED.get(kind, (kind, "word"))
-        if part.choices:
-            kinds = (*kinds, "quoted")
-        markers = _meant(_MARKERS, words) or ()
-        parameters.append(Parameter(name, required, part, type_, kind, kinds, markers))
-    return sorted(parameters, key=attrgetter("required"), reverse=True)
+    for name in reader.required_first:
+        part = reader.properties[name].without_null()
+        parameters.append(Parameter(name, part, name in reader.required))
+    return parameters
 
 
 def _type(schema: SchemaReader) -> str:
@@ -195,188 +217,136 @@ class Filling:
     """
 
     def __init__(
-        self,
-        need: Need,
-        parameters: Sequence[Parameter],
-        known: Mapping[str, Any] | None = None,
+        self, need: Need, parameters: Sequence[Parameter], known: Mapping[str, Any] | None = None
     ) -> None:
-        self.arguments: dict[str, Any] = {}
         self.chosen: list[Mention] = []
         self.guess = ""
-        self._need, self._text = need, need.text
+        self._need, self._text, self._parameters = need, need.text, parameters
+        self._known = known or {}
+        self._found: dict[str, Any] = {}
         self._spans: list[Mention] = []
-        self._parameters = parameters
         # What is said most clearly comes first.
-        for find in (self._named, self._mentioned, self._listed, self._said):
-            for parameter, value, place in list(find()):
+        for find in (self._named, self._mentioned, self._listed, self._said, self._qualified):
+            for parameter, value, place in find():
                 self._put(parameter, value, place)
-        self.typed = len(self.arguments)
-        self.arguments = {**(known or {}), **self.arguments}
-        # Plain words come last, and only if a call is impossible without them, and possible with
-        # them.
-        lacking = [one for one in self._open() if one.required]
-        if len(lacking) == 1 and lacking[0].kind in ("text", "search"):
-            self._take_words(lacking[0])
-        self.missing = [one.name for one in self._open() if one.required]
-        names = [one.name for one in parameters if one.name in self.arguments]
-        self.arguments = {name: self.arguments[name] for name in names}
+        self.typed = len(self._found)
+        for parameter, value, place in self._remaining():
+            self._put(parameter, value, place)
+            self.guess = value
+        self.missing = [one.name for one in self._lacking()]
+        values = {**self._known, **self._found}
+        self.arguments = {one.name: values[one.name] for one in parameters if one.name in values}
         self.left = [one for one in need.words if not self.covers(one)]
 
     def covers(self, one: Mention) -> bool:
         """Check whether a part of this was used as a value."""
         return any(overlap(one, span) for span in self._spans)
 
-    @property
-    def is_partial(self) -> bool:
-        """Whether the call would answer only a part of the request, or its opposite: `not in the
-        office`, `in the kitchen or the garden`.
+    def is_choice(self, word: Mention) -> bool:
+        """Check whether a word is a choice of a parameter that has another value: `in the kitchen
+        or the garden`.
         """
-        if any(_DENIED.search(self._text[: span.start]) for span in self._spans):
-            return True
-        for parameter in self._parameters:
-            is_chosen = parameter.schema.choices and parameter.name in self.arguments
-            if is_chosen and any(parameter.accepted(word.value) is not None for word in self.left):
-                return True
-        return False
+        given = [one for one in self._parameters if one.choices and one.name in self.arguments]
+        return any(one.accepted(word.value) is not None for one in given)
 
-    def _open(self) -> list[Parameter]:
-        return [one for one in self._parameters if one.name not in self.arguments]
+    def _lacking(self) -> list[Parameter]:
+        filled = {*self._known, *self._found}
+        return [one for one in self._parameters if one.required and one.name not in filled]
 
     def _put(self, parameter: Parameter, value: Any, place: Mention) -> None:
         """Use a part of the text as an argument, if it is free and the parameter accepts the
         value.
         """
         value = parameter.accepted(value)
-        if value is None or parameter.name in self.arguments or self.covers(place):
+        if value is None or parameter.name in self._found or self.covers(place):
             return
-        self.arguments[parameter.name] = value
+        self._found[parameter.name] = value
         self._spans.append(place)
-        if parameter.schema.choices:
+        if parameter.choices:
             self.chosen.append(place)
 
     def _named(self) -> Found:
-        """Yield values given as `name=value`, or as `name: value` up to the next comma."""
-        quoted = r"\"[^\"]*\"|'[^']*'"
+        """Yield values given with the parameter's name."""
         for parameter in self._parameters:
             spoken = re.escape(parameter.name).replace("_", "[_ ]")
-            value = rf"=\s*({quoted}|[^\s,;]*[^\s,;?!])|:\s+({quoted}|[^,;?!]*[^\s,;.?!])"
-            match = re.search(rf"(?<!\w){spoken}\s*(?:{value})", self._text)
+            match = re.search(rf"(?<!\w){spoken}{_GIVEN}", self._text)
             if match:
                 place = Mention("words", match[0], *match.span())
                 yield parameter, (match[1] or match[2]).strip("\"'"), place
 
     def _mentioned(self) -> Found:
         """Yield each parameter with the value that suits it, the best pairs first."""
-        pairs = []
-        for parameter in self._parameters:
-            for value in (*self._need.mentions, *_plain(self._need)):
-                pairs.append((self._suits(parameter, value), parameter, value))
+        pairs: list[tuple[int, Parameter, Mention]] = []
+        for value in self._need.readings:
+            for parameter in self._parameters:
+                if value.kind in parameter.kinds:
+                    pairs.append((self._suits(parameter, value), parameter, value))
         for score, parameter, value in sorted(pairs, key=itemgetter(0), reverse=True):
-            if not score:
-                break
-            given = value.value
-            if parameter.type == "string" and value.kind == "month":
-                given = self._text[value.start : value.end]
-            yield parameter, given, value
+            if score:
+                yield parameter, value.value, value
 
     def _suits(self, parameter: Parameter, value: Mention) -> int:
         """Compute how well a value suits a parameter, or 0 if it does not."""
-        if value.kind not in parameter.kinds:
-            return 0
-        before, after = self._text[: value.start], self._text[value.end :]
-        named = _is_beside(parameter, before, after)
+        start, end = value.start, value.end
+        near = max(0, start - _NEAR)
+        around = f"{self._text[near:start]}{_GAP}{self._text[end : end + _NEAR]}"
+        named = parameter.beside.search(around) is not None
         if value.kind == "word":
-            meant = terms(value.value)
-            if parameter.schema.choices:
-                return 16 if parameter.required or meant else 0
-            is_value = meant and value.value.casefold() not in _GENERIC.split()
-            return 4 if named and is_value else 0
+            if parameter.choices and value.terms:
+                return 16
+            if named and value.terms and value.value.casefold() not in _GENERIC.split():
+                return 4
+            return 0
         if value.unit:
             # An amount is a number of this unit, or goes with a parameter for the unit.
-            named = _is_measured_in(parameter, value.unit)
+            named = parameter.is_measured_in(value.unit)
             if not named and all(one.kind != "unit" for one in self._parameters):
                 return 0
-        found = _MARKER.search(before[-_NEAR:])
-        marker = found[1].strip().casefold() if found else ""
-        if marker.isdigit() or (value.kind == "zone" and _TIME_IN.search(before)):
-            # An amount's unit, or where a time is.
-            marker = "from"
-        end = marker in parameter.markers
-        is_meant = named or end or parameter.required
-        if value.kind == "number":
-            # It may limit the results.
-            is_meant = is_meant or (parameter.name in _AMOUNTS and marker not in (*_FROM, *_TO))
-        elif value.kind == "name":
-            is_meant = is_meant or parameter.kind == "filter"
+        marker = _MARKER.search(self._text, near, start)
+        marked = marker is not None and (marker[1] or "from").casefold() in parameter.markers
+        is_meant = named or marked or parameter.required
+        is_meant = is_meant or parameter.kind in ("filter", "limit")
         if value.kind in ("number", "quoted", "name") and not is_meant:
             return 0
-        return 15 - parameter.kinds.index(value.kind) + 10 * end + 5 * named
+        return 15 - parameter.kinds.index(value.kind) + 10 * marked + 5 * named
 
     def _listed(self) -> Found:
         """Yield all values that are items of a required list."""
-        for parameter in self._open():
-            items = parameter.schema.items
-            if parameter.type == "array" and parameter.required and items is not None:
-                kinds = _ACCEPTED.get(_type(items.without_null()), ("quoted",))
-                found = [one for one in self._need.mentions if one.kind in kinds]
-                if found:
-                    place = Mention("list", "", found[0].start, found[-1].end)
-                    yield parameter, [one.value for one in found], place
+        for parameter in self._parameters:
+            found = [one for one in self._need.mentions if one.kind in parameter.items]
+            if found and parameter.required:
+                place = Mention("list", "", found[0].start, found[-1].end)
+                yield parameter, [one.value for one in found], place
 
     def _said(self) -> Found:
-        """Yield booleans whose name is said or denied, and for a filter, the word before a choice:
-        `the open orders`.
-        """
+        """Yield booleans whose name is said, or denied: `do not ignore case`."""
         words = {word.terms[0]: word for word in self._need.words}
-        for parameter in self._open():
+        for parameter in self._parameters:
             parts = terms(parameter.name)
             if parameter.type == "boolean" and parts and words.keys() >= set(parts):
-                place = Mention("words", "", words[parts[0]].start, words[parts[-1]].end)
-                yield parameter, _NO.search(self._text[: place.start]) is None, place
-            elif parameter.kind == "filter":
-                for chosen in self.chosen:
-                    word = _QUALIFIER.search(self._text[: chosen.start])
-                    if word and content_words(word[1]):
-                        yield parameter, word[1], Mention("words", word[1], *word.span(1))
+                begin = words[parts[0]].start
+                denied = _NO.search(self._text, 0, begin)
+                if denied:
+                    begin = denied.start()
+                yield parameter, denied is None, Mention("words", "", begin, words[parts[-1]].end)
 
-    def _take_words(self, parameter: Parameter) -> None:
-        """Use plain words from the request for a free text."""
+    def _qualified(self) -> Found:
+        """Yield for a filter the word before a choice: `the open orders`."""
+        for parameter in self._parameters:
+            for chosen in self.chosen:
+                word = _QUALIFIER.search(self._text, 0, chosen.start)
+                if parameter.kind == "filter" and word and terms(word[1]):
+                    yield parameter, word[1], Mention("words", word[1], *word.span(1))
+
+    def _remaining(self) -> Found:
+        """Yield plain words for a free text, if a call is only possible with them."""
+        lacking = self._lacking()
+        if len(lacking) != 1 or lacking[0].kind not in ("text", "search"):
+            return
         order = ORDER.match(self._text)
         mark = (_REST_MARKER if order else _TOPIC).search(self._text) or order
         if mark is None:
             return
-        begin = mark.end()
-        following = self._text[begin:].rstrip(" ?.!")
-        if content_words(following):
-            self.guess = following.strip()
-            place = Mention("words", following, begin, begin + len(following))
-            self._put(parameter, self.guess, place)
-
-
-def _is_measured_in(parameter: Parameter, unit: str) -> bool:
-    """Check whether a number's name or description says that it has this unit."""
-    words = terms(f"{parameter.name} {parameter.schema.description[:_MAX_TEXT]}")
-    words += parameter.name.casefold().split("_")
-    return not {unit.casefold(), *terms(unit)}.isdisjoint(words)
-
-
-def _is_beside(parameter: Parameter, before: str, after: str) -> bool:
-    """Check whether a value has the parameter's name beside it: `table orders`, `the orders table`,
-    `hive number 8`.
-    """
-    names = re.escape(parameter.name.removesuffix("_id")).replace("_", " ")
-    if parameter.kind == "path":
-        names += "|folder|directory|file"
-    if re.search(rf"\b(?:{names})\W+(?:(?:named|called|is|number|to)\W+)?$", before, re.I):
-        return True
-    return re.match(rf"\s+(?:{names})\b", after, re.I) is not None
-
-
-def _plain(need: Need) -> Iterator[Mention]:
-    """Yield the names and words that are no part of a longer value, such as a quotation."""
-    closed = [one for one in need.mentions if one.kind in _CLOSED]
-    for kind, pattern in (("name", _NAME), ("word", _WORD)):
-        for match in pattern.finditer(need.text):
-            word = Mention(kind, match[0], *match.span())
-            if not any(overlap(word, one) for one in closed):
-                yield word
+        words = self._text[mark.end() :].strip(" ?.!")
+        if terms(words):
+            yield lacking[0], words, Mention("words", words, mark.end(), len(self._text))

@@ -12,6 +12,7 @@ from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.discovery.text import emphasis, readable, stem, synonyms, terms
 from casual_mcp_nb.offline.arguments import Filling, parameters_of
+from casual_mcp_nb.offline.mentions import Mention
 from casual_mcp_nb.offline.needs import Need
 
 FITS, SURE = 0.55, 0.7
@@ -31,8 +32,10 @@ _CHANGING = """
 add book buy cancel clear copy create delete drop edit execute insert kill move order overwrite pay post remove rename replace
 return run save send set update write
 """
-_SUPERLATIVE = re.compile(r"\w{2,}est", re.I)
-_COMPARES = re.compile(r"\b(?:most|least)\W*$", re.I)
+_TURNS = re.compile(
+    r"\b(?:not|except|excluding|without|other than|besides|\w{2,}est|(?:most|least)(?=\W*$))\b|n't\b",
+    re.I,
+)
 _VERB = re.compile(r"[Aa]dd up|[A-Z]?[a-z]+|[A-Z]+")
 _READS = {"add up", *map(stem, _READING.split())}
 _CHANGES = set(map(stem, _CHANGING.split()))
@@ -105,7 +108,7 @@ def candidate_for(
         likeness = 0.0
     may_be_meant = _may_be_meant(need, tool)
     # Otherwise, it would answer another question.
-    answers = may_be_meant and not filling.is_partial and not _leaves_out(need, filling, worth)
+    answers = may_be_meant and not _leaves_out(need, filling, worth)
     return Candidate(tool, filling, likeness, likeness if answers else 0.0, may_be_meant)
 
 
@@ -130,16 +133,23 @@ def _is_likely_text(guess: str, tool: ToolSpec, worth: Mapping[str, float]) -> b
 
 
 def _leaves_out(need: Need, filling: Filling, worth: Mapping[str, float]) -> bool:
-    """Check whether a value is not an argument, or a proper name or a superlative in the request is
-    neither an argument nor a word of the tool.
+    """Check whether a call would answer only a part of the request, or its opposite.
+
+    A value may be no argument; or a proper name, or a word that turns or compares (`not in the
+    office`, `the cheapest`), neither an argument nor a word of the tool.
     """
     if not all(map(filling.covers, need.values)):
         return True
+    special = [Mention("word", match[0], *match.span()) for match in _TURNS.finditer(need.text)]
     for word in filling.left:
-        special = (word.start > 0 and word.value.istitle()) or _SUPERLATIVE.fullmatch(word.value)
-        if special and worth.keys().isdisjoint(word.terms):
+        if filling.is_choice(word):
             return True
-    return _COMPARES.search(need.text) is not None
+        if word.start > 0 and word.value.istitle():
+            special.append(word)
+    for word in special:
+        if not filling.covers(word) and worth.keys().isdisjoint(word.terms):
+            return True
+    return False
 
 
 def _may_be_meant(need: Need, tool: ToolSpec) -> bool:

@@ -35,8 +35,8 @@ UNIT_WORDS = (
     r"|[KMGT]i?B|kB|[MG]bit|°[CF]|hrs?|min|sec|ms|ha)(?![\w/])"
 )
 _SHORT_UNIT = r"(?:[mglshCFKt]|in(?=\s+(?:to|in|into|as)\b))(?![\w/'\u2019])"
-_MONTHS = tuple(month_name)[1:]
-_MONTH = rf"(?:{'|'.join([*_MONTHS, 'Sept', *(month[:3] for month in _MONTHS)])})\b\.?"
+MONTHS = tuple(month_name)[1:]
+_MONTH = rf"(?:{'|'.join([*MONTHS, 'Sept', *(month[:3] for month in MONTHS)])})\b\.?"
 _ORDINARY_WORDS = """
 acre casey center central currie davis east easter eastern factory gb general local mountain nome north pacific reunion south
 troll universal west western yukon z zulu
@@ -109,7 +109,8 @@ def find_mentions(text: str) -> list[Mention]:
     return sorted(mentions, key=attrgetter("start"))
 
 
-def _json(text: str) -> Any:
+def parsed(text: str) -> Any:
+    """Parse a text as JSON, or return None."""
     with suppress(ValueError, RecursionError):
         return json.loads(text)
     return None
@@ -123,15 +124,6 @@ def _calculation(text: str) -> str | None:
         if any(isinstance(part, ast.BinOp | ast.Call) for part in ast.walk(tree)):
             return ast.unparse(tree)
     return None
-
-
-def number(text: str) -> int | float:
-    """Parse a number in digits, with or without thousands separators.
-
-    Raise ValueError for any other text.
-    """
-    plain = text.replace(",", "")
-    return int(plain) if plain.lstrip("+-").isdecimal() else float(plain)
 
 
 def _date(text: str) -> str | None:
@@ -161,19 +153,17 @@ def _value(kind: str, text: str) -> Any:
     """Read a value, or None if the text is none."""
     match kind:
         case "json":
-            return _json(text)
+            return parsed(text)
         case "date":
             return _date(text)
         case "time":
             return _time(text)
         case "number":
-            return number(text)
+            return parsed(text.replace(",", ""))
         case "expression":
             return _calculation(text)
         case "zone":
             return zones_by_name()[text.casefold()]
-        case "month":
-            return _MONTHS.index(text) + 1
         case "quoted":
             return text[1:-1]
         case "glob" if "*" not in text:
@@ -203,7 +193,7 @@ def _patterns() -> list[tuple[str, re.Pattern[str]]]:
         "<END>": r".*[^\s?.!;]",
         "<AFTER>": r"(?<=\b(?:in|to|at|of) )|(?<=\b(?:for|and) )|(?<=\bfrom )",
         "<PLACE>": "|".join(map(re.escape, sorted(places, key=len, reverse=True))),
-        "<MONTHS>": "|".join(_MONTHS),
+        "<MONTHS>": "|".join(MONTHS),
         "<MONTH>": _MONTH,
         "<WEEKDAYS>": "|".join(day_name),
         "<UNIT>": UNIT_WORDS,

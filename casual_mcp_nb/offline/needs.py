@@ -40,7 +40,14 @@ _IMPLIED = {
     ),
     "write": re.compile(r"\b(?:create|make)\s+(?:a|an|the)\s+(?:new |text )*file\b", re.I),
 }
-_WORD = re.compile(r"[^\W\d_]\w*(?:['\u2019][a-z]+)?")
+_CLOSED = ("quoted", "json", "sql", "expression")
+"""Kinds of mention that are one value, so that no single word in them is another."""
+_PROPER = r"[A-Z](?:[\w-]|\u2019(?!s\b))*"
+_PLAIN = {
+    "name": re.compile(rf"(?<=\w[ ,])(?!I\b){_PROPER}(?:\s{_PROPER})*(?:, [A-Z]{{2}}\b)?"),
+    "word": re.compile(r"\w[\w.@/-]{0,99}(?<![.,])(?:['\u2019][a-z]+)?"),
+}
+"""Values that nothing but their place shows to be one."""
 # Words that say nothing about a tool, in addition to the search's stop words.
 _EMPTY_WORDS = (
     "contents does each enough every exactly hey kind left made much now one say says sort still"
@@ -76,16 +83,6 @@ _HINTS = {
 """Words for a search that the kinds of the values suggest."""
 
 
-def content_words(text: str) -> list[Mention]:
-    """Extract a text's meaningful words, in order."""
-    words: list[Mention] = []
-    for match in _WORD.finditer(text):
-        word = Mention("word", match[0], *match.span())
-        if word.terms and word.value.casefold() not in _EMPTY:
-            words.append(word)
-    return words
-
-
 class Need:
     """One thing that the person wants: the values in it, and the words that can identify a tool.
 
@@ -96,6 +93,9 @@ class Need:
         said: The person's own words.
         text: The same, reworded.
         values: The mentions that a tool for this must take.
+        readings: All that can be a value: the mentions, and names and words that are no part of a
+            longer value, such as a quotation.
+        words: The words that can identify a tool.
         is_talk: Whether it requests nothing: a greeting, thanks, a remark as `I had a long day`.
         asks: Whether it is said to us, rather than a value.
         follows: Whether it continues the previous request.
@@ -109,10 +109,11 @@ class Need:
         self.mentions = find_mentions(self.text)
         # An amount's unit goes with its number; another is hardly ever a value.
         self.values = [one for one in self.mentions if one.kind != "unit"]
+        self.readings = list(self.mentions)
         self.words: list[Mention] = []
-        for word in content_words(self.text):
-            if not any(overlap(word, one) for one in self.mentions):
-                self.words.append(word)
+        for kind, pattern in _PLAIN.items():
+            for match in pattern.finditer(self.text):
+                self._read(Mention(kind, match[0], *match.span()))
         asks = "?" in said
         is_remark = not asks and _REMARK.match(said) is not None
         said_words = {word.value.casefold() for word in self.words}
@@ -120,6 +121,14 @@ class Need:
         self.asks = self.is_talk or asks or _ASKS.match(said) is not None
         self.follows = _FOLLOWS.match(said) is not None or not self.words
         self.query = " ".join(dict.fromkeys(self._hints())) or said.strip()[:200]
+
+    def _read(self, one: Mention) -> None:
+        around = [other for other in self.mentions if overlap(one, other)]
+        if not any(other.kind in _CLOSED for other in around):
+            self.readings.append(one)
+        says = one.kind == "word" and one.terms and one.value.casefold() not in _EMPTY
+        if says and not around:
+            self.words.append(one)
 
     def _hints(self) -> Iterator[str]:
         yield from _TOOL_NAME.findall(self.text)
