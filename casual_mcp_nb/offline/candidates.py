@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from casual_mcp_nb.base.search import Explanation
 from casual_mcp_nb.base.tool import ToolSpec
@@ -19,8 +19,6 @@ FITS, SURE = 0.55, 0.7
 LIKE = 0.2
 """How much of a request a tool must cover to be named."""
 _MAX_CANDIDATES = 12
-_SYNONYM = 0.7
-"""Weight for a word that matches only through an expansion."""
 _FILLER = 0.4
 _ASKING = frozenset(terms("display find get give list live look print show tell"))
 _READING = """
@@ -33,13 +31,14 @@ add book buy cancel clear copy create delete drop edit execute insert kill move 
 return run save send set update write
 """
 _TURNS = re.compile(
-    r"\b(?:not|except|excluding|without|other than|besides|\w{2,}est|(?:most|least)(?=\W*$))\b|n't\b",
+    r"\b(?:not|except|excluding|without|other than|besides|\w{2,}est|(?:most|least)(?=\W*$))\b"
+    r"|n't\b",
     re.I,
 )
+"""Words that turn a request into its opposite, or that compare."""
 _VERB = re.compile(r"[Aa]dd up|[A-Z]?[a-z]+|[A-Z]+")
 _READS = {"add up", *map(stem, _READING.split())}
 _CHANGES = set(map(stem, _CHANGING.split()))
-_POLITE = re.compile(r"\W*(?:(?:please|can|could|would|will|you|now|then|also|and)\b\W*)*", re.I)
 _QUESTION = re.compile(
     r"\W*(?:what|which|who|whose|when|where|why|how|any|is|are|was|were|do|does|did|has|have|had"
     r"|should|(?:can|could|may|must) (?!you\b))\b",
@@ -47,19 +46,105 @@ _QUESTION = re.compile(
 )
 
 
-class Candidate(NamedTuple):
-    """A tool that may meet a need."""
+class Candidate:
+    """A tool that may meet a need, with the `known` arguments of an earlier call.
 
-    tool: ToolSpec
-    filling: Filling
-    likeness: float
-    """From 0 to 1: how much of the need the tool's words and its arguments cover."""
-    confidence: float
-    """The likeness, or 0 where a call would be a guess, or would answer another question."""
-    may_be_meant: bool = True
-    """Whether the request may mean a call of this tool: an order, or it only reads."""
-    share: float = 1.0
-    """Its score in the search, relative to the best tool's."""
+    Attributes:
+        filling: Its arguments.
+        words: The terms of the request that the tool's words and its arguments cover.
+        is_meant: Whether the request may mean a call of this tool: an order, or it only reads.
+        likeness: From 0 to 1: how much of the need these words cover.
+        confidence: The likeness, or 0 where a call would be a guess, or would answer another
+            question.
+        rank: How good it is beside others.
+    """
+
+    def __init__(
+        self,
+        need: Need,
+        tool: ToolSpec,
+        explanation: Explanation,
+        known: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.tool, self._need = tool, need
+        self.filling = Filling(need, parameters_of(tool.input_schema), known)
+        # The name of a parameter that has a value belongs to that value.
+        self.words = set(terms(" ".join(self.filling.arguments)))
+        for part in explanation.shares:
+            # Parameters and choices, such as `order`, say little about the purpose.
+            if part.field not in ("parameter name", "details"):
+                self.words.add(part.query_term or part.term)
+        self._asks = _QUESTION.match(need.text) is not None
+        self.is_meant = self._is_meant()
+        self.likeness = self._likeness()
+        self.confidence = 0.0
+        if self.is_meant and not self._leaves_out():
+            self.confidence = self.likeness
+        if "exact name" in self.words:
+            self.likeness, self.confidence = 1.0, 2.0
+        # Of two that are about as good, the one is better that can be called.
+        self.rank = self.confidence - 0.03 * (explanation.rank or 0)
+        self.rank -= 0.1 * bool(self.filling.missing)
+
+    def _is_meant(self) -> bool:
+        """Check whether the request may mean a call of this tool.
+
+        A tool that writes, or says neither by its annotations nor by its first verb that it only
+        reads, is called by an order that begins with this verb.
+        """
+        verbs: list[str] = []
+        for text in (self.tool.name, self.tool.description):
+            verbs += [stem(verb.casefold()) for verb in _VERB.findall(text)[:1]]
+        reads = self.tool.annotations.read_only if self.tool.annotations else None
+        if reads is None:
+            reads = _CHANGES.isdisjoint(verbs[:1]) and not _READS.isdisjoint(verbs)
+        if reads or self._asks:
+            return reads
+        said = terms(readable(self._need.text))[:1]
+        return any(not {verb, *synonyms().get(verb, ())}.isdisjoint(said) for verb in verbs)
+
+    def _likeness(self) -> float:
+        """Compute the share of the need's words that the tool's words and choices cover; all, if
+        they all became arguments.
+        """
+        filling = self.filling
+        # A text that the tool's name does not say, or that tells what the tool does, is no value:
+        # `Sort the lines`.
+        is_named = not self.words.isdisjoint(terms(self.tool.name))
+        if filling.guess and (not is_named or self.words >= set(terms(filling.guess))):
+            return 0.0
+        matched = total = float(len(filling.chosen))
+        for word in filling.left:
+            for term in word.terms:
+                # A verb that asks for anything says as little as a filler word.
+                weight = _FILLER if term in _ASKING else emphasis(term)
+                total += weight
+                matched += weight * (term in self.words)
+                if weight == 1 and term not in self.words and word is filling.left[0] and not self._asks:
+                    # `Reverse the text` is an order for a tool that reverses, not for any that
+                    # takes a text.
+                    return 0.0
+        return matched / total if total else 1.0
+
+    def _leaves_out(self) -> bool:
+        """Check whether a call would answer only a part of the request, or its opposite.
+
+        A value may be no argument; or a proper name, or a word that turns or compares (`not in the
+        office`, `the cheapest`), neither an argument nor a word of the tool.
+        """
+        filling, text = self.filling, self._need.text
+        if not all(map(filling.covers, self._need.values)):
+            return True
+        special = [Mention("word", match[0], *match.span()) for match in _TURNS.finditer(text)]
+        for word in filling.left:
+            if filling.is_choice(word):
+                return True
+            if word.start > 0 and word.value.istitle():
+                special.append(word)
+        for word in special:
+            if not filling.covers(word) and self.words.isdisjoint(word.terms):
+                return True
+        return False
 
 
 def candidates_for(
@@ -70,133 +155,20 @@ def candidates_for(
     A follow-up that gives only other values of the last call repeats that.
     """
     hits = index.search(need.query, _MAX_CANDIDATES)
-    found: list[Candidate] = []
-    for hit in hits:
-        one = candidate_for(need, hit.tool, hit.explain())
-        found.append(one._replace(share=hit.score / hits[0].score))
+    found = [Candidate(need, hit.tool, hit.explain()) for hit in hits]
     # `Who reserved the boat?` is about what `reserve` did, and no answer is what another tool tells.
-    barred = max((one.likeness for one in found if not one.may_be_meant), default=0.0)
+    barred = max((one.likeness for one in found if not one.is_meant), default=0.0)
     candidates = [one for one in found if one.likeness >= barred]
-    candidates.sort(key=_rank, reverse=True)
+    candidates.sort(key=attrgetter("rank"), reverse=True)
     if last is not None and need.mentions and need.follows:
         tool, arguments = last
-        again = candidate_for(need, tool, index.explain(need.query, tool), arguments)
+        again = Candidate(need, tool, index.explain(need.query, tool), arguments)
         if again.filling.typed and again.confidence >= FITS:
             candidates.insert(0, again)
     return candidates
 
 
-def _rank(one: Candidate) -> float:
-    # Of two that are about as good, the one is better that can be called, or that takes more.
-    rank = one.confidence + 0.3 * one.share + 0.02 * one.filling.typed
-    return rank - 0.1 * bool(one.filling.missing)
-
-
-def candidate_for(
-    need: Need,
-    tool: ToolSpec,
-    explanation: Explanation,
-    known: Mapping[str, Any] | None = None,
-) -> Candidate:
-    """Compute how well a tool meets a need, with the `known` arguments of an earlier call."""
-    filling = Filling(need, parameters_of(tool.input_schema), known)
-    worth = _worth(explanation, filling)
-    if "exact name" in worth:
-        return Candidate(tool, filling, 1.0, 2.0)
-    likeness = _coverage(need, filling, worth)
-    if filling.guess and not _is_likely_text(filling.guess, tool, worth):
-        likeness = 0.0
-    may_be_meant = _may_be_meant(need, tool)
-    # Otherwise, it would answer another question.
-    answers = may_be_meant and not _leaves_out(need, filling, worth)
-    return Candidate(tool, filling, likeness, likeness if answers else 0.0, may_be_meant)
-
-
-def _worth(explanation: Explanation, filling: Filling) -> dict[str, float]:
-    """Compute how much each term of a request says for a tool."""
-    worth: dict[str, float] = {}
-    for part in explanation.shares:
-        # Parameters and choices, such as `order`, say little about the purpose.
-        if part.field not in ("parameter name", "details"):
-            term = part.query_term or part.term
-            worth[term] = max(worth.get(term, 0.0), _SYNONYM if part.query_term else 1.0)
-    # The name of a parameter that has a value belongs to that value.
-    return worth | dict.fromkeys(terms(" ".join(filling.arguments)), 1.0)
-
-
-def _is_likely_text(guess: str, tool: ToolSpec, worth: Mapping[str, float]) -> bool:
-    """Check whether plain words may be meant as a text for a tool, which its name must say, rather
-    than tell what it does: `Sort the lines`.
-    """
-    is_named = not worth.keys().isdisjoint(terms(tool.name))
-    return is_named and not worth.keys() >= set(terms(guess))
-
-
-def _leaves_out(need: Need, filling: Filling, worth: Mapping[str, float]) -> bool:
-    """Check whether a call would answer only a part of the request, or its opposite.
-
-    A value may be no argument; or a proper name, or a word that turns or compares (`not in the
-    office`, `the cheapest`), neither an argument nor a word of the tool.
-    """
-    if not all(map(filling.covers, need.values)):
-        return True
-    special = [Mention("word", match[0], *match.span()) for match in _TURNS.finditer(need.text)]
-    for word in filling.left:
-        if filling.is_choice(word):
-            return True
-        if word.start > 0 and word.value.istitle():
-            special.append(word)
-    for word in special:
-        if not filling.covers(word) and worth.keys().isdisjoint(word.terms):
-            return True
-    return False
-
-
-def _may_be_meant(need: Need, tool: ToolSpec) -> bool:
-    """Check whether the request may mean a call of this tool.
-
-    A tool that writes, or says neither by its annotations nor by its first verb that it only reads,
-    is called by an order that begins with this verb.
-    """
-    verbs: list[str] = []
-    for text in (tool.name, tool.description):
-        verbs += [stem(verb.casefold()) for verb in _VERB.findall(text)[:1]]
-    reads = tool.annotations.read_only if tool.annotations else None
-    if reads is None:
-        reads = _CHANGES.isdisjoint(verbs[:1]) and not _READS.isdisjoint(verbs)
-    if reads:
-        return True
-    if _QUESTION.match(need.text):
-        return False
-    said = terms(readable(need.text))[:1]
-    return any(not {verb, *synonyms().get(verb, ())}.isdisjoint(said) for verb in verbs)
-
-
-def _coverage(need: Need, filling: Filling, worth: Mapping[str, float]) -> float:
-    """Compute the share of the need's words that the tool's words and choices cover; all, if they
-    all became arguments.
-    """
-    matched = total = float(len(filling.chosen))
-    for word in filling.left:
-        begins = _POLITE.fullmatch(need.text[: word.start]) is not None
-        for term in word.terms:
-            # A verb that asks for anything says as little as a filler word.
-            weight = _FILLER if term in _ASKING else emphasis(term)
-            total += weight
-            matched += weight * worth.get(term, 0.0)
-            # `Reverse the text` is an order for a tool that reverses, not for any that takes a
-            # text.
-            begins = begins and weight == 1 and term not in worth
-        if begins:
-            return 0.0
-    return matched / total if total else 1.0
-
-
-def nearest_to(need: Need, candidates: list[Candidate]) -> Candidate | None:
-    """Find the tool to name if none fits: the one that covers most of the need, if that is enough.
-
-    For a question, that is none that writes.
-    """
-    asks = _QUESTION.match(need.text) is not None
-    named = [one for one in candidates if one.likeness >= LIKE and (one.may_be_meant or not asks)]
+def nearest_to(candidates: list[Candidate]) -> Candidate | None:
+    """Find the tool to name if none fits: the one that covers most of the need, if that is enough."""
+    named = [one for one in candidates if one.likeness >= LIKE]
     return max(named, key=attrgetter("likeness"), default=None)

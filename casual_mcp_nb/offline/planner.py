@@ -163,7 +163,7 @@ class _Planner:
         if best is None and found is not None and found.failed:
             return report(found.call.name, found.result)
         if best is None:
-            return self._cannot(need.said, nearest_to(need, candidates))
+            return self._cannot(need.said, nearest_to(candidates))
         if best.filling.missing:
             return ask_for(need.said, best)
         return (yield from self._use(best))
