@@ -12,7 +12,7 @@ from typing import Any
 from casual_mcp_nb.base.schema import SchemaReader, is_of_type
 from casual_mcp_nb.discovery.text import terms
 from casual_mcp_nb.offline.mentions import MONTHS, Mention, overlap, parsed
-from casual_mcp_nb.offline.needs import ORDER, Need
+from casual_mcp_nb.offline.needs import Need
 
 _MAX_TEXT = 2_000
 _NEAR = 40
@@ -73,10 +73,7 @@ _ACCEPTED = {
 _LIMITS = "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minItems"
 _SQL_START = re.compile(r"\s*(?:select|insert|update|delete|with|pragma)\b", re.I)
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-_REST_MARKER = re.compile(
-    r":\s+|\b(?:of|in|that|saying|says?|for|about|matching|containing)\s+", re.I
-)
-_TOPIC = re.compile(r":\s+|\b(?:about|mention|containing)\s+", re.I)
+_REST_MARKER = re.compile(r":\s+|\b(?:saying|for|about|mention|matching|containing)\s+", re.I)
 _NO = re.compile(r"\b(?:no|not|without|don't|never)\b\W+(?:\w+\W+)?$", re.I)
 _MARKER = re.compile(
     r"(?:(?:\d|[ap]\.?m\.?) in\s|([^\W\d_]+)\s|\d\s*)\s*(?:the\s+)?(?:degrees?\s+)?[\"'“(]?$", re.I
@@ -343,10 +340,7 @@ class Filling:
         lacking = self._lacking()
         if len(lacking) != 1 or lacking[0].kind not in ("text", "search"):
             return
-        order = ORDER.match(self._text)
-        mark = (_REST_MARKER if order else _TOPIC).search(self._text) or order
-        if mark is None:
-            return
-        words = self._text[mark.end() :].strip(" ?.!")
-        if terms(words):
+        mark = _REST_MARKER.search(self._text)
+        if mark:
+            words = self._text[mark.end() :].strip(" ?.!")
             yield lacking[0], words, Mention("words", words, mark.end(), len(self._text))

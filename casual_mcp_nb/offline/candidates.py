@@ -51,7 +51,7 @@ class Candidate:
 
     Attributes:
         filling: Its arguments.
-        words: The terms of the request that the tool's words and its arguments cover.
+        words: The terms of the request that the tool's words and its arguments cover, and how well.
         is_meant: Whether the request may mean a call of this tool: an order, or it only reads.
         likeness: From 0 to 1: how much of the need these words cover.
         confidence: The likeness, or 0 where a call would be a guess, or would answer another
@@ -68,12 +68,14 @@ class Candidate:
     ) -> None:
         self.tool, self._need = tool, need
         self.filling = Filling(need, parameters_of(tool.input_schema), known)
-        # The name of a parameter that has a value belongs to that value.
-        self.words = set(terms(" ".join(self.filling.arguments)))
-        for part in explanation.shares:
+        self.words: dict[str, float] = {}
+        # A word itself comes after its synonyms, and replaces them.
+        for part in sorted(explanation.shares, key=attrgetter("query_term"), reverse=True):
             # Parameters and choices, such as `order`, say little about the purpose.
             if part.field not in ("parameter name", "details"):
-                self.words.add(part.query_term or part.term)
+                self.words[part.query_term or part.term] = 1 - 0.3 * bool(part.query_term)
+        # The name of a parameter that has a value belongs to that value.
+        self.words.update(dict.fromkeys(terms(" ".join(self.filling.arguments)), 1.0))
         self._asks = _QUESTION.match(need.text) is not None
         self.is_meant = self._is_meant()
         self.likeness = self._likeness()
@@ -83,8 +85,7 @@ class Candidate:
         if "exact name" in self.words:
             self.likeness, self.confidence = 1.0, 2.0
         # Of two that are about as good, the one is better that can be called.
-        self.rank = self.confidence - 0.03 * (explanation.rank or 0)
-        self.rank -= 0.1 * bool(self.filling.missing)
+        self.rank = self.confidence - 0.1 * bool(self.filling.missing)
 
     def _is_meant(self) -> bool:
         """Check whether the request may mean a call of this tool.
@@ -110,8 +111,8 @@ class Candidate:
         filling = self.filling
         # A text that the tool's name does not say, or that tells what the tool does, is no value:
         # `Sort the lines`.
-        is_named = not self.words.isdisjoint(terms(self.tool.name))
-        if filling.guess and (not is_named or self.words >= set(terms(filling.guess))):
+        is_named = not self.words.keys().isdisjoint(terms(self.tool.name))
+        if filling.guess and (not is_named or self.words.keys() >= set(terms(filling.guess))):
             return 0.0
         matched = total = float(len(filling.chosen))
         for word in filling.left:
@@ -119,8 +120,13 @@ class Candidate:
                 # A verb that asks for anything says as little as a filler word.
                 weight = _FILLER if term in _ASKING else emphasis(term)
                 total += weight
-                matched += weight * (term in self.words)
-                if weight == 1 and term not in self.words and word is filling.left[0] and not self._asks:
+                matched += weight * self.words.get(term, 0.0)
+                if (
+                    weight == 1
+                    and term not in self.words
+                    and word is filling.left[0]
+                    and not self._asks
+                ):
                     # `Reverse the text` is an order for a tool that reverses, not for any that
                     # takes a text.
                     return 0.0
@@ -142,7 +148,7 @@ class Candidate:
             if word.start > 0 and word.value.istitle():
                 special.append(word)
         for word in special:
-            if not filling.covers(word) and self.words.isdisjoint(word.terms):
+            if not filling.covers(word) and self.words.keys().isdisjoint(word.terms):
                 return True
         return False
 
@@ -155,7 +161,10 @@ def candidates_for(
     A follow-up that gives only other values of the last call repeats that.
     """
     hits = index.search(need.query, _MAX_CANDIDATES)
-    found = [Candidate(need, hit.tool, hit.explain()) for hit in hits]
+    found: list[Candidate] = []
+    for hit in hits:
+        found.append(Candidate(need, hit.tool, hit.explain()))
+        found[-1].rank += 0.3 * hit.score / hits[0].score
     # `Who reserved the boat?` is about what `reserve` did, and no answer is what another tool tells.
     barred = max((one.likeness for one in found if not one.is_meant), default=0.0)
     candidates = [one for one in found if one.likeness >= barred]
