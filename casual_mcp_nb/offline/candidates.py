@@ -16,7 +16,7 @@ from casual_mcp_nb.offline.mentions import Mention
 from casual_mcp_nb.offline.needs import Need
 
 FITS, SURE = 0.55, 0.7
-LIKE = 0.2
+_LIKE = 0.2
 """How much of a request a tool must cover to be named."""
 _MAX_CANDIDATES = 12
 _FILLER = 0.4
@@ -39,6 +39,7 @@ _TURNS = re.compile(
 _VERB = re.compile(r"[Aa]dd up|[A-Z]?[a-z]+|[A-Z]+")
 _READS = {"add up", *map(stem, _READING.split())}
 _CHANGES = set(map(stem, _CHANGING.split()))
+_POLITE = re.compile(r"\W*(?:(?:please|can|could|would|will|you|now|then|also|and)\b\W*)*", re.I)
 _QUESTION = re.compile(
     r"\W*(?:what|which|who|whose|when|where|why|how|any|is|are|was|were|do|does|did|has|have|had"
     r"|should|(?:can|could|may|must) (?!you\b))\b",
@@ -84,8 +85,9 @@ class Candidate:
             self.confidence = self.likeness
         if "exact name" in self.words:
             self.likeness, self.confidence = 1.0, 2.0
-        # Of two that are about as good, the one is better that can be called.
-        self.rank = self.confidence - 0.1 * bool(self.filling.missing)
+        # Of two that are about as good, the one is better that can be called, or that takes more.
+        self.rank = self.confidence + 0.02 * self.filling.typed
+        self.rank -= 0.1 * bool(self.filling.missing)
 
     def _is_meant(self) -> bool:
         """Check whether the request may mean a call of this tool.
@@ -116,17 +118,13 @@ class Candidate:
             return 0.0
         matched = total = float(len(filling.chosen))
         for word in filling.left:
+            begins = _POLITE.fullmatch(self._need.text, 0, word.start)
             for term in word.terms:
                 # A verb that asks for anything says as little as a filler word.
                 weight = _FILLER if term in _ASKING else emphasis(term)
                 total += weight
                 matched += weight * self.words.get(term, 0.0)
-                if (
-                    weight == 1
-                    and term not in self.words
-                    and word is filling.left[0]
-                    and not self._asks
-                ):
+                if begins and weight == 1 and term not in self.words:
                     # `Reverse the text` is an order for a tool that reverses, not for any that
                     # takes a text.
                     return 0.0
@@ -153,13 +151,18 @@ class Candidate:
         return False
 
 
-def candidates_for(
+def choose(
     need: Need, index: ToolSearchIndex, last: tuple[ToolSpec, Mapping[str, Any]] | None = None
-) -> list[Candidate]:
-    """Rank the loaded tools for a need, best first.
+) -> tuple[Candidate | None, Candidate | None]:
+    """Choose the loaded tool that meets a need, and the nearest one, which is named if none does.
 
-    A follow-up that gives only other values of the last call repeats that.
+    A follow-up that gives only other values of the `last` call repeats that.
     """
+    if last is not None and need.mentions and need.follows:
+        tool, arguments = last
+        again = Candidate(need, tool, index.explain(need.query, tool), arguments)
+        if again.filling.typed and again.confidence >= FITS:
+            return again, again
     hits = index.search(need.query, _MAX_CANDIDATES)
     found: list[Candidate] = []
     for hit in hits:
@@ -167,17 +170,9 @@ def candidates_for(
         found[-1].rank += 0.3 * hit.score / hits[0].score
     # `Who reserved the boat?` is about what `reserve` did, and no answer is what another tool tells.
     barred = max((one.likeness for one in found if not one.is_meant), default=0.0)
-    candidates = [one for one in found if one.likeness >= barred]
-    candidates.sort(key=attrgetter("rank"), reverse=True)
-    if last is not None and need.mentions and need.follows:
-        tool, arguments = last
-        again = Candidate(need, tool, index.explain(need.query, tool), arguments)
-        if again.filling.typed and again.confidence >= FITS:
-            candidates.insert(0, again)
-    return candidates
-
-
-def nearest_to(candidates: list[Candidate]) -> Candidate | None:
-    """Find the tool to name if none fits: the one that covers most of the need, if that is enough."""
-    named = [one for one in candidates if one.likeness >= LIKE]
-    return max(named, key=attrgetter("likeness"), default=None)
+    found = [one for one in found if one.likeness >= max(barred, _LIKE)]
+    fitting = [one for one in found if one.confidence >= FITS]
+    if not fitting and any(one.kind == "expression" for one in need.mentions):
+        return choose(Need(need.said, spelled=True), index)
+    best = max(fitting, key=attrgetter("rank"), default=None)
+    return best, max(found, key=attrgetter("likeness"), default=None)

@@ -1,14 +1,14 @@
 """Decide on the next step: search for tools, call them, ask for missing values, or report.
 
-It is stateless: everything it knows is in the messages and the offered tools. A need is handled by
-a generator of calls, which runs from the beginning at each step, with the results so far. Tools are
-ranked by words only, so a conversation runs the same everywhere.
+It is stateless: everything it knows is in the messages and the offered tools. Each step pursues the
+needs from the beginning, with the results so far, up to the first call that was not made yet. Tools
+are ranked by words only, so a conversation runs the same everywhere.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from casual_mcp_nb.discovery.manifest import servers_in
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.discovery.synthetic import instructions_in, skill_spec, skills_in
 from casual_mcp_nb.discovery.text import terms
-from casual_mcp_nb.offline.candidates import FITS, SURE, Candidate, candidates_for, nearest_to
+from casual_mcp_nb.offline.candidates import SURE, Candidate, choose
 from casual_mcp_nb.offline.deliveries import NextCall, Offered, PastCall, calls_in
 from casual_mcp_nb.offline.needs import Need, needs_of
 from casual_mcp_nb.offline.replies import (
@@ -45,9 +45,6 @@ if TYPE_CHECKING:
 MAX_REQUEST = 4_000
 _MAX_LOADED = 3
 
-Steps = Generator[NextCall, PastCall, str]
-"""The calls for a need, each resumed with its result, and at the end the reply."""
-
 
 def plan(
     messages: Sequence[ChatMessage], definitions: Sequence[Mapping[str, Any]]
@@ -60,31 +57,32 @@ def plan(
     return list(map(offered.delivered, calls)), reply
 
 
+class _NotYet(Exception):
+    """A call that has to be made before a need can be pursued further."""
+
+    def __init__(self, call: NextCall) -> None:
+        super().__init__(call.name)
+        self.call = call
+
+
 class _Planner:
     def __init__(self, messages: Sequence[ChatMessage], offered: Offered) -> None:
-        before = last = len(messages)
-        self.request = self.last_reply = reply = ""
-        for place, message in enumerate(messages):
-            text = text_of(message.content)
-            if message.role == "user":
-                before, last = last, place
-                self.request, self.last_reply, reply = text, reply, ""
-            elif message.role == "assistant" and text:
-                reply = text
-        if any(past.call.name not in FINDING for past in calls_in(messages[before:last])):
-            # A reply that reports a result may hold a question that is not ours.
-            self.last_reply = ""
+        end = len(messages)
+        asked = [place for place, message in enumerate(messages) if message.role == "user"]
+        before, last = [end, end, *asked][-2:]
+        self.request = "".join(text_of(message.content) for message in messages[last : last + 1])
+        self.last_reply = ""
+        earlier = calls_in(messages[before:last])
+        # A reply that reports a result may hold a question that is not ours.
+        if all(past.call.name in FINDING for past in earlier):
+            self.last_reply = "".join(text_of(one.content) for one in messages[before:last][-1:])
         self.calls = calls_in(messages[last:])
-        own = {tool.wire_name: tool.description for tool in offered.tools if not tool.server}
-        self.searches, self.browses = SEARCH_TOOLS in own, LOAD_TOOLS in own
-        self.deferred = categories_in(own.get(BROWSE_TOOLKIT, ""))
-        if self.searches:
-            self.deferred = servers_in(own[SEARCH_TOOLS])
+        self.own = {tool.wire_name: tool.description for tool in offered.tools if not tool.server}
         # The planner never reads the rest of a cut result: it reports the first part.
         tools = [tool for tool in offered.tools if tool.wire_name not in PACKAGE_TOOLS]
         self.loaded = {tool.wire_name: tool for tool in tools}
         found = [past.result for past in self.calls if past.call.name == SEARCH_TOOLS]
-        for text in (own.get(READ_SKILL, ""), *found):
+        for text in (self.own.get(READ_SKILL, ""), *found):
             tools += map(_as_tool, skills_in(text))
         self.index = ToolSearchIndex(tools)
         self._delivered = offered.delivered
@@ -99,31 +97,25 @@ class _Planner:
         calls: list[NextCall] = []
         replies: dict[str, None] = {}
         for need in self._answer(request) or needs_of(request) or [Need("")]:
-            step = self._replayed(self._pursue(need))
-            if isinstance(step, str):
-                replies[step] = None
-            elif step not in calls:
-                calls.append(step)
+            try:
+                replies[self._pursue(need)] = None
+            except _NotYet as missing:
+                if missing.call not in calls:
+                    calls.append(missing.call)
         left = len(self.request) - MAX_REQUEST
         if left > 0:
             note = f"(The offline planner reads the first {MAX_REQUEST:,} characters of a message"
             replies[f"{note}, and {left:,} were left out.)"] = None
         return calls, "" if calls else "\n\n".join(replies)
 
-    def _replayed(self, steps: Steps) -> NextCall | str:
-        """Find the first call that was not made yet, or the reply."""
-        try:
-            call = next(steps)
-            while past := self._past(call):
-                call = steps.send(PastCall(call, past.result))
-        except StopIteration as end:
-            return str(end.value)
-        return call
-
-    def _past(self, call: NextCall) -> PastCall | None:
-        # A program is compared as a whole.
-        alike = (call, self._delivered(call))
-        return next((one for one in self.calls if one.call in alike), None)
+    def _made(self, name: str, arguments: dict[str, Any]) -> PastCall:
+        """Find a call that was made, or raise `_NotYet`."""
+        call = NextCall(name, arguments)
+        for past in self.calls:
+            # A program is compared as a whole.
+            if past.call in (call, self._delivered(call)):
+                return past
+        raise _NotYet(call)
 
     def _answer(self, request: str) -> list[Need]:
         """Complete the last request, if we asked for arguments and this gives only those.
@@ -137,69 +129,56 @@ class _Planner:
         known = set(terms(Need(asked).text))
         for text in (request, f'{missing}: "{request}"'):
             need = Need(f"{asked} {text}")
-            best = _best(self._candidates(need))
-            if best is None or best.filling.missing:
-                continue
-            left = " ".join(word.value for word in best.filling.left)
-            if known.issuperset(terms(left)):
-                return [need]
+            best, _ = choose(need, self.index, self._repeatable)
+            if best is not None and not best.filling.missing:
+                left = " ".join(word.value for word in best.filling.left)
+                if known.issuperset(terms(left)):
+                    return [need]
         return []
 
-    def _candidates(self, need: Need) -> list[Candidate]:
-        candidates = candidates_for(need, self.index, self._repeatable)
-        calculates = any(one.kind == "expression" for one in need.mentions)
-        if calculates and _best(candidates) is None:
-            return candidates_for(Need(need.said, spelled=True), self.index)
-        return candidates
-
-    def _pursue(self, need: Need) -> Steps:
+    def _pursue(self, need: Need) -> str:
+        """Meet a need with the calls made so far, and reply, or raise `_NotYet` for the next."""
         if need.is_talk:
             return self._cannot("")
-        candidates = self._candidates(need)
-        best = _best(candidates)
-        found = None
+        best, nearest = choose(need, self.index, self._repeatable)
         if best is None or best.confidence < SURE:
-            found = yield from self._find(need)
-        if best is None and found is not None and found.failed:
-            return report(found.call.name, found.result)
+            found = self._find(need)
+            if best is None and found is not None and found.failed:
+                return report(found.call.name, found.result)
         if best is None:
-            return self._cannot(need.said, nearest_to(candidates))
+            return self._cannot(need.said, nearest)
         if best.filling.missing:
             return ask_for(need.said, best)
-        return (yield from self._use(best))
+        name = best.tool.wire_name
+        if name in self.loaded:
+            return report(name, self._made(name, best.filling.arguments).result)
+        read = self._made(READ_SKILL, {"skill": name})
+        if read.failed:
+            return report(name, read.result)
+        return report(name, instructions_in(read.result))
 
-    def _find(self, need: Need) -> Generator[NextCall, PastCall, PastCall | None]:
+    def _find(self, need: Need) -> PastCall | None:
         """Find tools that are not loaded, by a search or by browsing and loading."""
-        if self.searches:
-            return (yield NextCall(SEARCH_TOOLS, {"query": need.query}))
-        if not self.browses:
+        if SEARCH_TOOLS in self.own:
+            return self._made(SEARCH_TOOLS, {"query": need.query})
+        if LOAD_TOOLS not in self.own:
             return None
-        found = yield NextCall(BROWSE_TOOLKIT, {"query": need.query})
+        found = self._made(BROWSE_TOOLKIT, {"query": need.query})
         names: list[str] = []
         for line in lines_in(found.result)[0]:
             # What was loaded in another way may have no definition here.
             if not line.loaded or line.name not in self.loaded:
                 names.append(line.name)
         if names:
-            found = yield NextCall(LOAD_TOOLS, {"names": names[:_MAX_LOADED]})
+            return self._made(LOAD_TOOLS, {"names": names[:_MAX_LOADED]})
         return found
 
-    def _use(self, best: Candidate) -> Steps:
-        name = best.tool.wire_name
-        if name in self.loaded:
-            past = yield NextCall(name, best.filling.arguments)
-            return report(name, past.result)
-        past = yield NextCall(READ_SKILL, {"skill": name})
-        return report(name, past.result if past.failed else instructions_in(past.result))
-
     def _cannot(self, need: str, nearest: Candidate | None = None) -> str:
-        # The deferred count includes tools loaded since.
         servers = Counter(tool.server for tool in self.loaded.values() if tool.server)
-        return cannot(need, servers | self.deferred, nearest)
-
-
-def _best(candidates: Sequence[Candidate]) -> Candidate | None:
-    return next((one for one in candidates if one.confidence >= FITS), None)
+        # The deferred count includes tools loaded since.
+        deferred = servers_in(self.own.get(SEARCH_TOOLS, ""))
+        categories = categories_in(self.own.get(BROWSE_TOOLKIT, ""))
+        return cannot(need, servers | deferred | categories, nearest)
 
 
 def _as_tool(skill: Skill) -> ToolSpec:
