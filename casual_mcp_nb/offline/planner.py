@@ -102,10 +102,9 @@ class _Planner:
             except _NotYet as missing:
                 if missing.call not in calls:
                     calls.append(missing.call)
-        left = len(self.request) - MAX_REQUEST
-        if left > 0:
-            note = f"(The offline planner reads the first {MAX_REQUEST:,} characters of a message"
-            replies[f"{note}, and {left:,} were left out.)"] = None
+        if len(self.request) > MAX_REQUEST:
+            note = f"(The offline planner reads only the first {MAX_REQUEST:,} characters of a message.)"
+            replies[note] = None
         return calls, "" if calls else "\n\n".join(replies)
 
     def _made(self, name: str, arguments: dict[str, Any]) -> PastCall:

@@ -12,6 +12,7 @@ from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.discovery.manifest import counted
 from casual_mcp_nb.discovery.text import one_line
 from casual_mcp_nb.offline.candidates import Candidate
+from casual_mcp_nb.offline.mentions import parsed
 
 _MAX_TEXT, _MAX_INLINE = 2_000, 500
 _MAX_ROWS, _MAX_EXAMPLES = 20, 3
@@ -37,7 +38,8 @@ _LARGE = re.compile(
 
 def ask_for(need: str, candidate: Candidate) -> str:
     """Ask for a request's missing arguments; `parse_question` parses the question."""
-    name, names = for_people(candidate.tool.wire_name), _names(candidate)
+    name = for_people(candidate.tool.wire_name)
+    names = ", ".join(f"`{missing}`" for missing in candidate.filling.missing)
     return (
         f"For “{need}” I can use `{name}`, but I still need {names}. {_ITSELF}, with values that a"
         " message gives."
@@ -56,25 +58,19 @@ def cannot(need: str, servers: Mapping[str, int], nearest: Candidate | None = No
     """Reply that no offered tool matches, or that nothing was requested, with the nearest tool and
     the available servers.
     """
-    not_sure = f"I found no tool that certainly fits “{cut(need, 200)}”."
-    parts = [not_sure if need else "Ask for something that a tool can do."]
+    parts = ["Ask for something that a tool can do."]
+    if need:
+        parts = [f"I found no tool that certainly fits “{cut(need, 200)}”."]
     if nearest is not None:
         name, filling = for_people(nearest.tool.wire_name), nearest.filling
-        lacking = f", which still needs {_names(nearest)}" if filling.missing else ""
-        given = "=… ".join([*filling.arguments, *filling.missing, ""])
-        call = f"{name} {given}".rstrip()
-        parts.append(f"The nearest is `{name}`{lacking}. To call it, ask for “{call}”.")
-    parts.append(f"{_ITSELF}.")
+        call = " ".join([name, *map("{}=…".format, [*filling.arguments, *filling.missing])])
+        parts.append(f"The nearest is `{name}`. To call it, ask for “{call}”.")
     available = [f"{server} ({counted(count)})" for server, count in sorted(servers.items())]
+    parts.append(f"{_ITSELF}. Available: {', '.join(available) or 'no tools'}.")
     examples = [f"“{question}”" for server, question in EXAMPLES.items() if server in servers]
-    parts.append(f"Available: {', '.join(available)}." if available else "No tools are offered.")
     if examples:
         parts.append(f"Try {' or '.join(examples[:_MAX_EXAMPLES])}")
     return " ".join(parts)
-
-
-def _names(candidate: Candidate) -> str:
-    return ", ".join(f"`{name}`" for name in candidate.filling.missing)
 
 
 def for_people(name: str) -> str:
@@ -90,17 +86,15 @@ def report(name: str, text: str) -> str:
     if says_failed(text):
         reason = re.sub(r"^error:\s*", "", text.strip(), flags=re.I)
         return f"`{for_people(name)}` failed: {cut(reason) or 'it gave no reason.'}"
-    if large := _LARGE.fullmatch(text):
-        head = large["head"].replace("```", "")
-        shown = f"A {large['what']}. It begins:\n\n```\n{cut(head)}\n```"
-        return f"{shown}\n\n(from\u00a0`{for_people(name)}`)"
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+    value = parsed(text)
+    if value is None:
         value = text
     if isinstance(value, dict) and list(value) == ["result"]:
         value = value["result"]
     shown = _shown(value) or "Nothing."
+    if large := _LARGE.fullmatch(text):
+        head = large["head"].replace("```", "")
+        shown = f"A {large['what']}. It begins:\n\n```\n{cut(head)}\n```"
     gap = "\n\n" if "\n" in shown else " "
     return f"{shown}{gap}(from\u00a0`{for_people(name)}`)"
 
@@ -109,8 +103,8 @@ def _shown(value: Any) -> str:
     """Write a value as Markdown: rows as a table, fields and other items in a line each. A `summary`
     stands for all but the first table.
     """
-    if _is_table(value):
-        return _table(value)
+    if table := _table(value):
+        return table
     if isinstance(value, list):
         return _joined([f"- {_inline(item)}" for item in value])
     if not isinstance(value, dict):
@@ -118,8 +112,8 @@ def _shown(value: Any) -> str:
     lines: list[str] = []
     tables: list[str] = []
     for name, item in value.items():
-        if _is_table(item):
-            tables.append(_table(item))
+        if table := _table(item):
+            tables.append(table)
         else:
             lines.append(f"- {name}: {_inline(item)}")
     if "summary" in value:
@@ -128,16 +122,14 @@ def _shown(value: Any) -> str:
     return "\n\n".join([_joined(lines), *tables])
 
 
-def _is_table(value: Any) -> bool:
-    """Check whether a value is a list of objects with the same fields."""
-    if not isinstance(value, list) or not value:
-        return False
-    return all(isinstance(row, dict) and row.keys() == value[0].keys() for row in value)
-
-
-def _table(rows: list[dict[str, Any]]) -> str:
+def _table(rows: Any) -> str:
+    """Write a list of objects with the same fields as a table; empty for any other value."""
+    if not isinstance(rows, list) or not rows or not isinstance(rows[0], dict):
+        return ""
     lines: list[str] = []
     for row in rows:
+        if not isinstance(row, dict) or row.keys() != rows[0].keys():
+            return ""
         cells = [_inline(row[name]).replace("|", r"\|") for name in rows[0]]
         lines.append(f"| {' | '.join(cells)} |")
     head = f"| {' | '.join(rows[0])} |\n|{' --- |' * len(rows[0])}\n"

@@ -175,9 +175,11 @@ def test_a_name_beside_its_noun_is_found() -> None:
     assert filled("Describe the table", {"table": TEXT}) == {}
 
 
-def test_mere_words_fill_a_text_only_where_the_request_gives_an_order() -> None:
-    assert filled("Echo good morning", {"message": TEXT}) == {"message": "good morning"}
+def test_mere_words_fill_a_text_only_after_a_word_that_introduces_it() -> None:
+    assert filled("Echo: good morning", {"message": TEXT}) == {"message": "good morning"}
     assert filled("Count the words in: red blue", {"text": TEXT}) == {"text": "red blue"}
+    assert filled("Search the notes for bread", {"query": TEXT}) == {"query": "bread"}
+    assert filled("Echo good morning", {"message": TEXT}) == {}
     assert filled("How many lamps are there?", {"text": TEXT}) == {}
 
 

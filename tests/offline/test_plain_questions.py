@@ -299,8 +299,10 @@ async def test_where_nothing_fits_the_nearest_tool_is_named_with_what_it_needs(
     said = await bundled_room.ask(question)
     assert said.tools == []
     assert "no tool that certainly fits" in said.text
-    nearest = said.text.split("The nearest is ")[1].split(". To call it")[0]
-    assert re.findall("`([^`]+)`", nearest) == [tool, *missing]
+    (nearest,) = re.findall("The nearest is `([^`]+)`", said.text)
+    (call,) = re.findall("To call it, ask for “([^”]+)”", said.text)
+    assert nearest == tool
+    assert call.split() == [tool, *(f"{name}=…" for name in missing)]
 
 
 CHAT = """
