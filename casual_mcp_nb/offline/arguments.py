@@ -74,7 +74,7 @@ _LIMITS = "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minItems
 _SQL_START = re.compile(r"\s*(?:select|insert|update|delete|with|pragma)\b", re.I)
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _REST_MARKER = re.compile(r":\s+|\b(?:saying|for|about|mention|matching|containing)\s+", re.I)
-_NO = re.compile(r"\b(?:no|not|without|don't|never)\b\W+(?:\w+\W+)?$", re.I)
+_NO = r"\b(?:no|not|without|don't|never)\b\W+(?:\w+\W+)?"
 _MARKER = re.compile(
     r"(?:(?:\d|[ap]\.?m\.?) in\s|([^\W\d_]+)\s|\d\s*)\s*(?:the\s+)?(?:degrees?\s+)?[\"'“(]?$", re.I
 )
@@ -94,17 +94,21 @@ class Parameter:
     """A tool parameter.
 
     Attributes:
+        spoken: A pattern of its name in a sentence.
+        words: The words in its name.
         type: Its JSON type.
         kind: What it takes.
         kinds: The kinds of mention that can fill it, best first, and for a list, its items.
-        choices: Its choices, by their names and by the terms of these.
+        choices: Its choices, by the terms of their names.
         markers: The words before a value that can only be meant for it.
         beside: Finds its name before or after a value, which is left out.
     """
 
     def __init__(self, name: str, schema: SchemaReader, required: bool) -> None:
         self.name, self.schema, self.required = name, schema, required
-        words = {word.casefold() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)}
+        self.spoken = re.escape(name).replace("_", "[_ ]")
+        self.words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)
+        words = set(map(str.casefold, self.words))
         self.type = _type(schema)
         self.kind = self._kind(words)
         self.kinds = _ACCEPTED.get(self.kind, (self.kind, "word"))
@@ -114,10 +118,8 @@ class Parameter:
             self.items = _ACCEPTED.get(_type(items.without_null()), ("quoted",))
         self.markers = _meant(_MARKERS, words) or ()
         self.choices: dict[str, Any] = {}
-        for choice in schema.choices:
-            self.choices.setdefault(str(choice).casefold(), choice)
-            self.choices.setdefault(" ".join(terms(str(choice))), choice)
-        self.choices.pop("", None)
+        for choice in reversed(schema.choices):
+            self.choices[_key(str(choice))] = choice
         if self.choices:
             self.kinds += ("quoted",)
         names = re.escape(name.removesuffix("_id")).replace("_", " ")
@@ -144,7 +146,7 @@ class Parameter:
         if self.type == "boolean":
             return _BOOLEANS.get(said.casefold())
         if self.choices:
-            return self.choices.get(said.casefold(), self.choices.get(" ".join(terms(said))))
+            return self.choices.get(_key(said))
         if self.kind == "sql" and not _SQL_START.match(said):
             return None
         if self.type == "string":
@@ -195,6 +197,10 @@ def _meant(table: Mapping[Any, str], words: Set[str]) -> Any:
         if not words.isdisjoint(names.split()):
             return meant
     return None
+
+
+def _key(name: str) -> str:
+    return " ".join(terms(name)) or name.casefold()
 
 
 Found = Iterator[tuple[Parameter, Any, Mention]]
@@ -265,8 +271,7 @@ class Filling:
     def _named(self) -> Found:
         """Yield values given with the parameter's name."""
         for parameter in self._parameters:
-            spoken = re.escape(parameter.name).replace("_", "[_ ]")
-            match = re.search(rf"(?<!\w){spoken}{_GIVEN}", self._text)
+            match = re.search(rf"(?<!\w){parameter.spoken}{_GIVEN}", self._text)
             if match:
                 place = Mention("words", match[0], *match.span())
                 yield parameter, (match[1] or match[2]).strip("\"'"), place
@@ -317,15 +322,11 @@ class Filling:
 
     def _said(self) -> Found:
         """Yield booleans whose name is said, or denied: `do not ignore case`."""
-        words = {word.terms[0]: word for word in self._need.words}
         for parameter in self._parameters:
-            parts = terms(parameter.name)
-            if parameter.type == "boolean" and parts and words.keys() >= set(parts):
-                begin = words[parts[0]].start
-                denied = _NO.search(self._text, 0, begin)
-                if denied:
-                    begin = denied.start()
-                yield parameter, denied is None, Mention("words", "", begin, words[parts[-1]].end)
+            words = "[_ ]".join(filter(terms, parameter.words))
+            said = re.search(rf"({_NO})?\b{words}", self._text, re.I)
+            if said and words and parameter.type == "boolean":
+                yield parameter, said[1] is None, Mention("words", said[0], *said.span())
 
     def _qualified(self) -> Found:
         """Yield for a filter the word before a choice: `the open orders`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -45,7 +44,7 @@ _CLOSED = ("quoted", "json", "sql", "expression")
 _PROPER = r"[A-Z](?:[\w-]|\u2019(?!s\b))*"
 _PLAIN = {
     "name": re.compile(rf"(?<=\w[ ,])(?!I\b){_PROPER}(?:\s{_PROPER})*(?:, [A-Z]{{2}}\b)?"),
-    "word": re.compile(r"\w[\w.@/-]{0,99}(?<![.,])(?:['\u2019][a-z]+)?"),
+    "word": re.compile(r"\w[\w.:@/-]{0,99}(?<![.:])(?:['\u2019][a-z]+)?"),
 }
 """Values that nothing but their place shows to be one."""
 # Words that say nothing about a tool, in addition to the search's stop words.
@@ -66,9 +65,6 @@ _REMARK = re.compile(
     r"|see you|have an?|let['\u2019]s)(?!['\u2019]d)\b",
     re.I,
 )
-_TOOL_NAME = re.compile(r"(?<![\w:/.-])[A-Za-z][\w-]*(?::|__)[A-Za-z]\w*")
-
-
 _HINTS = {
     "expression": "calculate expression",
     "sql": "query sql",
@@ -76,9 +72,9 @@ _HINTS = {
     "path": "file",
     "glob": "file",
     "unit unit": "convert units",
-    "zone time": "convert time zone",
+    "time zone": "convert time zone",
     "zone zone": "convert time zone",
-    "date amount": "add duration",
+    "date numbers": "add duration",
 }
 """Words for a search that the kinds of the values suggest."""
 
@@ -131,14 +127,12 @@ class Need:
             self.words.append(one)
 
     def _hints(self) -> Iterator[str]:
-        yield from _TOOL_NAME.findall(self.text)
         for implied, pattern in _IMPLIED.items():
             if self.words and pattern.search(self.text):
                 yield implied
-        kinds = Counter(one.kind for one in self.mentions)
-        kinds["amount"] = sum(one.unit != "" for one in self.mentions)
-        for needed, hint in _HINTS.items():
-            if Counter(needed.split()) <= kinds:
+        kinds = " ".join(sorted(one.kind + bool(one.unit) * "s" for one in self.mentions))
+        for kind, hint in _HINTS.items():
+            if kind in kinds:
                 yield from hint.split()
         for word in self.words:
             yield word.value.casefold()
