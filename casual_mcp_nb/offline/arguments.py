@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from casual_mcp_nb.base.schema import SchemaReader, is_of_type
 from casual_mcp_nb.discovery.text import terms
@@ -90,6 +90,9 @@ _GIVEN = (
 """A value after the name of its parameter: `=value`, or `: value` up to the next comma."""
 
 
+T = TypeVar("T")
+
+
 class Parameter:
     """A tool parameter.
 
@@ -131,14 +134,13 @@ class Parameter:
         )
 
     def _kind(self, words: Set[str]) -> str:
-        kind = _meant(_BY_NAME, {*words, *self.schema.text("format").split("-")}) or ""
-        is_number = self.type in ("integer", "number")
-        if self.type != "string" and not (is_number and kind in ("month", "limit")):
+        kind = _meant(_BY_NAME, {*words, *self.schema.text("format").split("-")})
+        if self.type != "string" and kind not in ("month", "limit"):
             return self.type
         described = _BY_DESCRIPTION.search(self.schema.description[:_MAX_TEXT])
         if described and not kind:
             kind = described.lastgroup
-        return str(kind)
+        return kind or ""
 
     def accepted(self, value: Any) -> Any:
         """Convert a value or its text to one of this parameter's type, or return None."""
@@ -191,7 +193,7 @@ def _type(schema: SchemaReader) -> str:
     return "string"
 
 
-def _meant(table: Mapping[Any, str], words: Set[str]) -> Any:
+def _meant(table: Mapping[T, str], words: Set[str]) -> T | None:
     """Find the first entry of a table for which one of the words stands."""
     for meant, names in table.items():
         if not words.isdisjoint(names.split()):

@@ -69,14 +69,14 @@ class Candidate:
     ) -> None:
         self.tool, self._need = tool, need
         self.filling = Filling(need, parameters_of(tool.input_schema), known)
-        self.words: dict[str, float] = {}
+        words: dict[str, float] = {}
         # A word itself comes after its synonyms, and replaces them.
         for part in sorted(explanation.shares, key=attrgetter("query_term"), reverse=True):
             # Parameters and choices, such as `order`, say little about the purpose.
             if part.field not in ("parameter name", "details"):
-                self.words[part.query_term or part.term] = 1 - 0.3 * bool(part.query_term)
+                words[part.query_term or part.term] = 1 - 0.3 * bool(part.query_term)
         # The name of a parameter that has a value belongs to that value.
-        self.words.update(dict.fromkeys(terms(" ".join(self.filling.arguments)), 1.0))
+        self.words = words | dict.fromkeys(terms(" ".join(self.filling.arguments)), 1.0)
         self._asks = _QUESTION.match(need.text) is not None
         self.is_meant = self._is_meant()
         self.likeness = self._likeness()
@@ -137,8 +137,10 @@ class Candidate:
         office`, `the cheapest`), neither an argument nor a word of the tool.
         """
         filling, text = self.filling, self._need.text
-        if not all(map(filling.covers, self._need.values)):
-            return True
+        for one in self._need.mentions:
+            # An amount's unit goes with its number; another is hardly ever a value.
+            if one.kind != "unit" and not filling.covers(one):
+                return True
         special = [Mention("word", match[0], *match.span()) for match in _TURNS.finditer(text)]
         for word in filling.left:
             if filling.is_choice(word):
@@ -158,7 +160,7 @@ def choose(
 
     A follow-up that gives only other values of the `last` call repeats that.
     """
-    if last is not None and need.mentions and need.follows:
+    if last is not None and need.follows:
         tool, arguments = last
         again = Candidate(need, tool, index.explain(need.query, tool), arguments)
         if again.filling.typed and again.confidence >= FITS:

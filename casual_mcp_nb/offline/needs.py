@@ -71,10 +71,8 @@ _HINTS = {
     "date": "date",
     "path": "file",
     "glob": "file",
-    "unit unit": "convert units",
-    "time zone": "convert time zone",
-    "zone zone": "convert time zone",
-    "date numbers": "add duration",
+    "unit": "units",
+    "zone": "zone",
 }
 """Words for a search that the kinds of the values suggest."""
 
@@ -88,7 +86,7 @@ class Need:
     Attributes:
         said: The person's own words.
         text: The same, reworded.
-        values: The mentions that a tool for this must take.
+        mentions: The values in it.
         readings: All that can be a value: the mentions, and names and words that are no part of a
             longer value, such as a quotation.
         words: The words that can identify a tool.
@@ -103,8 +101,6 @@ class Need:
         self.said = said
         self.text = readable(said).replace("calculate", "") if spelled else reword(said)
         self.mentions = find_mentions(self.text)
-        # An amount's unit goes with its number; another is hardly ever a value.
-        self.values = [one for one in self.mentions if one.kind != "unit"]
         self.readings = list(self.mentions)
         self.words: list[Mention] = []
         for kind, pattern in _PLAIN.items():
@@ -130,10 +126,8 @@ class Need:
         for implied, pattern in _IMPLIED.items():
             if self.words and pattern.search(self.text):
                 yield implied
-        kinds = " ".join(sorted(one.kind + bool(one.unit) * "s" for one in self.mentions))
-        for kind, hint in _HINTS.items():
-            if kind in kinds:
-                yield from hint.split()
+        for one in self.mentions:
+            yield from _HINTS.get(one.kind, "").split()
         for word in self.words:
             yield word.value.casefold()
 

@@ -80,6 +80,7 @@ difference in \1, end=today, start: (?:how many|number of) <TIMES> (?:have passe
 difference in years, end=today, start: \bhow old (?:am|is|are)\b.{0,40}?\bborn on\b
 add duration time=today, \1 \2: \bwhat (?:date|day) (?:is it|(?:will it|it will) be) in (\d+) <TIMES>
 add duration time=today, \1 \2: \bwhat (?:date|day) (?:is |will it be )?(?:it )?(\d+) <TIMES> from (?:now|today)
+add duration \1 \2: \bwhat (?:date|day) (?:is |will it be )?(?:it )?(\d+) <TIMES>(?= after)
 day of week: \bweekday\b
 day of week: \ba (?:mon|tues|wednes|thurs|fri|satur|sun)day\b
 week number, text=today: (?:which|what) week (?:number )?(?:of the year )?is (?:it|this)\b(?: today| now)?

@@ -52,31 +52,27 @@ def plan(
     """Choose the next step's calls, which can be made at the same time, or if there are none, the
     reply.
     """
-    offered = Offered(messages, definitions)
-    calls, reply = _Planner(messages, offered).next_step()
-    return list(map(offered.delivered, calls)), reply
+    return _Planner(messages, Offered(messages, definitions)).next_step()
 
 
 class _NotYet(Exception):
     """A call that has to be made before a need can be pursued further."""
 
     def __init__(self, call: NextCall) -> None:
-        super().__init__(call.name)
         self.call = call
 
 
 class _Planner:
     def __init__(self, messages: Sequence[ChatMessage], offered: Offered) -> None:
-        end = len(messages)
         asked = [place for place, message in enumerate(messages) if message.role == "user"]
-        before, last = [end, end, *asked][-2:]
-        self.request = "".join(text_of(message.content) for message in messages[last : last + 1])
+        before, last = [len(messages), len(messages), *asked][-2:]
+        earlier, current = messages[before:last], messages[last:]
+        self.request = "".join(text_of(one.content) for one in current[:1])
         self.last_reply = ""
-        earlier = calls_in(messages[before:last])
         # A reply that reports a result may hold a question that is not ours.
-        if all(past.call.name in FINDING for past in earlier):
-            self.last_reply = "".join(text_of(one.content) for one in messages[before:last][-1:])
-        self.calls = calls_in(messages[last:])
+        if all(past.call.name in FINDING for past in calls_in(earlier)):
+            self.last_reply = "".join(text_of(one.content) for one in earlier[-1:])
+        self.calls = calls_in(current)
         self.own = {tool.wire_name: tool.description for tool in offered.tools if not tool.server}
         # The planner never reads the rest of a cut result: it reports the first part.
         tools = [tool for tool in offered.tools if tool.wire_name not in PACKAGE_TOOLS]
@@ -110,11 +106,12 @@ class _Planner:
     def _made(self, name: str, arguments: dict[str, Any]) -> PastCall:
         """Find a call that was made, or raise `_NotYet`."""
         call = NextCall(name, arguments)
+        delivered = self._delivered(call)
         for past in self.calls:
             # A program is compared as a whole.
-            if past.call in (call, self._delivered(call)):
+            if past.call in (call, delivered):
                 return past
-        raise _NotYet(call)
+        raise _NotYet(delivered)
 
     def _answer(self, request: str) -> list[Need]:
         """Complete the last request, if we asked for arguments and this gives only those.
@@ -163,11 +160,8 @@ class _Planner:
         if LOAD_TOOLS not in self.own:
             return None
         found = self._made(BROWSE_TOOLKIT, {"query": need.query})
-        names: list[str] = []
-        for line in lines_in(found.result)[0]:
-            # What was loaded in another way may have no definition here.
-            if not line.loaded or line.name not in self.loaded:
-                names.append(line.name)
+        lines, _ = lines_in(found.result)
+        names = [line.name for line in lines if line.name not in self.loaded]
         if names:
             return self._made(LOAD_TOOLS, {"names": names[:_MAX_LOADED]})
         return found

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from casual_mcp_nb.base.content import says_failed
-from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.discovery.manifest import counted
 from casual_mcp_nb.discovery.text import one_line
 from casual_mcp_nb.offline.candidates import Candidate
@@ -75,8 +74,7 @@ def cannot(need: str, servers: Mapping[str, int], nearest: Candidate | None = No
 
 def for_people(name: str) -> str:
     """Convert a tool's name on the wire to the spelling for people: `server:tool`."""
-    tool = ToolName.split(name)
-    return str(tool) if tool.server else name
+    return name.replace("__", ":", 1)
 
 
 def report(name: str, text: str) -> str:
