@@ -125,7 +125,7 @@ class Parameter:
             self.choices[_key(str(choice))] = choice
         if self.choices:
             self.kinds += ("quoted",)
-        names = re.escape(name.removesuffix("_id")).replace("_", " ")
+        names = self.spoken.removesuffix("[_ ]id")
         if self.kind == "path":
             names += "|folder|directory|file"
         called = r"(?:named|called|is|number|to)\W+"
@@ -157,7 +157,9 @@ class Parameter:
             value = MONTHS.index(value) + 1
         if isinstance(value, str):
             value = parsed(value)
-        return value if is_of_type(value, self.type) and self._allows(value) else None
+        if not is_of_type(value, self.type) or not self._allows(value):
+            return None
+        return value
 
     def is_measured_in(self, unit: str) -> bool:
         """Check whether its name or description says that it has this unit."""

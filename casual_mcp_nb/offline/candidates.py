@@ -111,10 +111,8 @@ class Candidate:
         they all became arguments.
         """
         filling = self.filling
-        # A text that the tool's name does not say, or that tells what the tool does, is no value:
-        # `Sort the lines`.
-        is_named = not self.words.keys().isdisjoint(terms(self.tool.name))
-        if filling.guess and (not is_named or self.words.keys() >= set(terms(filling.guess))):
+        # Plain words are a text for a tool only if the request says its name.
+        if filling.guess and self.words.keys().isdisjoint(terms(self.tool.name)):
             return 0.0
         matched = total = float(len(filling.chosen))
         for word in filling.left:

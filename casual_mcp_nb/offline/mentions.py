@@ -178,8 +178,7 @@ def patterns_in(
     names.
     """
     patterns: list[tuple[str, re.Pattern[str]]] = []
-    for line in filter(None, table.split("\n")):
-        name, _, pattern = line.partition(": ")
+    for name, pattern in re.findall("^(.*?): (.+)$", table, re.M):
         for part, meant in parts.items():
             pattern = pattern.replace(part, meant)
         patterns.append((name, re.compile(pattern, flags)))

@@ -37,7 +37,6 @@ _IMPLIED = {
         r" (?:time|date)\b\D*$",
         re.I,
     ),
-    "write": re.compile(r"\b(?:create|make)\s+(?:a|an|the)\s+(?:new |text )*file\b", re.I),
 }
 _CLOSED = ("quoted", "json", "sql", "expression")
 """Kinds of mention that are one value, so that no single word in them is another."""

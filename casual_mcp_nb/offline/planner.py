@@ -121,8 +121,8 @@ class _Planner:
         question = parse_question(self.last_reply)
         if question is None or Need(request).asks:
             return []
-        asked, missing = question
-        known = set(terms(Need(asked).text))
+        asked, missing = question.groups()
+        known = set(terms(asked))
         for text in (request, f'{missing}: "{request}"'):
             need = Need(f"{asked} {text}")
             best, _ = choose(need, self.index, self._repeatable)

@@ -45,12 +45,9 @@ def ask_for(need: str, candidate: Candidate) -> str:
     )
 
 
-def parse_question(text: str) -> tuple[str, str] | None:
-    """Find the need and the first missing argument in an `ask_for`, or return None for any other
-    text.
-    """
-    match = _QUESTION.search(text)
-    return (match[1], match[2]) if match else None
+def parse_question(text: str) -> re.Match[str] | None:
+    """Match the need and the first missing argument in an `ask_for`, or None in any other text."""
+    return _QUESTION.search(text)
 
 
 def cannot(need: str, servers: Mapping[str, int], nearest: Candidate | None = None) -> str:
