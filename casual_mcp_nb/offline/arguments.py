@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any
 
 from casual_mcp_nb.base.schema import SchemaReader, is_of_type
 from casual_mcp_nb.discovery.text import terms
@@ -90,9 +90,6 @@ _GIVEN = (
 """A value after the name of its parameter: `=value`, or `: value` up to the next comma."""
 
 
-T = TypeVar("T")
-
-
 class Parameter:
     """A tool parameter.
 
@@ -140,7 +137,7 @@ class Parameter:
         described = _BY_DESCRIPTION.search(self.schema.description[:_MAX_TEXT])
         if described and not kind:
             kind = described.lastgroup
-        return kind or ""
+        return str(kind or "")
 
     def accepted(self, value: Any) -> Any:
         """Convert a value or its text to one of this parameter's type, or return None."""
@@ -195,7 +192,7 @@ def _type(schema: SchemaReader) -> str:
     return "string"
 
 
-def _meant(table: Mapping[T, str], words: Set[str]) -> T | None:
+def _meant(table: Mapping[Any, str], words: Set[str]) -> Any:
     """Find the first entry of a table for which one of the words stands."""
     for meant, names in table.items():
         if not words.isdisjoint(names.split()):
@@ -277,7 +274,7 @@ class Filling:
         for parameter in self._parameters:
             match = re.search(rf"(?<!\w){parameter.spoken}{_GIVEN}", self._text)
             if match:
-                place = Mention("words", match[0], *match.span())
+                place = Mention("words", "", *match.span())
                 yield parameter, (match[1] or match[2]).strip("\"'"), place
 
     def _mentioned(self) -> Found:
@@ -310,9 +307,8 @@ class Filling:
                 return 0
         marker = _MARKER.search(self._text, near, start)
         marked = marker is not None and (marker[1] or "from").casefold() in parameter.markers
-        is_meant = named or marked or parameter.required
-        is_meant = is_meant or parameter.kind in ("filter", "limit")
-        if value.kind in ("number", "quoted", "name") and not is_meant:
+        is_wanted = parameter.required or parameter.kind in ("filter", "limit")
+        if value.kind in ("number", "quoted", "name") and not (named or marked or is_wanted):
             return 0
         return 15 - parameter.kinds.index(value.kind) + 10 * marked + 5 * named
 
@@ -330,7 +326,7 @@ class Filling:
             words = "[_ ]".join(filter(terms, parameter.words))
             said = re.search(rf"({_NO})?\b{words}", self._text, re.I)
             if said and words and parameter.type == "boolean":
-                yield parameter, said[1] is None, Mention("words", said[0], *said.span())
+                yield parameter, said[1] is None, Mention("words", "", *said.span())
 
     def _qualified(self) -> Found:
         """Yield for a filter the word before a choice: `the open orders`."""
@@ -338,7 +334,7 @@ class Filling:
             for chosen in self.chosen:
                 word = _QUALIFIER.search(self._text, 0, chosen.start)
                 if parameter.kind == "filter" and word and terms(word[1]):
-                    yield parameter, word[1], Mention("words", word[1], *word.span(1))
+                    yield parameter, word[1], Mention("words", "", *word.span(1))
 
     def _remaining(self) -> Found:
         """Yield plain words for a free text, if a call is only possible with them."""
@@ -348,4 +344,4 @@ class Filling:
         mark = _REST_MARKER.search(self._text)
         if mark:
             words = self._text[mark.end() :].strip(" ?.!")
-            yield lacking[0], words, Mention("words", words, mark.end(), len(self._text))
+            yield lacking[0], words, Mention("words", "", mark.end(), len(self._text))

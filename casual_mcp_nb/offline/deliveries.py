@@ -64,8 +64,7 @@ class Offered:
         elif bridge is not None:
             for text in texts:
                 described += definitions_in(text)
-        tools = {str(each["name"]): _tool(each) for each in described}
-        self.tools = list((tools | self._defined).values())
+        self.tools = [*map(_tool, described), *self._defined.values()]
 
     def delivered(self, call: NextCall) -> NextCall:
         """Make a call as the conversation's delivery wants it."""

@@ -45,6 +45,7 @@ _FUNCTION = (
     r"(?:sqrt|sin|cos|tan|log10|log2|log|exp|abs|factorial|round|floor|ceil|min|max|sum)(?=\s*\()"
 )
 _TOKEN = rf"(?:{NUMBER}(?![A-Za-z:])|{_FUNCTION}|pi\b|\*\*|//|[-+*/%(),\[\]])"
+_CALCULATES = re.compile(r"[\di)]\s*[-+*/%]|\w\s*\(")
 _PATTERNS = r"""
 json: (?s)[{\[].*[}\]]
 quoted: <QUOTED>
@@ -120,9 +121,8 @@ def _calculation(text: str) -> str | None:
     """Parse a text as an expression, if it is one that calculates something."""
     plain = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text.lower()).strip(" ,")
     with suppress(SyntaxError, ValueError, MemoryError, RecursionError):
-        tree = ast.parse(plain, mode="eval")
-        if any(isinstance(part, ast.BinOp | ast.Call) for part in ast.walk(tree)):
-            return ast.unparse(tree)
+        if _CALCULATES.search(plain):
+            return ast.unparse(ast.parse(plain, mode="eval"))
     return None
 
 

@@ -57,12 +57,12 @@ _TAKES_BACK = {"forget", "later", "maybe", "mind", "never", "nevermind"}
 
 
 _REMARK = re.compile(
-    r"\W*(?:i(?! (?:want|need|would like|have to|must|am looking)\b)|i['\u2019]m(?!"
+    r"[^\w?]*(?!.*\?)(?:i(?! (?:want|need|would like|have to|must|am looking)\b)|i['\u2019]m(?!"
     r" looking)|i['\u2019]ve|you(?:['\u2019]re)?"
     r"|we|(?:it|that)(?:['\u2019]s)?|this|my \w+ (?:is|was)|what"
     r" an?|good|great|nice|lovely|happy|welcome|sorry|congratulations"
     r"|see you|have an?|let['\u2019]s)(?!['\u2019]d)\b",
-    re.I,
+    re.I | re.S,
 )
 _HINTS = {
     "expression": "calculate expression",
@@ -105,11 +105,10 @@ class Need:
         for kind, pattern in _PLAIN.items():
             for match in pattern.finditer(self.text):
                 self._read(Mention(kind, match[0], *match.span()))
-        asks = "?" in said
-        is_remark = not asks and _REMARK.match(said) is not None
-        said_words = {word.value.casefold() for word in self.words}
-        self.is_talk = is_remark or not (self.mentions or said_words - _TAKES_BACK)
-        self.asks = self.is_talk or asks or _ASKS.match(said) is not None
+        words = {word.value.casefold() for word in self.words}
+        self.is_talk = not (self.mentions or words - _TAKES_BACK)
+        self.is_talk = self.is_talk or _REMARK.match(said) is not None
+        self.asks = self.is_talk or "?" in said or _ASKS.match(said) is not None
         self.follows = _FOLLOWS.match(said) is not None or not self.words
         self.query = " ".join(dict.fromkeys(self._hints())) or said.strip()[:200]
 

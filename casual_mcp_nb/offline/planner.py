@@ -126,10 +126,10 @@ class _Planner:
         for text in (request, f'{missing}: "{request}"'):
             need = Need(f"{asked} {text}")
             best, _ = choose(need, self.index, self._repeatable)
-            if best is not None and not best.filling.missing:
-                left = " ".join(word.value for word in best.filling.left)
-                if known.issuperset(terms(left)):
-                    return [need]
+            if best is None or best.filling.missing:
+                continue
+            if all(known.issuperset(word.terms) for word in best.filling.left):
+                return [need]
         return []
 
     def _pursue(self, need: Need) -> str:

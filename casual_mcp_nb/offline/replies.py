@@ -119,7 +119,7 @@ def _shown(value: Any) -> str:
 
 def _table(rows: Any) -> str:
     """Write a list of objects with the same fields as a table; empty for any other value."""
-    if not isinstance(rows, list) or not rows or not isinstance(rows[0], dict):
+    if not isinstance(rows, list) or not rows:
         return ""
     lines: list[str] = []
     for row in rows:
