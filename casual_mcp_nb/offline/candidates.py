@@ -77,7 +77,6 @@ class Candidate:
                 words[part.query_term or part.term] = 1 - 0.3 * bool(part.query_term)
         # The name of a parameter that has a value belongs to that value.
         self.words = words | dict.fromkeys(terms(" ".join(self.filling.arguments)), 1.0)
-        self._asks = _QUESTION.match(need.text) is not None
         self.is_meant = self._is_meant()
         self.likeness = self._likeness()
         self.confidence = 0.0
@@ -93,16 +92,16 @@ class Candidate:
         """Check whether the request may mean a call of this tool.
 
         A tool that writes, or says neither by its annotations nor by its first verb that it only
-        reads, is called by an order that begins with this verb.
+        reads, is called by an order that begins with this verb, and by no question.
         """
         verbs: list[str] = []
         for text in (self.tool.name, self.tool.description):
             verbs += [stem(verb.casefold()) for verb in _VERB.findall(text)[:1]]
-        reads = self.tool.annotations.read_only if self.tool.annotations else None
-        if reads is None:
-            reads = _CHANGES.isdisjoint(verbs[:1]) and not _READS.isdisjoint(verbs)
-        if reads or self._asks:
-            return reads
+        seems_to_read = _CHANGES.isdisjoint(verbs[:1]) and not _READS.isdisjoint(verbs)
+        if self.tool.read_only or (seems_to_read and not self.tool.declared_to_write):
+            return True
+        if _QUESTION.match(self._need.text):
+            return False
         said = terms(readable(self._need.text))[:1]
         return any(not {verb, *synonyms().get(verb, ())}.isdisjoint(said) for verb in verbs)
 

@@ -106,8 +106,8 @@ class Need:
             for match in pattern.finditer(self.text):
                 self._read(Mention(kind, match[0], *match.span()))
         words = {word.value.casefold() for word in self.words}
-        self.is_talk = not (self.mentions or words - _TAKES_BACK)
-        self.is_talk = self.is_talk or _REMARK.match(said) is not None
+        says_something = self.mentions or words - _TAKES_BACK
+        self.is_talk = not says_something or _REMARK.match(said) is not None
         self.asks = self.is_talk or "?" in said or _ASKS.match(said) is not None
         self.follows = _FOLLOWS.match(said) is not None or not self.words
         self.query = " ".join(dict.fromkeys(self._hints())) or said.strip()[:200]
