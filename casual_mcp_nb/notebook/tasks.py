@@ -458,8 +458,8 @@ class TurnTasks:
                 tools[started.number] = started.tool
             for end in turn.trace.all_of(TaskEnded):
                 ended[end.number] = end
-            for report in turn.trace.all_of(TaskReported):
-                reported.add(report.number)
+            for told in turn.trace.all_of(TaskReported):
+                reported.add(told.number)
         due: list[TaskReport] = []
         for number, end in ended.items():
             if number not in tools or number in reported:
