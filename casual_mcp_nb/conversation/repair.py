@@ -72,8 +72,7 @@ def _ids_if_intact(messages: Sequence[ChatMessage], taken: set[str]) -> set[str]
 
 def sentences(counts: Mapping[str, int]) -> tuple[str, ...]:
     """Describe the repairs: `{}` in each text becomes the call count."""
-    made = ((text, number) for text, number in counts.items() if number)
-    return tuple(text.format(count(number, "call")) for text, number in made)
+    return tuple(text.format(count(number, "call")) for text, number in counts.items() if number)
 
 
 def unique_id(wanted: str, taken: set[str]) -> str:

@@ -170,13 +170,11 @@ class SavedTurns:
         self._written, self._writer = [], EventWriter()
         self._stale, self._head = True, None
 
-    def adopt(
-        self, id: str, writes: int, turns: Sequence[tuple[Turn, int, int]], writer: EventWriter
-    ) -> None:
+    def adopt(self, id: str, writes: int, written: list[_WrittenTurn], writer: EventWriter) -> None:
         """Continue a conversation that was loaded. See `ConversationStore.open`."""
         self.id, self._writes, self._writer = id, writes, writer
-        self._written = [_WrittenTurn(*each) for each in turns]
-        self._turns = tuple(turn for turn, *_ in turns)
+        self._written = written
+        self._turns = tuple(each.turn for each in written)
 
     def _find(self, connection: sqlite3.Connection, turns: Sequence[Turn]) -> None:
         """Make sure that there is a row for this conversation that only we write."""
@@ -503,11 +501,8 @@ class ConversationStore(AbstractContextManager["ConversationStore"]):
     def open(self, id: str, saved: SavedTurns) -> Conversation:
         """Load a saved conversation as `load` does, and have its next turns saved with it."""
         whole = self.get(id).id
-        conversation, writes, numbers, writer = self._read(whole)
-        turns = []
-        for turn, (count, number) in zip(conversation, numbers, strict=True):
-            turns.append((turn, count, number))
-        saved.adopt(whole, writes, turns, writer)
+        conversation, writes, written, writer = self._read(whole)
+        saved.adopt(whole, writes, written, writer)
         return conversation
 
     def add(
@@ -559,10 +554,8 @@ class ConversationStore(AbstractContextManager["ConversationStore"]):
             )
         return self.get(whole)
 
-    def _read(self, id: str) -> tuple[Conversation, int, list[tuple[int, int]], EventWriter]:
-        """Read a conversation with the data that saving needs: a writer, and per turn writes, saved
-        events and next number.
-        """
+    def _read(self, id: str) -> tuple[Conversation, int, list[_WrittenTurn], EventWriter]:
+        """Read a conversation with what saving its next turns needs."""
         with self._reading() as connection:
             connection.execute("BEGIN")
             try:
@@ -584,7 +577,9 @@ class ConversationStore(AbstractContextManager["ConversationStore"]):
             finally:
                 connection.execute("COMMIT")
         try:
-            return _assembled(writes, messages, tools, events, fields)
+            conversation, written = _assembled(messages, tools, events, fields)
+            writer = EventWriter(map(json.loads, messages), map(json.loads, tools))
+            return conversation, writes, written, writer
         except (UsageError, *_DAMAGE):
             hint = "It can still be deleted, and the others can be used."
             raise UsageError(f"The saved conversation {shown(id)} is damaged.", hint=hint) from None
@@ -689,13 +684,12 @@ def _close_all() -> None:
 
 
 def _assembled(
-    writes: int,
     messages: Sequence[str],
     tools: Sequence[str],
     events: Sequence[tuple[int, int, str]],
     fields: Mapping[int, str],
-) -> tuple[Conversation, int, list[tuple[int, int]], EventWriter]:
-    """Build a conversation from its rows, see `ConversationStore._read`.
+) -> tuple[Conversation, list[_WrittenTurn]]:
+    """Build a conversation from its rows, and note how far its turns are saved.
 
     Damaged rows raise a ValueError or a TypeError.
     """
@@ -708,12 +702,12 @@ def _assembled(
     conversation = Conversation.from_json(document_of(messages, tools, rows))
     # The trace lacks unknown events, and the file lacks the end that loading gives an unfinished
     # turn.
-    numbers: list[tuple[int, int]] = []
+    written: list[_WrittenTurn] = []
     for number, turn_read in zip(turns, conversation, strict=True):
         unknown = sum(map(len, turn_read.trace.unread.events.values()))
-        numbers.append((len(turns[number]) - unknown, last[number] + 1))
-    writer = EventWriter(map(json.loads, messages), map(json.loads, tools))
-    return conversation, writes, numbers, writer
+        count = len(turns[number]) - unknown
+        written.append(_WrittenTurn(turn_read, count, last[number] + 1))
+    return conversation, written
 
 
 T = TypeVar("T")

@@ -201,10 +201,10 @@ class Turn(Displayable):
     @property
     def person_waits(self) -> PersonWaits:
         """The times in which it waited for the person, and the open question."""
-        has_waited = bool(self.trace.of(ApprovalAsked)) or bool(self.trace.of(QuestionAsked))
-        if not has_waited:
-            return PersonWaits()
-        return person_waits(self.trace)
+        kinds = self.trace.kinds
+        if ApprovalAsked in kinds or QuestionAsked in kinds:
+            return person_waits(self.trace)
+        return PersonWaits()
 
     @property
     def prompt(self) -> str:

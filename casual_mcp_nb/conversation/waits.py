@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from casual_mcp_nb.base.iterables import of_type
 from casual_mcp_nb.conversation.event import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -36,9 +37,7 @@ class PersonWaits:
     @property
     def approvals(self) -> frozenset[str]:
         """The calls that wait for an approval now, by id."""
-        return frozenset(
-            each.call_id for each in self.open_questions if isinstance(each, ApprovalAsked)
-        )
+        return frozenset(each.call_id for each in of_type(self.open_questions, ApprovalAsked))
 
     def within(self, start: float, end: float) -> float:
         """Compute how long the turn waited between two times, in seconds since it began."""
@@ -103,10 +102,7 @@ class _State:
 
     def _waiting(self) -> list[str]:
         # A server does not tell during which call it asks.
-        servers = set()
-        for question in self._open.values():
-            if isinstance(question, QuestionAsked):
-                servers.add(question.server)
+        servers = {question.server for question in of_type(self._open.values(), QuestionAsked)}
         waiting: list[str] = []
         # Backwards, because nested calls start after the one that makes them, which waits while all
         # of them do.
