@@ -218,12 +218,8 @@ class ToolTexts(BaseConfig):
     @property
     def texts(self) -> dict[str, Any]:
         """Those that are set."""
-        texts: dict[str, Any] = {}
-        if self.description:
-            texts["description"] = self.description
-        if self.parameters:
-            texts["parameters"] = self.parameters
-        return texts
+        texts = {"description": self.description, "parameters": self.parameters}
+        return {name: value for name, value in texts.items() if value}
 
 
 Grant = Literal["authorization_code", "client_credentials", "jwt_bearer", "identity_assertion"]

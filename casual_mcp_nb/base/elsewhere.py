@@ -70,10 +70,15 @@ def _in_hosts(tool: ToolSpec) -> Iterator[Elsewhere]:
             problem += ", which costs the server all its tools there"
         if problem:
             yield Elsewhere(host.title, host.bad_names, problem)
-        longest = host.longest_description
-        if longest is not None and len(tool.description) > longest:
-            read = f"{longest:,} of {len(tool.description):,} characters"
-            yield Elsewhere(host.title, "cut", f"its model reads {read} of the description")
+        if read := _part_read(tool.description, host.longest_description):
+            yield Elsewhere(host.title, "cut", f"{read} of the description")
+
+
+def _part_read(text: str, longest: int | None) -> str:
+    """Say how much of a text a host's model reads. Empty if it reads all."""
+    if longest is None or len(text) <= longest:
+        return ""
+    return f"its model reads {longest:,} of {len(text):,} characters"
 
 
 def _name_problem(host: Host, tool: ToolSpec) -> str:
@@ -109,37 +114,25 @@ def affected(tools: Iterable[ToolSpec], instructions: str = "") -> tuple[Affecte
     names: dict[tuple[str, Effect], list[str]] = {}
     reasons: dict[tuple[str, Effect], str] = {}
     for tool in tools:
-        for each in elsewhere(tool):
-            place = each.where, each.effect
+        for change in elsewhere(tool):
+            place = change.where, change.effect
             names.setdefault(place, []).append(str(tool.tool_name))
-            reasons.setdefault(place, each.reason)
-    found: list[Affected | None] = []
+            reasons.setdefault(place, change.reason)
+    found: list[Affected] = []
     for where, effect in names:
         group, reason = names[where, effect], reasons[where, effect]
         found.append(Affected(where, effect, tuple(group), reason))
-    found += [_too_many(place, tools) for place in _PLACES]
-    found += [_cut_instructions(host, instructions) for host in HOSTS]
-    return tuple(filter(None, found))
-
-
-def _too_many(place: Host | Dialect, tools: tuple[ToolSpec, ...]) -> Affected | None:
-    if place.most_tools is None or len(tools) <= place.most_tools:
-        return None
-    beyond = tuple(full_names(tools[place.most_tools :]))
-    return Affected(
-        place.title,
-        "left out",
-        beyond,
-        f"it takes {place.most_tools} tools at a time, and there are {len(tools):,}",
-    )
-
-
-def _cut_instructions(host: Host, instructions: str) -> Affected | None:
-    longest = host.longest_instructions
-    if longest is None or len(instructions) <= longest:
-        return None
-    read = f"{longest:,} of {len(instructions):,} characters"
-    return Affected(host.title, "cut", (), f"its model reads {read} of the server's instructions")
+    for each in _PLACES:
+        most = each.most_tools
+        if most is not None and len(tools) > most:
+            reason = f"it takes {most} tools at a time, and there are {len(tools):,}"
+            beyond = tuple(full_names(tools[most:]))
+            found.append(Affected(each.title, "left out", beyond, reason))
+    for host in HOSTS:
+        if read := _part_read(instructions, host.longest_instructions):
+            reason = f"{read} of the server's instructions"
+            found.append(Affected(host.title, "cut", (), reason))
+    return tuple(found)
 
 
 @dataclass(frozen=True)

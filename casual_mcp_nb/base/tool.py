@@ -534,10 +534,9 @@ class Catalog(Sequence[ToolSpec]):
         An UnknownNameError suggests the closest names, a UsageError lists the tools if several
         servers have one, and a ConnectError says why the tools of its server are unknown.
         """
-        tool = self.get(name)
-        if tool is not None:
-            return tool
-        tools = self._by_alias.get(str(name), ())
+        tools = self.matches(name)
+        if len(tools) == 1:
+            return tools[0]
         if tools:
             owners = ", ".join(shown(str(tool.tool_name)) for tool in tools[:12])
             raise UsageError(

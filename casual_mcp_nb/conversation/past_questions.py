@@ -107,6 +107,7 @@ _FORGOTTEN = (
     "CREATE TABLE IF NOT EXISTS forgotten (question TEXT PRIMARY KEY, at REAL NOT NULL) WITHOUT"
     " ROWID"
 )
+_WHEN_FORGOTTEN = "SELECT question, at FROM forgotten WHERE typeof(at) = 'real'"
 _ALL = ""
 """The row for all questions."""
 _DEFINITIONS = (
@@ -143,7 +144,8 @@ class PastQuestionReader:
             if read is None or read[0] != writes:
                 read = writes, tuple(_questions_in(connection, id))
             self._read[id] = read
-        forgotten, self._definitions = _forgotten(connection), _definitions(connection)
+        forgotten = dict(_rows(connection, _WHEN_FORGOTTEN))
+        self._definitions = _definitions(connection)
         distinct: dict[tuple[str, ToolName, str], PastQuestion] = {}
         for question in sorted(self._questions(), key=_age):
             if question.agent:
@@ -180,12 +182,16 @@ def keep_definitions(
     connection.executemany("INSERT OR IGNORE INTO definitions VALUES (?, ?, ?, ?)", rows)
 
 
-def _definitions(connection: sqlite3.Connection) -> Mapping[tuple[str, ToolName], str]:
+def _rows(connection: sqlite3.Connection, query: str) -> list[Any]:
     try:
-        rows = connection.execute(_DEFINED).fetchall()
+        return connection.execute(query).fetchall()
     except sqlite3.OperationalError:
-        # No other agent's conversation was ever used.
-        return {}
+        # The table is created when it is first needed.
+        return []
+
+
+def _definitions(connection: sqlite3.Connection) -> Mapping[tuple[str, ToolName], str]:
+    rows = _rows(connection, _DEFINED)
     return {(id, ToolName(server, tool)): digest for id, server, tool, digest in rows}
 
 
@@ -197,18 +203,6 @@ def forget(connection: sqlite3.Connection, text: str | None = None) -> None:
     connection.execute(_FORGOTTEN)
     key = _ALL if text is None else hash_of(text)
     connection.execute("INSERT OR REPLACE INTO forgotten VALUES (?, ?)", (key, time.time()))
-
-
-def _forgotten(connection: sqlite3.Connection) -> Mapping[str, float]:
-    try:
-        return dict(
-            connection.execute(
-                "SELECT question, at FROM forgotten WHERE typeof(at) = 'real'"
-            ).fetchall()
-        )
-    except sqlite3.OperationalError:
-        # Nothing was ever forgotten.
-        return {}
 
 
 def _is_forgotten(question: PastQuestion, forgotten: Mapping[str, float]) -> bool:
