@@ -1,7 +1,6 @@
 """Sentences about results: what was found, under which assumption, and what this size could find.
 
-They take plain values, so that any display can use them. Every figure in them can be recomputed
-from `cases_frame()`, whose columns `RECOMPUTE` names.
+Every figure in them can be recomputed from `cases_frame()`, whose columns `RECOMPUTE` names.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from casual_mcp_nb.display import words
 from casual_mcp_nb.experiments.arm_results import ArmComparison
+from casual_mcp_nb.experiments.results import RunResults
 from casual_mcp_nb.experiments.statistics import (
     LEVEL,
     RISK,
@@ -31,55 +31,46 @@ RECOMPUTE = (
 )
 
 
-def conclusions(
-    comparisons: Sequence[ArmComparison],
-    *,
-    arms: int,
-    clusters: int,
-    cases: int,
-    repeats: int,
-    looks: int = 1,
-) -> Iterator[str]:
-    """Write which arms are right more often than the first one, and what this size can find.
-
-    Args:
-        comparisons: Each other arm compared with the first one, or none before the runs have ended.
-        arms: How many arms there are.
-        clusters: How many clusters the cases form.
-        cases: How many cases there are.
-        repeats: How often each is run.
-        looks: How many looks at these cases were planned.
-    """
-    candidates = max(1, arms - 1)
-    if cases == 1:
-        if arms > 1:
-            least = least_clusters(candidates * looks)
-            yield f"It takes at least {least:,} cases to test which arm is right more often."
+def conclusions(results: RunResults) -> Iterator[str]:
+    """Write which arms are right more often than the first one, and what this size can find."""
+    if not results.judged:
+        return
+    comparisons = results.comparisons()
+    compared = {each.second for each in comparisons}
+    first, *others = results
+    for name in others:
+        if name not in compared:
+            yield f"{name} and {first} have no judged case in common, so nothing compares them."
+    if not comparisons:
+        return
+    candidates, looks, repeats = len(others), results.looks, results.repeats
+    if len(results.cases) == 1:
+        least = least_clusters(candidates * looks)
+        yield f"It takes at least {least:,} cases to test which arm is right more often."
         return
     for each in comparisons:
-        yield of_difference(each.first, each.second, each.right, candidates=candidates, looks=looks)
-    too_few = any(each.right.clusters < least_clusters(_tests(each.right)) for each in comparisons)
-    if too_few:
+        yield of_difference(each, candidates=candidates, looks=looks)
+    if any(each.right.clusters < least_clusters(_tests(each.right)) for each in comparisons):
         # That it can find nothing is said of each.
         yield _proposal(repeats, candidates, looks)
-    elif arms > 1:
-        yield of_size(cases, clusters, repeats, candidates=candidates, looks=looks)
+    else:
+        clusters = results.clusters or len({record.cluster for record in results.records})
+        yield of_size(len(results.cases), clusters, repeats, candidates=candidates, looks=looks)
     if any(each.right.better or each.right.worse for each in comparisons):
         yield RECOMPUTE
+    if looks > 1:
+        yield of_looks(looks)
 
 
-def of_difference(
-    first: str, second: str, difference: PairedDifference, *, candidates: int = 1, looks: int = 1
-) -> str:
+def of_difference(comparison: ArmComparison, *, candidates: int = 1, looks: int = 1) -> str:
     """Write whether the second arm is right more often than the first one.
 
     Args:
-        first: The arm to compare with.
-        second: The other arm.
-        difference: The second minus the first.
+        comparison: The two arms.
         candidates: How many arms were compared with the first.
         looks: How many looks were planned.
     """
+    first, second, difference = comparison.first, comparison.second, comparison.right
     counts = (
         f"{difference.better:,} better, {difference.worse:,} worse, {difference.same:,} the same"
     )

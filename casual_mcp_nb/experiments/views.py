@@ -188,7 +188,7 @@ def _told(results: RunResults) -> Iterator[str]:
     """Write what the runs show, and which of them count for nothing."""
     if results.status != "running":
         yield from price_conclusions(results)
-        yield from conclusions(results)
+        yield from sentences.conclusions(results)
     if results.left_out:
         runs = words.count(results.left_out, "run")
         yield f"{runs} of an earlier set-up or of other messages are in the file, and left out."
@@ -281,33 +281,6 @@ def _progress(results: RunResults) -> Line:
     if results.status == "done" and results.records and len(results.not_made) == ended:
         mark = Status("✗ no run could be made", "bad")
     return Line(mark, tuple(filter(None, figures)), data=(("part", "figures"),))
-
-
-def conclusions(results: RunResults) -> Iterator[str]:
-    """Write which arms are right more often than the first, and the smallest difference that can be
-    found.
-    """
-    if not results.judged:
-        return
-    clusters = results.clusters or len({record.cluster for record in results.records})
-    comparisons = results.comparisons()
-    compared = {each.second for each in comparisons}
-    first, *others = results
-    for name in others:
-        if name not in compared:
-            yield f"{name} and {first} have no judged case in common, so nothing compares them."
-    if others and not comparisons:
-        return
-    yield from sentences.conclusions(
-        comparisons,
-        arms=len(results),
-        clusters=clusters,
-        cases=len(results.cases),
-        repeats=results.repeats,
-        looks=results.looks,
-    )
-    if len(results) > 1 and results.looks > 1:
-        yield sentences.of_looks(results.looks)
 
 
 _DIFFERENCES = columns(

@@ -17,9 +17,9 @@ from casual_mcp_nb.display.view import (
     View,
     columns,
 )
-from casual_mcp_nb.experiments.conclusions import of_difference
+from casual_mcp_nb.experiments.conclusions import conclusions, of_difference
 from casual_mcp_nb.experiments.results import RunResults
-from casual_mcp_nb.experiments.views import Cells, arms_table, conclusions, failure_sections
+from casual_mcp_nb.experiments.views import Cells, arms_table, failure_sections
 from casual_mcp_nb.experiments.workshop import (
     Patch,
     Proposal,
@@ -124,9 +124,7 @@ def verdict_view(verdict: Verdict, limits: DisplayLimits) -> View:
     each = verdict.comparison
     text = []
     if each:
-        text.append(
-            of_difference(each.first, each.second, each.right, candidates=max(1, verdict.edits))
-        )
+        text.append(of_difference(each, candidates=max(1, verdict.edits)))
     text.append(_looks(verdict.looks))
     if verdict.edits > 1:
         text.append(

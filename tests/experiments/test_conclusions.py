@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import re
-from dataclasses import dataclass
 
 import pytest
 
 from casual_mcp_nb.experiments import conclusions
 from casual_mcp_nb.experiments.arm_results import ArmComparison
+from casual_mcp_nb.experiments.arms import Arm
+from casual_mcp_nb.experiments.results import RunResults
+from casual_mcp_nb.experiments.run_record import RunRecord
 from casual_mcp_nb.experiments.statistics import (
     SHARES,
     PairedDifference,
@@ -36,7 +38,7 @@ def test_no_sentence_contradicts_itself(candidates: int) -> None:
         kind = chance.choice([[1.0], [0.0, 1.0], [-1.0, 0.0, 1.0], [0.0]])
         values = [chance.choice(kind) for _ in range(count)]
         each = difference_of(values, candidates)
-        text = conclusions.of_difference("A", "B", each, candidates=candidates)
+        text = conclusions.of_difference(ArmComparison("A", "B", each), candidates=candidates)
         has_zero = each.low <= 0 <= each.high
         if "cannot tell" in text:
             kinds.add("few")
@@ -61,7 +63,7 @@ def test_no_sentence_contradicts_itself(candidates: int) -> None:
 
 @pytest.mark.defect("P9")
 def test_five_cases_that_all_got_better_are_too_few_for_the_test() -> None:
-    text = conclusions.of_difference("A", "B", difference_of([1.0] * 5))
+    text = conclusions.of_difference(ArmComparison("A", "B", difference_of([1.0] * 5)))
     assert "5 cases cannot tell B from A" in text
     assert "at least 6 cases" in text
     # Before the runs it is known as well, with a number of cases that is enough.
@@ -70,17 +72,6 @@ def test_five_cases_that_all_got_better_are_too_few_for_the_test() -> None:
     assert "at least 6 cases" in before
     assert "take 45 cases" in before
     assert (smallest_difference(45, 3) or 1) <= conclusions.PROPOSED
-
-
-@pytest.mark.parametrize("runs", [False, True])
-def test_of_one_case_nothing_is_tested(runs: bool) -> None:
-    compared = []
-    if runs:
-        compared = [ArmComparison("A", "B", difference_of([1.0]))]
-    said = conclusions.conclusions(compared, arms=2, clusters=1, cases=1, repeats=1)
-    (text,) = said
-    assert re.findall(r"\d+", text) == ["6"]
-    assert not list(conclusions.conclusions([], arms=1, clusters=1, cases=1, repeats=1))
 
 
 @pytest.mark.defect("P9")
@@ -98,22 +89,32 @@ def test_a_size_says_its_assumption_and_counts_candidates_and_looks() -> None:
     )
 
 
-@dataclass(frozen=True)
-class Pair:
-    first: str
-    second: str
-    right: PairedDifference
+def results_of(*arms: str) -> RunResults:
+    """Twelve cases: the first arm is never right, the others in eight of them."""
+    cases = [f"case {number}" for number in range(12)]
+    records = []
+    for arm in arms:
+        for number, case in enumerate(cases):
+            right = arm != arms[0] and number < 8
+            records.append(RunRecord(f"{arm} {case}", case, arm, 0, case, right=right))
+    return RunResults(tuple(records), tuple(map(Arm, arms)), tuple(cases))
 
 
 def test_all_sentences_of_a_result() -> None:
-    pair = Pair("A", "B", difference_of([1.0] * 8 + [0.0] * 4))
-    found = list(conclusions.conclusions([pair], arms=2, clusters=12, cases=12, repeats=1))
+    found = list(conclusions.conclusions(results_of("A", "B")))
     assert [text.split(" ")[0] for text in found] == ["B", "12", "To"]
     assert "66.7 points more often" in found[0]
     assert "cases_frame()" in found[-1]
-    running = list(conclusions.conclusions([], arms=2, clusters=12, cases=12, repeats=1))
-    assert running == found[1:2]
-    assert list(conclusions.conclusions([], arms=1, clusters=12, cases=12, repeats=1)) == []
+    assert list(conclusions.conclusions(results_of("A"))) == []
+
+
+def test_of_one_case_nothing_is_tested() -> None:
+    records = []
+    for arm in "AB":
+        records.append(RunRecord(f"{arm} case", "case", arm, 0, "case", right=arm == "B"))
+    results = RunResults(tuple(records), (Arm("A"), Arm("B")), ("case",))
+    (text,) = conclusions.conclusions(results)
+    assert re.findall(r"\d+", text) == ["6"]
 
 
 def test_looks_that_were_not_planned_are_told() -> None:
