@@ -122,14 +122,14 @@ class SessionRecipe:
             return cls(current.path, *settings, tuple(sorted(source.match_on)))
         servers = parts.chat.server_manager.names
         own = next((name for name in servers if parts.config.servers.get(name) is None), None)
-        if own is None and current is None and parts.config.path is not None:
-            return cls(parts.config.path, *settings)
         if own is not None:
             what = f"server {shown(own)}"
         elif parts.config.path is None:
             what = "a config without a file"
-        else:
+        elif current is not None:
             what = "a cassette that is in use"
+        else:
+            return cls(parts.config.path, *settings)
         hint = "Give recipe=…, a function of a module that opens such a session there."
         raise UsageError(f"Another process does not have {what}.", hint=hint)
 

@@ -15,7 +15,7 @@ from casual_mcp_nb.base.iterables import of_type
 from casual_mcp_nb.base.patterns import MAX_TEXT
 from casual_mcp_nb.base.tool import ToolName, wire_name
 from casual_mcp_nb.conversation.event import SYNTHETIC, UNKNOWN, StepStarted, ToolsSearched
-from casual_mcp_nb.conversation.step import calls_of_model
+from casual_mcp_nb.conversation.step import ToolCall, calls_of_model
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.experiments.cases import (
@@ -98,16 +98,6 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class _Call:
-    """A model's call, with its turn, from 1."""
-
-    tool: ToolName
-    arguments: Mapping[str, Any] | str
-    ok: bool
-    turn: int
-
-
-@dataclass(frozen=True)
 class _Matched:
     """How one acceptable list matched.
 
@@ -160,12 +150,13 @@ class _Judging:
         self._case = case
         self._turns = turns
         self._against_schema = against_schema
-        self._calls: list[_Call] = []
+        self._calls: list[ToolCall] = []
+        self._turn_numbers: list[int] = []
         for number, turn in enumerate(turns, 1):
-            for each in calls_of_model(turn.tool_calls):
-                if each.tool.server != SYNTHETIC:
-                    call = _Call(each.tool, each.arguments, each.status == "ok", number)
+            for call in calls_of_model(turn.tool_calls):
+                if call.tool.server != SYNTHETIC:
                     self._calls.append(call)
+                    self._turn_numbers.append(number)
         self._wrong_parameters: dict[tuple[int, int], tuple[str, ...] | CheckError] = {}
 
     def judged(self, verdicts: Mapping[Graded, Verdict]) -> Judgement:
@@ -281,8 +272,8 @@ class _Judging:
         call = self._calls[number]
         right = (
             expected.names(call.tool)
-            and (call.ok or expected.may_fail)
-            and expected.turn in (None, call.turn)
+            and (call.status == "ok" or expected.may_fail)
+            and expected.turn in (None, self._turn_numbers[number])
         )
         return right and self._wrong(expected, number) == ()
 
@@ -343,20 +334,21 @@ class _Judging:
         parameters.
         """
         nearest = min(
-            attempts, key=lambda number: (len(attempts[number]), not self._calls[number].ok)
+            attempts, key=lambda number: (len(attempts[number]), self._calls[number].status != "ok")
         )
         call, parameters = self._calls[nearest], attempts[nearest]
         tool = str(call.tool)
         if isinstance(call.arguments, str):
             detail = f"The arguments of {tool} are not a JSON object."
             return _failed("arguments against the schema", detail, tool)
-        if not call.ok and self._against_schema(call.tool, call.arguments):
+        is_ok = call.status == "ok"
+        if not is_ok and self._against_schema(call.tool, call.arguments):
             detail = f"The schema of {tool} refuses the arguments."
             return _failed("arguments against the schema", detail, tool, parameters)
         if parameters:
             detail = f"It called {tool} with another value for {', '.join(parameters)}."
             return _failed("wrong arguments", detail, tool, parameters)
-        if not call.ok:
+        if not is_ok:
             return _failed("tool error not recovered from", f"The call of {tool} failed.", tool)
         return _failed("wrong tool", f"It called {tool} in another order.", tool)
 
