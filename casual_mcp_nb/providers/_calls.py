@@ -8,7 +8,7 @@ each piece another id, or send arguments as an object. What can only mean one ca
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,16 @@ def call_of(call_id: object, name: object, arguments: object) -> AssistantToolCa
 
     function = AssistantToolCallFunction(name=_text(name), arguments=arguments_text(arguments))
     return AssistantToolCall(id=_text(call_id), function=function)
+
+
+def calls_in(message: object) -> Sequence[AssistantToolCall]:
+    """List a message's calls, none if it is not the model's."""
+    return getattr(message, "tool_calls", None) or ()
+
+
+def next_number(messages: Iterable[object]) -> int:
+    """Number the next call of a conversation, for its id where a model gives none."""
+    return 1 + sum(len(calls_in(message)) for message in messages)
 
 
 def changed_arguments(arguments: str, change: Callable[[Any], Any]) -> str:

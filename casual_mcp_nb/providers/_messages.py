@@ -17,6 +17,7 @@ from casual_mcp_nb.base.content import pictures_of
 from casual_mcp_nb.base.limits import encodable, parts_in
 from casual_mcp_nb.base.wire_names import accepted_name
 from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.providers._calls import calls_in
 
 if TYPE_CHECKING:
     from casual_llm.messages import (
@@ -113,7 +114,7 @@ def kept_fields(message: ChatMessage, wire: str, model: str) -> OwnFields:
             merged |= part["fields"]
     calls = [part.get("fields") or {} for part in parts if part["type"] == "call"]
     if not calls:
-        calls = [{}] * len(getattr(message, "tool_calls", None) or ())
+        calls = [{}] * len(calls_in(message))
     return OwnFields(merged, tuple(calls))
 
 
@@ -133,7 +134,7 @@ def _own_parts(message: ChatMessage, wire: str, model: str) -> tuple[Part, ...] 
     # A saved conversation can have been edited.
     kinds = [part.get("type") for part in own.parts]
     text = "".join(str(part.get("text")) for part in own.parts if part.get("type") == "text")
-    calls = getattr(message, "tool_calls", None) or ()
+    calls = calls_in(message)
     if None in kinds or text != (message.content or "") or len(calls) != kinds.count("call"):
         return None
     return own.parts

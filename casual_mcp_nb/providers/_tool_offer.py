@@ -22,7 +22,7 @@ from casual_mcp_nb.providers._offered import (
     offered,
 )
 from casual_mcp_nb.providers._tool_refusals import Bisection, ToolRefusal, tool_refusal
-from casual_mcp_nb.providers.registry import Definition, Definitions
+from casual_mcp_nb.providers.registry import Definition, Definitions, name_in
 
 if TYPE_CHECKING:
     from casual_mcp_nb.providers._bound_model import BoundModel
@@ -190,7 +190,7 @@ class ToolOffer:
         status, text = reading.status_of(error), reading.start_of_body(error)
         if self._found_tools is not None and refuses_deferral(status, text):
             return None
-        sent = [_name_in(tool) for tool in self.arguments(loaded, found).get("tools", ())]
+        sent = [name_in(tool) for tool in self.arguments(loaded, found).get("tools", ())]
         sent += [name for name in found.names if name not in sent]
         sentence = reading.text_of(error, reading.secrets_of(self._model))
         return tool_refusal(status, text, sentence, sent)
@@ -212,14 +212,3 @@ class ToolOffer:
         if isinstance(error, StreamTruncated | ContentFiltered | InvalidResponse):
             return False
         return None
-
-
-def _name_in(tool: Definition) -> str:
-    """Read the name in a definition in a provider's format.
-
-    A tool that the provider runs itself may have none.
-    """
-    function = tool.get("function")
-    if isinstance(function, Mapping):
-        tool = function
-    return str(tool.get("name") or "")

@@ -94,6 +94,17 @@ class ProviderAdapter:
     is_own: bool = False
 
 
+def name_in(tool: Definition) -> str:
+    """Read the name in a definition in a provider's format.
+
+    A tool that the provider runs itself may have none.
+    """
+    function = tool.get("function")
+    if isinstance(function, Mapping):
+        tool = function
+    return str(tool.get("name") or "")
+
+
 def plain_tools_param(tools: Definitions) -> dict[str, Any]:
     """Pass the definitions unchanged as request arguments, for a client that converts them
     itself.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from casual_mcp_nb.base.content import pictures_of
-from casual_mcp_nb.providers._calls import call_of
+from casual_mcp_nb.providers._calls import call_of, next_number
 from casual_mcp_nb.providers._clients import (
     ContentFiltered,
     InvalidResponse,
@@ -492,10 +492,9 @@ class _Answer:
         names = {
             _wire_name(tool["name"]): str(tool["name"]) for tool in definitions_of(self.options)
         }
-        earlier = sum(len(getattr(message, "tool_calls", None) or ()) for message in self.messages)
         # Not all of Google's models give their calls ids.
         return call_of(
-            call.id or f"call_{earlier + before + 1}",
+            call.id or f"call_{next_number(self.messages) + before}",
             names.get(call.name or "", call.name),
             call.args or {},
         )

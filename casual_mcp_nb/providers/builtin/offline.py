@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.config_base import OPTION_NAMES
 from casual_mcp_nb.conversation.step import ModelResponse
-from casual_mcp_nb.providers._calls import call_of
+from casual_mcp_nb.providers._calls import call_of, next_number
 from casual_mcp_nb.providers._clients import AnsweringClient
 from casual_mcp_nb.providers.registry import ProviderSpec
 
@@ -39,10 +39,9 @@ class OfflineClient(AnsweringClient):
 
         # On another thread, because long messages are slow.
         planned, reply = await asyncio.to_thread(_plan, messages, options.extra.get("tools", ()))
-        first = 1 + sum(len(getattr(message, "tool_calls", None) or ()) for message in messages)
         calls = [
             call_of(f"call_{number}", call.name, call.arguments)
-            for number, call in enumerate(planned, first)
+            for number, call in enumerate(planned, next_number(messages))
         ]
         message = AssistantMessage(content=reply, tool_calls=calls or None)
         return ModelResponse(message, finish_reason="tool_calls" if calls else "stop")

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from casual_mcp_nb.providers._calls import call_of
+from casual_mcp_nb.providers._calls import call_of, next_number
 from casual_mcp_nb.providers._clients import (
     InvalidResponse,
     Reported,
@@ -177,8 +177,7 @@ def _answer(
     model: str, messages: list[ChatMessage], answer: _Streamed, last: Piece
 ) -> ModelResponse:
     tool_calls: list[AssistantToolCall] = []
-    first = 1 + sum(map(_calls_in, messages))
-    for number, call in enumerate(answer.calls, first):
+    for number, call in enumerate(answer.calls, next_number(messages)):
         function = call.function
         tool_calls.append(call_of(call.id or f"call_{number}", function.name, function.arguments))
     # Templates of models that think between calls, such as gpt-oss and qwen3, restore its position.
@@ -196,10 +195,6 @@ def _answer(
 
 
 _COUNTS = {"prompt_tokens": "prompt_eval_count", "completion_tokens": "eval_count"}
-
-
-def _calls_in(message: ChatMessage) -> int:
-    return len(getattr(message, "tool_calls", None) or ())
 
 
 _LEVELS = {

@@ -53,6 +53,7 @@ from casual_mcp_nb.providers.registry import (
     ProviderAdapter,
     ProviderSpec,
     function_tools_param,
+    name_in,
 )
 
 if TYPE_CHECKING:
@@ -402,7 +403,7 @@ class Parts:
 
     def __post_init__(self) -> None:
         tools = self.tools
-        self.calls = StreamedCalls(lambda: _names_of(tools))
+        self.calls = StreamedCalls(lambda: set(map(name_in, tools)))
 
     def add(self, chunk: ChatCompletionChunk | Piece) -> str:
         """Add a chunk. Return the text in it."""
@@ -473,11 +474,6 @@ class Parts:
             usage=self.usage,
             reason=self.reason,
         )
-
-
-def _names_of(tools: Sequence[Mapping[str, Any]]) -> set[str]:
-    functions = (tool.get("function") for tool in tools)
-    return {str(function.get("name")) for function in functions if isinstance(function, Mapping)}
 
 
 def _plain_function(function: Any) -> dict[str, Any]:
