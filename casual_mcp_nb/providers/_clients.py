@@ -313,9 +313,12 @@ def usage_of(
 
 
 def part_at(value: object, path: str) -> Any:
-    """Read an attribute, or one below it such as `details.tokens`. None if there is none."""
+    """Read an attribute or item, or one below it such as `details.tokens`. None if there is none."""
     for name in path.split("."):
-        value = getattr(value, name, None)
+        if isinstance(value, Mapping):
+            value = value.get(name)
+        else:
+            value = getattr(value, name, None)
     return value
 
 

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from casual_mcp_nb.base.named_address import without_credentials
 from casual_mcp_nb.base.secret import can_be_masked, mask_of, redacted
+from casual_mcp_nb.providers._clients import part_at
 from casual_mcp_nb.providers.registry import raw_address_of
 
 if TYPE_CHECKING:
@@ -320,8 +321,7 @@ def _sentence(body: object, depth: int = 0) -> str | None:
         if name in body and not own:
             own = _sentence(body[name], depth + 1)
     # OpenRouter reports that a provider failed, with that provider's message.
-    metadata = body.get("metadata")
-    raw = metadata.get("raw") if isinstance(metadata, dict) else None
+    raw = part_at(body, "metadata.raw")
     upstream = _sentence(raw, depth + 1) if isinstance(raw, str) else None
     if own and upstream:
         return f"{own}: {upstream}"

@@ -19,6 +19,7 @@ from casual_mcp_nb.providers._clients import (
     headers_of,
     key_of,
     missing,
+    part_at,
 )
 from casual_mcp_nb.providers._messages import built, refuse_addresses
 from casual_mcp_nb.providers._options import unsent_to_reasoning
@@ -193,8 +194,7 @@ def _reasoning(message: object) -> dict[str, Any]:
 
 def _signature(call: object) -> dict[str, Any]:
     """Find Gemini's signature of a call. LiteLLM's other provider fields are read-only."""
-    own = getattr(call, "provider_specific_fields", None)
-    signature = own.get("thought_signature") if isinstance(own, dict) else None
+    signature = part_at(call, "provider_specific_fields.thought_signature")
     if not signature:
         return {}
     return {"provider_specific_fields": {"thought_signature": signature}}

@@ -23,6 +23,7 @@ from casual_mcp_nb.providers._clients import (
     headers_of,
     key_of,
     need,
+    part_at,
     usage_of,
 )
 from casual_mcp_nb.providers._messages import built, parts_with_fields, refuse_addresses
@@ -236,8 +237,7 @@ def _thinks(facts: Mapping[str, Any]) -> bool | None:
 
 def _values(facts: Mapping[str, Any]) -> list[object] | None:
     """Read what the server lists as values for `think`, or None if it lists none."""
-    thinking = facts.get("thinking")
-    values = thinking.get("values") if isinstance(thinking, dict) else None
+    values = part_at(facts, "thinking.values")
     return values if isinstance(values, list) else None
 
 
@@ -245,9 +245,7 @@ def _levels(facts: Mapping[str, Any]) -> list[str]:
     values = _values(facts)
     if values is not None:
         return sorted((value for value in values if value in _ORDER), key=_ORDER.index)
-    details = facts.get("details")
-    family = details.get("family") if isinstance(details, dict) else None
-    if str(family).replace("-", "") == "gptoss":
+    if str(part_at(facts, "details.family")).replace("-", "") == "gptoss":
         return ["low", "medium", "high"]
     return []
 

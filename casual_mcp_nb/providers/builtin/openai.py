@@ -22,6 +22,7 @@ from casual_mcp_nb.providers._clients import (
     embed_over_openai,
     ended_early,
     over_openai,
+    part_at,
     read_stream,
     usage_of,
 )
@@ -270,7 +271,7 @@ class Chunks:
                     chunk = event.json()
                     if isinstance(chunk, dict):
                         if error := chunk.get("error"):
-                            text = error.get("message") if isinstance(error, dict) else None
+                            text = part_at(error, "message")
                             raise APIError(
                                 str(text or "the stream failed"), self.response.request, body=error
                             )

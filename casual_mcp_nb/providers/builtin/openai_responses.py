@@ -452,9 +452,7 @@ def _part(item: ResponseOutputItem, found_names: Collection[str]) -> Part | None
             if phase:
                 said["phase"] = phase
             return said
-        case "reasoning" if getattr(item, "encrypted_content", None) or getattr(
-            item, "content", None
-        ):
+        case "reasoning" if part_at(item, "encrypted_content") or part_at(item, "content"):
             own: Part = item.to_dict(exclude_none=True)
             # The status is read-only.
             own.pop("status", None)
