@@ -313,7 +313,7 @@ def usage_of(
 
 
 def part_at(value: object, path: str) -> Any:
-    """Read an attribute or item, or one below it such as `details.tokens`. None if there is none."""
+    """Read an attribute or item, or one below it, such as `details.tokens`. None without one."""
     for name in path.split("."):
         if isinstance(value, Mapping):
             value = value.get(name)
