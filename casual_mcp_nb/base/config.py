@@ -837,7 +837,21 @@ class Config(BaseConfig):
         added = {name: server for name, server in other.servers.items() if name not in self.servers}
         for name, server in added.items():
             server._origin = replace(server._origin, found=name in found)
-        merged = self.model_copy(update={"servers": {**self.servers, **added}})
+        return self._joined(other, servers={**self.servers, **added})
+
+    def with_models(self, other: Config) -> Config:
+        """Copy the config with another one's models before its own, and with their clients.
+
+        An entry of its own stays where both have the name.
+        """
+        return self._joined(
+            other,
+            clients={**other.clients, **self.clients},
+            models={**other.models, **self.models},
+        )
+
+    def _joined(self, other: Config, **sections: Mapping[str, RemoteConfig]) -> Config:
+        merged = self.model_copy(update=sections)
         merged._origin = replace(
             self._origin,
             sensitive=self._origin.sensitive | other._origin.sensitive,

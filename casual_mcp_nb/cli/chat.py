@@ -61,7 +61,8 @@ class TurnSettings:
     """How a chat runs its turns.
 
     Args:
-        model: The model. By default the config's first one.
+        model: One of the config's models, or PROVIDER:MODEL, such as openai:gpt-5.4. By default the
+            config's first one.
         toolset: Only this toolset's tools.
         system: The system prompt, instead of the model's template.
         image: An image for the message: a file, or an address that the provider fetches. Can be
@@ -318,9 +319,12 @@ def _chat(source: Source, config: Config, message: str, settings: TurnSettings) 
             raise UsageError(
                 "The message is empty.", hint='For example: casual-mcp-nb chat "What is 17 * 24?"'
             )
+    from casual_mcp_nb.config.quick import with_model
+
+    config = config or source.load()
+    if settings.model is not None:
+        config = with_model(config, settings.model)
     with source.open(config, approval=dict.fromkeys(settings.allow, "never")) as session:
-        if settings.model is not None:
-            session.model = settings.model
         connect(session)
         tell_failures(session)
         if settings.toolset is not None:

@@ -24,7 +24,7 @@ from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.errors import ConfigError, UnknownNameError, UsageError, closest, shown
 from casual_mcp_nb.providers import registry
-from casual_mcp_nb.providers._clients import missing, no_key
+from casual_mcp_nb.providers._clients import missing, no_key, unknown_model
 from casual_mcp_nb.providers.registry import client_variable, spec_of, specs
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _EXAMPLES = (
 _ADDRESSES = ("http://", "https://")
 _VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
 _RUNNERS = frozenset(
-    {"bun", "bunx", "deno", "docker", "dnx", "node", "npm", "npx"}
+    {"bun", "bunx", "deno", "docker", "dnx", "fastmcp", "node", "npm", "npx"}
     | {"pipx", "pnpm", "podman", "uv", "uvx"}
 )
 BARE_PYTHON = frozenset({"python", "python3"})
@@ -52,6 +52,7 @@ SCRIPTS = {".py": "python", ".js": "node"}
 _FETCHERS = frozenset({"bunx", "dnx", "docker", "npx", "pipx", "pnpm", "podman", "uvx"})
 """What may fetch a server before it starts it, and the seconds that this may take."""
 _SECONDS_TO_FETCH = 120
+_NOTHING_DONE = "Nothing was started or changed."
 _SUBCOMMANDS = frozenset({"dlx", "exec", "run", "tool", "x"})
 _SAYS_LITTLE = frozenset({"api", "mcp", "server", "www"})
 
@@ -104,9 +105,9 @@ def server_fields(text: str) -> tuple[str, dict[str, Any]]:
     command line (`npx -y …`), before which variables can be set (`TOKEN=… npx …`). A file of Python
     or JavaScript alone (`server.py`) is run by `python` or `node`. Quotes around the whole are taken
     off. In a command line, `python` and `python3` are this process's
-    interpreter, which has the packages that the person installed here, unless a PATH is set. What
-    is fetched first, as by `npx`, gets more time to start. A
-    UsageError never contains the text, which can hold a secret.
+    interpreter, which has the packages that the person installed here, and a command that is not on
+    PATH, such as `fastmcp`, is the one beside it, unless a PATH is set. What is fetched first, as by
+    `npx`, gets more time to start. A UsageError never contains the text, which can hold a secret.
     """
     text = unquoted(text)
     if text.startswith(_ADDRESSES):
@@ -128,23 +129,39 @@ def server_fields(text: str) -> tuple[str, dict[str, Any]]:
     if runner is not None and not _is_command(words[0]):
         words = [runner, *words]
     command, args = words[0], words[1:]
+    found = _found(command)
     bundled = command.removeprefix(BUNDLED_PREFIX)
     fields: dict[str, Any] = {"args": args}
     if env:
         fields["env"] = env
     if bundled in BUNDLED:
         return bundled, {"bundled": bundled, **fields}
-    if bundled != command or (not args and not env and not _is_command(command)):
+    if bundled != command or (not args and not env and found is None):
         kind = "bundled server" if bundled != command else "command or bundled server"
         close = closest(bundled, BUNDLED, 1)
         hint = f"Did you mean {close[0]}?" if close else f"Bundled servers: {', '.join(BUNDLED)}."
         raise UsageError(f"There is no {kind} {shown(bundled)}.", hint=hint)
     name = _name_in_command(words)
-    if command in BARE_PYTHON and "PATH" not in env and sys.executable:
-        command = sys.executable
+    if "PATH" not in env:
+        if command in BARE_PYTHON and sys.executable:
+            command = sys.executable
+        elif found is not None and not _is_command(command):
+            command = found
     if PurePath(command).stem in _FETCHERS:
         fields["init_timeout"] = _SECONDS_TO_FETCH
     return name, {"command": command, **fields}
+
+
+def _found(command: str) -> str | None:
+    """Find a command on PATH, or else where the packages of this process put theirs: a notebook's
+    server need not have that folder on its PATH.
+    """
+    command = os.path.expanduser(command)
+    beside = os.path.dirname(sys.executable or "")
+    found = shutil.which(command)
+    if found is None and beside:
+        found = shutil.which(command, path=beside)
+    return found
 
 
 def unquoted(text: str) -> str:
@@ -164,27 +181,33 @@ def unquoted(text: str) -> str:
 
 def check_command(text: str) -> None:
     """Check that a server's command as a person types it exists, and the file that it runs, before
-    anything is closed to make room for it.
+    anything is closed or added for it.
     """
     _, fields = server_fields(text)
     command, env = fields.get("command", ""), fields.get("env", {})
-    script = next(iter(fields.get("args", ())), "")
-    file = Path(os.path.abspath(os.path.expanduser(script)))
-    runner = SCRIPTS.get(PurePath(script).suffix)
+    first = next(iter(fields.get("args", ())), "")
+    file = Path(os.path.abspath(os.path.expanduser(first)))
+    runner = SCRIPTS.get(PurePath(first).suffix)
     # Where to look is known only when variables are filled in.
     is_run = runner is not None and PurePath(command).stem.startswith(runner)
-    if is_run and "$" not in script and not file.is_file():
+    if is_run and "$" not in first and not file.is_file():
         close: Sequence[str] = ()
         with suppress(OSError):
             close = closest(file.name, os.listdir(file.parent), 1)
         hint = f"Did you mean {shown(close[0])}? " if close else ""
         raise UsageError(
             f"There is no file {shown(file.name)} in {shown(str(file.parent))}.",
-            hint=f"{hint}Nothing was started or closed.",
+            hint=f"{hint}{_NOTHING_DONE}",
         )
-    if command and "$" not in command and "PATH" not in env and not _is_command(command):
+    if command and "$" not in command and "PATH" not in env and _found(command) is None:
+        hint = ""
+        close = closest(command, BARE_PYTHON | _RUNNERS, 1)
+        if close:
+            hint = f"Did you mean {shown(close[0])}? "
+        elif runner is not None or (first and _found(first) is not None):
+            hint = "A server's name is an option: --name NAME, before its command. "
         raise UsageError(
-            f"The command {shown(command)} was not found.", hint="Nothing was started or closed."
+            f"The command {shown(command)} was not found.", hint=f"{hint}{_NOTHING_DONE}"
         )
 
 
@@ -345,6 +368,31 @@ def model_sections(
     }
     _check(client_name, load_config(sections, environ=variables).clients[client_name])
     return sections
+
+
+def with_model(config: Config, model: str) -> Config:
+    """Copy a config with a model as its first one, which is the default.
+
+    Args:
+        config: The config.
+        model: One of the config's models, or one as for `model_sections`, which has this text as
+            its name in the copy. A client of the config with the provider's name is used for it.
+
+    Raises:
+        UnknownNameError: There is no such model in the config, and no such provider.
+        UsageError: The text names a provider without its model.
+        ProviderError: The provider's key or its SDK is missing.
+    """
+    if model in config.models:
+        return config.model_copy(update={"models": {model: config.models[model], **config.models}})
+    if ":" not in model and config.models:
+        raise unknown_model(model, config.models)
+    variables = read_environment(config.path)
+    sections = model_sections(model, environ=variables)
+    (entry,) = sections["models"].values()
+    return config.with_models(
+        load_config({**sections, "models": {model: entry}}, environ=variables)
+    )
 
 
 def _read(model: str, local: Collection[str]) -> tuple[str, str, bool]:

@@ -440,22 +440,33 @@ def _word_or_json(text: str) -> tuple[str, str]:
     return words_of(match[0])[0], text[match.end() :].lstrip(_BLANKS)
 
 
-_MODEL_FIRST = re.compile(r"--model(?:=|\s+)(?P<model>[^\s=]\S*)(?:\s+|$)")
-_MODEL_LAST = re.compile(r"\s+--model(?:=|\s+)(?P<model>[^\s=]\S*)$")
+_OF_ENDS = r"--(?:model|name)(?:=|\s+)[^\s='\"][^\s'\"]*|--trust"
+_FIRST = re.compile(rf"(?P<option>{_OF_ENDS})(?:\s+|$)")
+_LAST = re.compile(rf"\s+(?P<option>{_OF_ENDS})$")
 
 
-def split_model(line: str) -> tuple[str, str | None]:
-    """Take `--model PROVIDER:MODEL` from a line's beginning or end.
+def split_ends(line: str, allowed: Collection[str]) -> tuple[str, dict[str, str]]:
+    """Take options from a line's beginning and end.
 
-    Elsewhere it belongs to a server's command.
+    Elsewhere they belong to a server's command. One that ends in such an option itself is put in
+    quotes.
 
-    Returns the rest of the line, and the model or None.
+    Args:
+        line: What follows the command.
+        allowed: Those of `--model`, `--name` and `--trust` that it takes.
+
+    Returns:
+        The rest of the line, and the value of each option, empty for `--trust`.
     """
     line = line.strip()
-    match = _MODEL_FIRST.match(line) or _MODEL_LAST.search(line)
-    if match is None:
-        return line, None
-    return line[: match.start()] + line[match.end() :], match["model"]
+    options: dict[str, str] = {}
+    while match := _FIRST.match(line) or _LAST.search(line):
+        name, *value = re.split(r"[=\s]+", match["option"], maxsplit=1)
+        if name not in allowed or name in options:
+            break
+        options[name] = "".join(value)
+        line = line[: match.start()] + line[match.end() :]
+    return line, options
 
 
 COMPARE_OPTIONS = {

@@ -26,6 +26,7 @@ from casual_mcp_nb.magics.args import (
     parse_fork,
     parse_position,
     parse_wire,
+    split_ends,
     without_quotes,
     words_of,
 )
@@ -261,7 +262,8 @@ COMMANDS["connect"] = Command(
     _SERVERS,
     "open a session with a config file's servers and models, or with one server and a model. %mcp add"
     " adds a server to it",
-    usage="FILE [--trust] | COMMAND | ADDRESS | DOMAIN [SERVER] [--model PROVIDER:MODEL]",
+    usage="FILE [--trust] | [--name NAME] COMMAND | ADDRESS | DOMAIN [SERVER]"
+    " [--model PROVIDER:MODEL]",
     example="npx -y @modelcontextprotocol/server-memory --model openai:gpt-4.1",
     ends_in_text=True,
 )
@@ -277,10 +279,12 @@ COMMANDS["connect"] = Command(
     ends_in_text=True,
 )
 def _add(session: Session, line: str) -> Any:
-    match = re.match(r"--name\s+(?P<name>\S+)\s+", line)
-    if match is None:
-        return session.servers.add(None, line)
-    return session.servers.add(match["name"], line[match.end() :])
+    from casual_mcp_nb.notebook.servers import check_typed
+
+    server, options = split_ends(line, ("--name",))
+    if server:
+        check_typed(server)
+    return session.servers.add(options.get("--name"), server)
 
 
 COMMANDS["find"] = Command(

@@ -33,7 +33,7 @@ from casual_mcp_nb.magics.args import (
     parse_cassette,
     parse_cell_line,
     parse_line,
-    split_model,
+    split_ends,
     without_quotes,
     words_of,
 )
@@ -64,8 +64,6 @@ CONFIG_FILE = "casual_mcp_config.json"
 _MAGICS = {"line": ("mcp",), "cell": ("mcp", "mcp_config")}
 
 _MATCHER = "casual_mcp_nb"
-
-_TRUST = re.compile(r"^--trust\s+|\s+--trust$")
 
 
 @magics_class
@@ -378,7 +376,8 @@ class McpMagics(Magics):
         return status
 
     def _demo(self, line: str) -> Any:
-        more, model = split_model(line)
+        more, options = split_ends(line, ("--model",))
+        model = options.get("--model")
         if more:
             raise UsageError(
                 f"%mcp demo takes only a model, but this line has {shown(more)}.",
@@ -404,18 +403,24 @@ class McpMagics(Magics):
         return self._start("Starting the bundled servers …", make, note)
 
     def _connect(self, line: str) -> Any:
-        target, model = split_model(line)
+        target, options = split_ends(line, ("--model", "--name", "--trust"))
+        model, name = options.get("--model"), options.get("--name")
         if not target and model is None:
             one_word("connect", "", "config file, command or address", "casual_mcp_config.json")
-        file = _TRUST.sub("", target)
-        if file and is_config_file(file):
-            path = one_word("connect", file, "config file")
+        if target and is_config_file(target):
+            path = one_word("connect", target, "config file")
+            if name is not None:
+                raise UsageError("--name is for one server: a config file has its servers' names.")
             what = f"the servers of {Path(path).name}"
-            make = _opener_of_config(path, trust=file != target, model=model)
+            make = _opener_of_config(path, trust="--trust" in options, model=model)
         else:
+            if "--trust" in options:
+                raise UsageError(
+                    "--trust is for a config file.", hint="Put a command that ends in it in quotes."
+                )
             # A command can hold a secret, so it is not shown.
             what = "the server" if target else "the session"
-            make = _opener_of_server(target, model)
+            make = _opener_of_server(target, name, model)
         previous = self.session()
         note = ""
         if previous is not None and previous.servers and not previous.status.closed:
@@ -500,33 +505,39 @@ class McpMagics(Magics):
 
 
 def _opener_of_config(path: str, *, trust: bool, model: str | None) -> Callable[[], Session]:
-    """Return a function that opens a session with a config file's servers and models."""
+    """Return a function that opens a session with a config file's servers and models.
+
+    The files of other hosts have no models: there the offline planner answers, as for one server.
+    """
 
     def make() -> Session:
+        from casual_mcp_nb.config.loader import load_config
+        from casual_mcp_nb.config.quick import OFFLINE, with_model
         from casual_mcp_nb.session import Session
 
-        session = Session.from_config(path, trust=trust)
+        config = load_config(path)
         if model is not None:
-            session.model = model
-        return session
+            config = with_model(config, model)
+        elif not config.models:
+            config = with_model(config, OFFLINE)
+        return Session.from_config(config, trust=trust)
 
     return make
 
 
-def _opener_of_server(target: str, model: str | None) -> Callable[[], Session]:
+def _opener_of_server(target: str, name: str | None, model: str | None) -> Callable[[], Session]:
     """Return a function that opens a session with one server, or with none if `target` is empty."""
 
     def make() -> Session:
-        from casual_mcp_nb.config.finding import is_findable
-        from casual_mcp_nb.config.quick import check_command, unquoted
+        from casual_mcp_nb.config.quick import unquoted
+        from casual_mcp_nb.notebook.servers import check_typed
         from casual_mcp_nb.session import Session
 
         server = unquoted(target)
         if not server:
             return Session.quick(model)
-        if not is_findable(server):
-            check_command(server)
-        return Session.quick(model, [server])
+        check_typed(server)
+        return Session.quick(model, [server] if name is None else {name: server})
 
     return make
 

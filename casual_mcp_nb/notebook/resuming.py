@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.config.loader import load_config
+from casual_mcp_nb.config.quick import with_model
 from casual_mcp_nb.conversation.conversation import (
     StoredConversation,
     StoredConversations,
 )
-from casual_mcp_nb.errors import ConfigError, UsageError, shown
+from casual_mcp_nb.errors import CasualMcpError, ConfigError, UsageError, shown
 from casual_mcp_nb.notebook.caller import notebook_shell, shell
 from casual_mcp_nb.notebook.payloads import place_gone_values
 from casual_mcp_nb.notebook.saving import DEFAULT, STORE_VARIABLE, StoreLike, store_of
@@ -174,11 +176,23 @@ def reopened(stored: StoredConversation) -> tuple[Config, dict[str, Any]]:
     if saved.added:
         added = _read({"servers": dict(saved.added)}, again)
         config = config.with_servers(added, found=saved.found)
+    config = _with_its_model(config, stored.head.model)
     approval: dict[str, Any] = {}
     for name, policy in saved.approval.items():
         if name in config.servers or name in config.unusable:
             approval[name] = policy
     return config, {"name": saved.name, "strict": saved.strict, "approval": approval or None}
+
+
+def _with_its_model(config: Config, model: str | None) -> Config:
+    """Add the model of a conversation that its config file does not have. If it cannot be used now,
+    that is said when the session is set up.
+    """
+    if model is None or model in config.models or ":" not in model:
+        return config
+    with suppress(CasualMcpError):
+        return with_model(config, model)
+    return config
 
 
 def _read(source: str | Mapping[str, Any], again: str) -> Config:

@@ -27,6 +27,7 @@ from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.config.finding import FoundServers, FoundTrust, is_findable, look_up
 from casual_mcp_nb.config.quick import (
     ServerLike,
+    check_command,
     checked_name,
     is_in_process,
     quick_config,
@@ -458,6 +459,15 @@ def accepted_server(
     listed = FoundTrust(server, name or unused(server.short_name, taken))
     accept_found(listed, trust=trust)
     return listed.name, listed.entry(read_environment(folder))
+
+
+def check_typed(text: str) -> None:
+    """Check a server as a person types it, see `check_command`. One that has to be looked up is not
+    checked.
+    """
+    text = unquoted(text)
+    if not is_findable(text):
+        check_command(text)
 
 
 def quick_session_config(

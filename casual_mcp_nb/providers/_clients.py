@@ -27,6 +27,7 @@ from casual_mcp_nb.errors import (
     AuthenticationError,
     MissingDependencyError,
     ProviderError,
+    UnknownModelError,
     UnknownNameError,
     UsageError,
     install,
@@ -584,6 +585,18 @@ def no_key(name: str, provider: str) -> AuthenticationError:
         " again."
     )
     return AuthenticationError(f"Client {shown(name)} has no API key.", hint=hint, client=name)
+
+
+def unknown_model(name: str, models: Collection[str]) -> UnknownModelError:
+    """Build the error for a model that the config does not have, with the way to use another one."""
+    error = UnknownModelError("model", name, models)
+    if error.matches:
+        return error
+    others = (
+        "A model that is not in the config: %mcp connect … --model openai:gpt-4.1, or an entry"
+        " under 'models' of a config file."
+    )
+    return UnknownModelError("model", name, models, hint=f"{error.hint} {others}")
 
 
 def builds_requests(client: Any) -> Any:

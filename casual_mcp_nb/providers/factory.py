@@ -32,7 +32,7 @@ from casual_mcp_nb.errors import (
     shown,
 )
 from casual_mcp_nb.providers._bound_model import BoundModel, touch
-from casual_mcp_nb.providers._clients import hosted_tools, key_places
+from casual_mcp_nb.providers._clients import hosted_tools, key_places, unknown_model
 from casual_mcp_nb.providers._options import chat_options, options_of
 from casual_mcp_nb.providers._reading import watch_responses
 from casual_mcp_nb.providers.builtin.replay import ReplayClient
@@ -215,7 +215,10 @@ class ModelFactory:
         if name is None:
             raise UsageError(
                 "The config has no model.",
-                hint="Add one under 'models', or pass a casual_llm.Model.",
+                hint=(
+                    "Add one under 'models' of the config. Or choose one:"
+                    " %mcp connect … --model openai:gpt-4.1."
+                ),
             )
         if name not in self._bound:
             self._bound[name] = self._bind(name)
@@ -381,20 +384,6 @@ class ModelFactory:
             sdk = getattr(client, "client", None)
             if sdk is not None:
                 await sdk.close()
-
-
-def unknown_model(name: str, models: Collection[str]) -> UnknownModelError:
-    """Build the error for a model that the config does not have, with the way to start another
-    one.
-    """
-    error = UnknownModelError("model", name, models)
-    if error.matches:
-        return error
-    others = (
-        "A model that is not in the config: %mcp demo --model openai:gpt-4.1, or an entry under"
-        " 'models' of a config file."
-    )
-    return UnknownModelError("model", name, models, hint=f"{error.hint} {others}")
 
 
 def _built(name: str, config: ClientConfig) -> LLMClient:

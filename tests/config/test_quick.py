@@ -10,7 +10,8 @@ from kit.provider import Provider, answer
 from kit.shops import shop
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.config.quick import model_sections, quick_config
+from casual_mcp_nb.config.loader import load_config
+from casual_mcp_nb.config.quick import model_sections, quick_config, with_model
 from casual_mcp_nb.errors import (
     AuthenticationError,
     MissingDependencyError,
@@ -32,6 +33,24 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
         "OLLAMA_API_KEY",
     ):
         monkeypatch.delenv(name, raising=False)
+
+
+def test_a_model_that_a_config_does_not_have_comes_first_in_a_copy() -> None:
+    own = {"desk": {"provider": "offline"}}
+    config = load_config({"clients": own, "models": {"one": {"client": "desk", "model": "a"}}})
+    assert list(with_model(config, "offline:planner").models) == ["offline:planner", "one"]
+    assert list(with_model(config, "one").models) == ["one"]
+    assert list(config.models) == ["one"]
+    with pytest.raises(UnknownNameError, match="'one'"):
+        with_model(config, "onne")
+
+
+def test_a_model_uses_the_configs_client_of_its_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    here = {"provider": "openai", "base_url": "http://127.0.0.1:1/v1", "api_key": "none"}
+    config = with_model(load_config({"clients": {"openai": here}}), "openai:gpt-4.1")
+    assert config.models["openai:gpt-4.1"].model == "gpt-4.1"
+    assert config.clients["openai"].base_url == here["base_url"]
 
 
 def test_a_model_and_servers_are_a_session(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,8 +60,32 @@ MEMORY = "npx -y @modelcontextprotocol/server-memory@2025.9.1"
         ("node server.js", "server", {"command": "node", "args": ["server.js"]}),
     ],
 )
-def test_a_text_is_a_server_with_a_name(text: str, name: str, fields: dict[str, Any]) -> None:
+def test_a_text_is_a_server_with_a_name(
+    text: str,
+    name: str,
+    fields: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # What is on PATH stays as it is typed.
+    (tmp_path / "uvx").write_text("#!/bin/sh\n")
+    (tmp_path / "uvx").chmod(0o755)
+    monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path), os.environ["PATH"]]))
     assert server_fields(text) == (name, fields)
+
+
+def test_a_command_that_is_not_on_the_path_is_found_beside_the_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside = tmp_path / "fastmcp"
+    beside.write_text("#!/bin/sh\n")
+    beside.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    fields = {"command": str(beside), "args": ["run", "shop.py"]}
+    assert server_fields("fastmcp run shop.py") == ("shop", fields)
+    elsewhere = "PATH=/elsewhere fastmcp run shop.py"
+    assert server_fields(elsewhere)[1]["command"] == "fastmcp"
 
 
 @pytest.mark.parametrize("name", BUNDLED)

@@ -25,7 +25,7 @@ from casual_mcp_nb.magics.args import (
     parse_line,
     parse_position,
     parse_wire,
-    split_model,
+    split_ends,
     without_quotes,
 )
 from casual_mcp_nb.magics.commands import COMMANDS, EVERY_DAY, SAME
@@ -350,21 +350,32 @@ def test_help_of_an_unknown_command_names_the_closest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "split"),
+    ("text", "rest", "options"),
     [
-        ("", ("", None)),
-        ("config.json", ("config.json", None)),
-        ("npx -y docs --model openai:gpt-4.1", ("npx -y docs", "openai:gpt-4.1")),
-        ("--model=ollama:qwen3:8b npx -y docs", ("npx -y docs", "ollama:qwen3:8b")),
-        ("--model ollama:qwen3", ("", "ollama:qwen3")),
-        ("npx --model mine -y docs", ("npx --model mine -y docs", None)),
-        ("npx --model mine -y docs --model a:b", ("npx --model mine -y docs", "a:b")),
+        ("", "", {}),
+        ("config.json", "config.json", {}),
+        ("npx -y docs --model openai:gpt-4.1", "npx -y docs", {"--model": "openai:gpt-4.1"}),
+        ("--model=ollama:qwen3:8b npx -y docs", "npx -y docs", {"--model": "ollama:qwen3:8b"}),
+        ("--model ollama:qwen3", "", {"--model": "ollama:qwen3"}),
+        ("npx --model mine -y docs", "npx --model mine -y docs", {}),
+        ("npx --model mine -y docs --model a:b", "npx --model mine -y docs", {"--model": "a:b"}),
+        ("--name=a --model b:c npx docs", "npx docs", {"--name": "a", "--model": "b:c"}),
+        ("npx docs --model b:c --name a", "npx docs", {"--name": "a", "--model": "b:c"}),
+        ("--name a npx docs --name b", "npx docs --name b", {"--name": "a"}),
+        ("'npx docs --name b'", "'npx docs --name b'", {}),
+        ("a.json --model b:c --trust", "a.json", {"--model": "b:c", "--trust": ""}),
+        ("--trust a.json", "a.json", {"--trust": ""}),
     ],
 )
-def test_the_model_is_at_the_beginning_or_end_of_a_line(
-    text: str, split: tuple[str, str | None]
+def test_options_are_at_the_beginning_or_end_of_a_line(
+    text: str, rest: str, options: dict[str, str]
 ) -> None:
-    assert split_model(text) == split
+    assert split_ends(text, ("--model", "--name", "--trust")) == (rest, options)
+
+
+def test_an_option_that_a_command_does_not_take_stays_in_its_line() -> None:
+    text = "npx docs --name b"
+    assert split_ends(text, ("--model",)) == (text, {})
 
 
 def test_a_path_that_exists_or_is_named_like_a_config_is_a_config_file(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_each_command_shows_its_noun(kernel: Kernel, line: str, words: str) -> N
         ("%mcp preview no-such", "no template 'no-such"),
         ("%mcp server mth", "Did you mean 'math'"),
         ("%mcp connect no-such-command --flag", "was not found"),
-        ("%mcp model openai:gpt-4.1", "%mcp demo --model"),
+        ("%mcp model openai:gpt-4.1", "--model openai:gpt-4.1"),
         ("%mcp export", "Which file"),
         ("%mcp strategy brows", "Did you mean 'browse'"),
         ("%mcp evaluate", "takes a file of cases"),

@@ -49,7 +49,9 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
             "#!/bin/sh\necho \"ModuleNotFoundError: No module named 'fastmcp'\" >&2\nexit 1\n"
         )
         other.chmod(0o755)
-    path = os.pathsep.join([str(folder / "bin"), os.environ["PATH"]])
+    beside = os.path.dirname(sys.executable)
+    others = [each for each in os.environ["PATH"].split(os.pathsep) if each != beside]
+    path = os.pathsep.join([str(folder / "bin"), *others])
     with started_kernel(PATH=path) as kernel:
         assert (
             kernel.run(f"import os, sys\nos.chdir({str(folder)!r})\n%load_ext casual_mcp_nb").status
@@ -84,6 +86,41 @@ def test_a_line_that_a_newcomer_types_starts_the_server(kernel: Kernel, line: st
         kernel.printed("print(session.parts.config.servers['library'].command == sys.executable)")
         == "True"
     )
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(
+    "line", ["--name books fastmcp run --no-banner library.py:library", "library.py --name books"]
+)
+def test_a_command_of_the_kernels_packages_is_found_and_the_server_named(
+    kernel: Kernel, line: str
+) -> None:
+    ran = kernel.run(f"%mcp connect {line}")
+    assert kernel.printed("print(session.servers['books'].state)") == "ready", ran.text()
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("options", ["--trust", "--model offline:planner --trust"])
+def test_the_file_of_another_host_is_asked_with_the_planner_or_a_model(
+    kernel: Kernel, options: str
+) -> None:
+    kernel.run(
+        "import json\nfile = {'mcpServers': {'books': {'command': sys.executable, 'args':"
+        " ['library.py']}}}\n_ = pathlib.Path('claude.json').write_text(json.dumps(file))"
+    )
+    ran = kernel.run(f"%mcp connect claude.json {options}")
+    assert ran.status == "ok", ran.text()
+    assert (
+        kernel.printed("print(len(session.chat('Find the book Emma', echo='none').steps))") != "0"
+    )
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("line", ["pyhton library.py", "books python library.py", "libary.py"])
+def test_a_misspelt_server_is_not_added(kernel: Kernel, line: str) -> None:
+    assert kernel.run("%mcp connect library.py").status == "ok"
+    assert kernel.run(f"%mcp add {line}").status == "error"
+    assert kernel.printed("print(list(session.servers))") == "['library']"
 
 
 @pytest.mark.kernel
