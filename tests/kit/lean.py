@@ -18,6 +18,9 @@ def lean(*folders: Path | str, openai: bool = False) -> dict[str, str]:
         *folders: Where it looks for modules besides.
         openai: Whether it finds the SDK of OpenAI.
     """
-    return {
-        "PYTHONPATH": os.pathsep.join(map(str, [SDKS, *([] if openai else [OPENAI]), *folders]))
-    }
+    found = [SDKS, *folders]
+    if not openai:
+        found.insert(1, OPENAI)
+    # A run that tests another tree than the installed one says so with this variable.
+    found += [each for each in [os.environ.get("PYTHONPATH")] if each]
+    return {"PYTHONPATH": os.pathsep.join(map(str, found))}
