@@ -32,6 +32,7 @@ WAYS = (
     ("%mcp limit {} COUNT tokens", 'session.limits.set("{}", max_total_tokens=…)', ""),
     ("%mcp servers", "session.connect()", "casual-mcp-nb servers"),
     ("%mcp doctor {}", 'session.servers.doctor("{}")', "casual-mcp-nb doctor --tool {}"),
+    ("%mcp doctor", "session.servers.doctor()", "casual-mcp-nb doctor --connect"),
     ("%mcp load {}", 'session.tools.load("{}")', ""),
     ("%mcp defer {}", 'session.selection.servers["{}"] = "deferred"', ""),
     ("%mcp memory on", "session.tools.memory.on = True", ""),

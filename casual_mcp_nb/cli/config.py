@@ -115,7 +115,10 @@ def doctor(
     with source.open(starts=starts) as session:
         if tool is not None:
             return _report_on_tool(session, tool, query, json)
-        return _report(list(_checks(session, connect)), json)
+        code = _report(list(_checks(session, connect)), json)
+        if session.config.servers and not connect:
+            tell("No server was started. To start and check them: --connect.")
+        return code
 
 
 def _checks_without_config() -> list[Check]:

@@ -215,7 +215,13 @@ def _path(source: str | Path) -> Path:
         )
     if not isinstance(source, str | Path) or not str(source).isprintable():
         raise ConfigError("Expected a path, an object or a Config.")
-    return Path(source).expanduser().absolute()
+    path = Path(source).expanduser().absolute()
+    if path.suffix in (".py", ".js") and path.is_file():
+        raise ConfigError(
+            f"{shown(path.name)} is a program, not a config.",
+            hint=f"To start it as a server: Session.quick(servers=[{str(source)!r}]).",
+        )
+    return path
 
 
 def _checked(

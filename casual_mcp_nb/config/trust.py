@@ -73,8 +73,17 @@ class Trust(DisplayableList[TrustEntry], items="entries"):
 
     @property
     def text(self) -> str:
-        """Everything, in lines, with nothing cut."""
-        return "\n".join(f"{title_of(entry)}\n{lines_of(entry)}" for entry in self.entries)
+        """What is asked about, in lines, with nothing cut. The names of the others come first."""
+        lines: list[str] = []
+        for state in ("harmless", "trusted"):
+            others = [entry for entry in self.entries if entry.state == state]
+            if others:
+                names = ", ".join(f"{entry.kind} {exact(entry.name)}" for entry in others)
+                lines.append(f"{state}: {names}")
+        for entry in self.entries:
+            if entry.state not in ("harmless", "trusted"):
+                lines += (title_of(entry), lines_of(entry))
+        return "\n".join(lines)
 
     def accept(self) -> None:
         """Accept it as it is now.

@@ -19,7 +19,6 @@ from casual_mcp_nb.errors import (
     UnknownNameError,
     UsageError,
     cannot_be,
-    closest,
     did_you_mean,
     shown,
 )
@@ -479,7 +478,7 @@ class RunResults(Mapping[str, ArmResults], Displayable):
                 formats = (".html", ".csv", ".json")
                 raise UsageError(
                     f"An experiment cannot be saved as {shown(path.suffix or path.name)}.",
-                    hint=did_you_mean(closest(path.suffix, formats), formats),
+                    hint=did_you_mean([], formats),
                 )
         write_text(path, text, overwrite=overwrite)
         return path

@@ -338,6 +338,9 @@ def words_of(text: str) -> list[str]:
         raise UsageError(f"Cannot read {shown(text)}: {error}.") from None
 
 
+_ARGUMENTS = 'Write each with its name: a=1 b="two words", or {"a": 1, "b": "two words"}.'
+
+
 def parse_call(line: str) -> tuple[str, dict[str, Any]]:
     """Parse tool and arguments in `%mcp call TOOL {json}` or `%mcp call TOOL name=value …`.
 
@@ -361,12 +364,10 @@ def parse_call(line: str) -> tuple[str, dict[str, Any]]:
     except json.JSONDecodeError as error:
         raise UsageError(
             f"The arguments are not JSON: {error.msg} at character {error.colno}.",
-            hint='Write them as {"a": 1, "b": 2}.',
+            hint=_ARGUMENTS,
         ) from None
     if not isinstance(arguments, dict):
-        raise UsageError(
-            "The arguments are not a JSON object.", hint='Write them as {"a": 1, "b": 2}.'
-        )
+        raise UsageError("The arguments are not a JSON object.", hint=_ARGUMENTS)
     return name, arguments
 
 
@@ -401,7 +402,7 @@ def parse_assignments(
         if not name or not equals:
             raise UsageError(
                 f"{shown(word)} is not an argument with its value.",
-                hint=f"Write name=value. {hint}",
+                hint=f'Write name=value, or name="several words". {hint}',
             )
         values[name] = value
     return words[0], values

@@ -949,8 +949,8 @@ def _import_file(session: Session, line: str) -> Any:
 
 COMMANDS["open"] = Command(
     _SAVED,
-    "show a conversation from a file: one saved here, a session of Claude Code or Codex, or spans of"
-    " OpenTelemetry. Without a file, list the sessions of Claude Code and Codex",
+    "show a conversation of this package, Claude Code, Codex or OpenTelemetry from a file. Without"
+    " one, list those of Claude Code and Codex",
     usage="[FILE]",
     example="~/.claude/projects/docs/4f1c.jsonl",
 )

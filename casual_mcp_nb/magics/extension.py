@@ -311,13 +311,26 @@ class McpMagics(Magics):
             return session
         other = self._namespace.get(VARIABLE)
         text = "There is no session"
+        hint = (
+            "Start one with `%mcp demo` or `%mcp connect FILE-or-COMMAND`, or open the last one again"
+            " with `%mcp resume`."
+        )
         if other is not None:
             text = f"`{VARIABLE}` is a {type(other).__name__}, not a session"
-        raise UsageError(
-            f"{text}.",
-            hint="Start one with `%mcp demo` or `%mcp connect FILE-or-COMMAND`, or open the last"
-            " one again with `%mcp resume`.",
-        )
+        elif elsewhere := self._session_elsewhere():
+            text = f"There is no session in the variable `{VARIABLE}`"
+            hint = f"To use the one in `{elsewhere}`: {VARIABLE} = {elsewhere}"
+        raise UsageError(f"{text}.", hint=hint)
+
+    def _session_elsewhere(self) -> str | None:
+        """Find another variable of the notebook that has a session."""
+        module = sys.modules.get("casual_mcp_nb.session")
+        if module is None:
+            return None
+        for name in self.variables():
+            if isinstance(self._namespace[name], module.Session) and not name.startswith("_"):
+                return name
+        return None
 
     def _check_variable(self) -> None:
         """Raise UsageError if the variable for the session holds something else."""

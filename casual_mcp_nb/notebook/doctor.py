@@ -522,10 +522,7 @@ def _hidden_modules(config: Config, servers: Servers) -> Iterator[Check]:
                 files.append(file.name)
         if files:
             problem = f"{', '.join(files[:5])} in {folder}, shadows a standard library module"
-            advice = (
-                f'Rename it, or put "-P" first in servers.{name}.args, so Python ignores the'
-                " folder."
-            )
+            advice = f'Rename it, or put "-P" first in the "args" of {name}, so Python ignores the folder.'
             yield Check("Servers", name, "warn", problem, advice)
 
 
@@ -548,7 +545,7 @@ def _interpreters(config: Config, servers: Servers) -> Iterator[Check]:
             continue
         problem = f"{server.command} is {found}, not this session's Python, {sys.executable}"
         advice = (
-            f'To run it with the packages installed here, write in servers.{name}: "command":'
+            f'To run it with the packages installed here, write in the entry of {name}: "command":'
             f" {json.dumps(sys.executable)}"
         )
         yield Check("Servers", name, "warn", problem, advice)

@@ -17,7 +17,7 @@ from casual_mcp_nb.base.content import size_in_words
 from casual_mcp_nb.base.displayable import display
 from casual_mcp_nb.base.files import write_text
 from casual_mcp_nb.base.iterables import attributes
-from casual_mcp_nb.errors import ConfigError, UsageError, closest, did_you_mean, shown
+from casual_mcp_nb.errors import ConfigError, UsageError, did_you_mean, shown
 from casual_mcp_nb.notebook.caller import shell
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def export(
     """
     suffix = path.suffix.casefold()
     if suffix not in _FORMATS:
-        hint = did_you_mean(closest(path.suffix, _FORMATS), _FORMATS)
+        hint = did_you_mean([], _FORMATS)
         raise UsageError(
             f"A conversation cannot be saved as {shown(path.suffix or path.name)}.", hint=hint
         )

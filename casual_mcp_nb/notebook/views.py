@@ -32,6 +32,7 @@ from casual_mcp_nb.base.status import (
     SystemPrompt,
     ToolDiagnosis,
     amount,
+    not_connected,
 )
 from casual_mcp_nb.base.tokens import Budget
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
@@ -146,6 +147,9 @@ def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
     if not session.turns and (ready or not servers):
         hint = in_words_of("Ask with %%mcp, or look around with %mcp explore.")
         blocks.append(Line(None, (hint,)))
+    unconnected = [name for name, status in servers.items() if status.state == "closed"]
+    if unconnected:
+        blocks.append(Line(None, (not_connected(unconnected),)))
     blocks += [
         *failures(servers, limits),
         Section(
@@ -320,6 +324,8 @@ _STAGES: dict[StageState, Status] = {
 def help_view(text: Help, limits: DisplayLimits) -> View:
     """Show each group's rows. If groups are folded, the first one stays open."""
     (title, rows), *others = text.groups
+    if not others and len(rows) == 1:
+        return View("help", text.title, _one_command(rows[0]), note=title)
     sections = [Section(title, (_commands(rows),))]
     for title, rows in others:
         section = Section(title, (_commands(rows),))
@@ -327,6 +333,14 @@ def help_view(text: Help, limits: DisplayLimits) -> View:
             section = replace(section, note=f"{len(rows)}", fold="closed")
         sections.append(section)
     return View("help", text.title, tuple(sections))
+
+
+def _one_command(row: HelpRow) -> tuple[Block, ...]:
+    """Show a command in texts: the cells of a table are cut."""
+    blocks: list[Block] = [TextBlock(row.usage, code=True), TextBlock(row.summary)]
+    if row.example:
+        blocks.append(TextBlock(row.example, label="For example", code=True))
+    return tuple(blocks)
 
 
 def _commands(rows: tuple[HelpRow, ...]) -> Table:

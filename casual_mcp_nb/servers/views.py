@@ -38,6 +38,7 @@ from casual_mcp_nb.display.view import (
     DisplayLimits,
     Fold,
     KeyValues,
+    Line,
     Name,
     Section,
     Status,
@@ -86,16 +87,18 @@ def _server_row(status: ServerStatus, mode: str) -> tuple[Cell, ...]:
     )
 
 
-def failures(servers: Servers, limits: DisplayLimits) -> tuple[Section, ...]:
-    """Show why servers failed, with their last lines on stderr, folded."""
+def failures(servers: Servers, limits: DisplayLimits) -> tuple[Block, ...]:
+    """Show why servers failed, with their last lines on stderr, folded, and who helps."""
     failed = [status for status in servers.values() if status.error or status.state == "failed"]
     visible = max(1, limits.rows // 5)
-    sections = []
+    blocks: list[Block] = []
     for status in failed[:visible]:
-        sections.append(failure(status.name, status.state, status.error, status.stderr_tail))
+        blocks.append(failure(status.name, status.state, status.error, status.stderr_tail))
     if len(failed) > visible:
-        sections.append(Section(f"{len(failed) - visible:,} more with an error", ()))
-    return tuple(sections)
+        blocks.append(Section(f"{len(failed) - visible:,} more with an error", ()))
+    if failed:
+        blocks.append(Line(None, (in_words_of("To look for the cause: %mcp doctor"),)))
+    return tuple(blocks)
 
 
 def failure(server: str, state: ServerState, error: str | None, stderr: str | None) -> Section:

@@ -173,7 +173,7 @@ def tool_detail(tool: ToolSpec, change: ToolChange | None) -> dict[str, Any]:
         "title": _text(tool.title or "", 500),
         "description": _text(tool.description),
         "badges": _badges(tool),
-        "destructive": tool.destructive,
+        "destructive": tool.annotations is not None and bool(tool.annotations.destructive),
         "tokens": tool.tokens,
         "fields": fields_of(tool),
         "schema": _text(pretty(tool.input_schema)),

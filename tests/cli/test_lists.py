@@ -111,6 +111,15 @@ def test_the_doctor_without_a_config_checks_what_needs_none(
     assert run("doctor", "--connect")[0] != 0
 
 
+@pytest.mark.parametrize(
+    ("words", "told"), [(["doctor", "--demo"], True), (["doctor", "--connect", "--demo"], False)]
+)
+def test_the_doctor_says_how_servers_are_started_that_it_did_not_start(
+    run: Run, words: list[str], told: bool
+) -> None:
+    assert ("--connect" in run(*words)[2]) == told
+
+
 @pytest.mark.defect("K3")
 @pytest.mark.parametrize(
     ("words", "exit_code", "ends_at"),

@@ -461,3 +461,9 @@ def test_a_config_that_is_loaded_again_is_the_same() -> None:
     )
     assert load_config(config, environ={}) == config
     assert load_config(Config(), environ={}) == Config()
+
+
+def test_a_program_in_place_of_a_config_is_told_how_to_start_it(tmp_path: Path) -> None:
+    (tmp_path / "server.py").write_text("import fastmcp\n")
+    with pytest.raises(ConfigError, match=r"Session\.quick\(servers=\['.*server\.py'\]\)"):
+        load_config(tmp_path / "server.py")

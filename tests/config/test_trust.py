@@ -15,7 +15,7 @@ from kit.exposed import EXPOSED
 
 from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.config.loader import load_config
-from casual_mcp_nb.config.trust import TrustStore, store_folder
+from casual_mcp_nb.config.trust import Trust, TrustStore, store_folder
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.consent import TrustGate
 
@@ -209,6 +209,16 @@ def test_bundled_servers_and_providers_at_their_usual_address_are_harmless(
     states = {entry.name: entry.state for entry in store.entries(read(file))}
     yours = dict.fromkeys(("gmail", "shell", "all"), "new")
     assert states == {**yours, "math": "harmless", "openai": "harmless", "here": "harmless"}
+    # Who is asked reads about the others, and of these only the names.
+    trust = Trust("config.json", tuple(store.entries(read(file))))
+    first, *others = trust.text.splitlines()
+    assert all(name in first for name in ("math", "openai", "here"))
+    assert [line.split()[1] for line in others if line.startswith("server")] == [
+        "gmail",
+        "shell",
+        "all",
+    ]
+    assert not any("localhost" in line for line in others)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs the permissions of POSIX")

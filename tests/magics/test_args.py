@@ -337,6 +337,11 @@ def test_the_examples_of_the_help_are_lines_that_can_be_read() -> None:
             assert parse_line(example.removeprefix("%mcp "), COMMANDS).command == name
 
 
+def test_the_help_of_a_command_is_not_cut() -> None:
+    for name in COMMANDS:
+        assert "characters in all" not in str(help_of(name)), name
+
+
 @pytest.mark.parametrize(("word", "command"), [("cost", "budget"), ("consent", "approval")])
 def test_help_of_a_word_lists_the_commands_about_it(word: str, command: str) -> None:
     ((_, rows),) = help_of(word).groups

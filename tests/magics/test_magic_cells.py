@@ -89,7 +89,7 @@ def test_each_command_shows_its_noun(kernel: Kernel, line: str, words: str) -> N
         ("%mcp evaluate", "takes a file of cases"),
         ("%mcp evaluate cases.jsonl five", "a number of tools"),
         ("%mcp evaluate no-such.jsonl", "cannot be read"),
-        ("%mcp export talk.pdf", "Did you mean '.md'"),
+        ("%mcp export talk.pdf", "'.html', '.ipynb'"),
         ("%mcp helo", "Did you mean 'help'"),
         ("%%mcp --echo txt\nhello", "Did you mean 'text'"),
         ("%%mcp --var cty\n{{ cty }}", "Unknown variable 'cty'"),

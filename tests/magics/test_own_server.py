@@ -153,6 +153,16 @@ def test_a_misspelt_file_or_command_leaves_the_session_open(kernel: Kernel, line
 
 
 @pytest.mark.kernel
+def test_a_session_in_another_variable_is_named(kernel: Kernel) -> None:
+    assert kernel.run("from casual_mcp_nb import Session\nmine = Session.quick()").status == "ok"
+    kernel.run("kept = globals().pop('session', None)")
+    ran = kernel.run("%mcp servers")
+    kernel.run("session = kept")
+    assert ran.status == "error"
+    assert "session = mine" in ran.text()
+
+
+@pytest.mark.kernel
 def test_the_arguments_of_a_call_stay_as_they_are_typed(kernel: Kernel) -> None:
     assert kernel.run("%mcp connect python library.py").status == "ok"
     call = 'text = %mcp call find_book {"title": "{script} for $folder"}\nprint(str(text))'

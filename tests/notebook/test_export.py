@@ -84,14 +84,11 @@ def test_a_file_that_is_there_is_kept_unless_it_may_be_replaced(
     assert os.listdir(tmp_path) == ["talk.md"]
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [("talk.htm", r"Did you mean '\.html'"), ("talk", r"'\.json'"), ("talk.pdf", r"'\.md'")],
-)
+@pytest.mark.parametrize("name", ["talk.htm", "talk", "talk.pdf"])
 def test_another_ending_is_refused_with_those_that_work(
-    session: Session, tmp_path: Path, name: str, words: str
+    session: Session, tmp_path: Path, name: str
 ) -> None:
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match=r"'\.html', '\.ipynb', '\.json', '\.md'"):
         session.export(tmp_path / name)
     assert os.listdir(tmp_path) == []
 

@@ -71,6 +71,16 @@ async def test_blocking_methods_work_inside_a_running_loop(session: Session) -> 
     assert session.tools.call("add", a=1, b=2).result == "3"
 
 
+def test_a_session_that_is_not_connected_says_how_to_connect_it() -> None:
+    session = Session.quick(servers=["time"])
+    try:
+        assert "session.connect()" in str(session.status)
+        session.connect()
+        assert "session.connect()" not in str(session.status)
+    finally:
+        session.close()
+
+
 def test_the_selection_holds_from_the_next_turn_on(session: Session) -> None:
     assert session.tools.manifest.tools == len(session.tools.now.catalog.by_server["time"])
     session.selection.servers["time"] = "loaded"

@@ -381,6 +381,16 @@ def test_of_a_server_that_fails_again_the_last_line_is_said() -> None:
         state.close()
 
 
+def test_a_card_says_that_a_tool_is_destructive_only_if_its_server_does(
+    session: Session, state: SelectionState, do: Do
+) -> None:
+    said: dict[str, bool] = {}
+    for tool in session.tools.of_server("shop"):
+        card = do(state, "tool", name=str(tool.tool_name))
+        said[tool.tool_name.tool] = card["destructive"]
+    assert said == {"stock": False, "burn": True, "evil": False}
+
+
 def test_a_card_has_schema_fields_and_claims(
     session: Session, state: SelectionState, do: Do
 ) -> None:
