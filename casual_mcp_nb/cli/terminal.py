@@ -7,6 +7,7 @@ models is cleaned of control sequences, and never read as markup.
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -325,7 +326,7 @@ class Source:
     """Options for all commands that use a config.
 
     Args:
-        config: The config file.
+        config: The config file, or the file of one server, such as server.py.
         demo: Use the bundled demo servers and the offline planner instead of a config.
     """
 
@@ -345,12 +346,16 @@ class Source:
     def load(self) -> Config:
         """Load the config. Nothing is started."""
         from casual_mcp_nb.config.loader import load_config
+        from casual_mcp_nb.config.quick import SCRIPTS, quick_config
         from casual_mcp_nb.notebook.demo import demo_config
 
         if self.demo:
             return demo_config()
         if self.is_missing:
             raise ConfigError(f"There is no {shown(DEFAULT_CONFIG)} in this folder.", hint=NAME_ONE)
+        if self.config.suffix in SCRIPTS and self.config.is_file():
+            config, _ = quick_config(servers=[shlex.quote(str(self.config))])
+            return config
         return load_config(self.config)
 
     @contextmanager

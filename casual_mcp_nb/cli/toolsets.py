@@ -368,9 +368,7 @@ def _existing(config: Config, name: str) -> ToolSetConfig:
 
 def _file_of(config: Config) -> Any:
     if config.path is None:
-        raise UsageError(
-            "The demo has no config file to save to.", hint="Name a config: --config FILE"
-        )
+        raise UsageError("There is no config file to save to.", hint="Name a config: --config FILE")
     return config.path
 
 

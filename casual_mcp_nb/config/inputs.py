@@ -118,7 +118,8 @@ def _prompted(wanted: Input) -> SecretStr | None:
         words += f" ({' / '.join(wanted.options)})"
     if wanted.default and not wanted.secret:
         words += f" [{wanted.default}]"
-    question = f"{shown(words, _MAX_QUESTION)[1:-1]}: "
+    # The words are the file's, which may not be the person's own.
+    question = f"The config asks for {shown(words, _MAX_QUESTION)}: "
     ask: Callable[[str], str] = getpass.getpass if wanted.secret else builtins.input
     while _somebody_is_there():
         try:

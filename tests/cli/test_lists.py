@@ -120,6 +120,47 @@ def test_the_doctor_says_how_servers_are_started_that_it_did_not_start(
     assert ("--connect" in run(*words)[2]) == told
 
 
+SHOP = """
+from fastmcp import FastMCP
+
+mcp = FastMCP("shop")
+
+
+@mcp.tool(annotations={"readOnlyHint": True})
+def shoe_sizes() -> list[int]:
+    "List the sizes of shoes."
+    return [36, 44]
+
+
+mcp.run(show_banner=False)
+"""
+
+
+def test_the_file_of_one_server_takes_the_place_of_a_config(tmp_path: Path, run: Run) -> None:
+    file = tmp_path / "my shop.py"
+    file.write_text(SHOP)
+    code, out, _ = run("tools", "-c", str(file), "--json")
+    assert (code, [tool["tool"] for tool in json.loads(out)]) == (0, ["shoe_sizes"])
+    code, out, _ = run("chat", "-c", str(file), "--json", "List the sizes of shoes")
+    events = [json.loads(line) for line in out.splitlines()]
+    called = [event["tool"] for event in events if event["event"] == "ToolStarted"]
+    assert (code, called) == (0, ["my-shop:shoe_sizes"])
+
+
+def test_the_file_of_another_host_is_asked_with_a_model_by_its_provider(
+    tmp_path: Path, run: Run
+) -> None:
+    (tmp_path / "shop.py").write_text(SHOP)
+    entry = {"command": sys.executable, "args": [str(tmp_path / "shop.py")]}
+    file = tmp_path / "claude.json"
+    file.write_text(json.dumps({"mcpServers": {"shop": entry}}))
+    words = ["chat", "-c", str(file), "--trust", "List the sizes of shoes"]
+    assert run(*words)[0] == WRONG_USAGE
+    code, out, _ = run(*words, "--model", "offline:planner")
+    assert code == 0
+    assert "44" in out
+
+
 @pytest.mark.defect("K3")
 @pytest.mark.parametrize(
     ("words", "exit_code", "ends_at"),

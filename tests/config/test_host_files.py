@@ -106,6 +106,24 @@ def test_vs_code_mcp_json(tmp_path: Path) -> None:
     assert any("perplexity: dev ignored" in note for note in config.notes)
 
 
+def test_a_prompt_for_an_input_says_who_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def answer(question: str) -> str:
+        asked.append(question)
+        return "token"
+
+    monkeypatch.setattr("getpass.getpass", answer)
+    file = tmp_path / "mcp.json"
+    wanted = {"id": "key", "type": "promptString", "description": "Password", "password": True}
+    entry = {"command": "npx", "env": {"KEY": "${input:key}"}}
+    file.write_text(json.dumps({"inputs": [wanted], "servers": {"docs": entry}}))
+    load_config(file)
+    assert [question.startswith("The config asks for") for question in asked] == [True]
+
+
 @pytest.mark.defect("D12")
 def test_an_input_that_cannot_be_prompted_for_names_its_variable(tmp_path: Path) -> None:
     (tmp_path / ".env.mcp").write_text("")
