@@ -8,7 +8,6 @@ conversation that is deleted, or was never saved, teaches nothing.
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from typing import Any
 from casual_mcp_nb.base.displayable import DisplayableList
 from casual_mcp_nb.base.tool import SYNTHETIC, ToolName, hash_of
 from casual_mcp_nb.conversation.codec import read_message
+from casual_mcp_nb.conversation.foreign.added import own_words
 from casual_mcp_nb.conversation.foreign.draft import MAX_TEXT, OWN_TOOLS
 from casual_mcp_nb.conversation.step import text_of
 from casual_mcp_nb.conversation.stored_usage import query_of
@@ -124,8 +124,6 @@ _NO_SERVERS = frozenset({SYNTHETIC, *OWN_TOOLS.values()})
 """The servers under which another agent's searches and its built-in tools are listed."""
 _BY_NAME = "select:"
 """How Claude Code's searches begin that name tools."""
-_ADDED = re.compile(r"\s*<([\w-]+)>")
-"""How elements begin that other agents put before the person's words."""
 
 
 class PastQuestionReader:
@@ -281,7 +279,7 @@ class _PastTurn:
             with suppress(*_DAMAGE):
                 prompt = _prompt(connection, id, self.messages)
         if self.agent:
-            prompt = _own_words(prompt[:MAX_TEXT])
+            prompt = own_words(prompt[:MAX_TEXT])
         for text, tool, definition in self.taught:
             text = " ".join((text or prompt)[: 2 * MAX_QUESTION].split())[:MAX_QUESTION]
             if text:
@@ -300,17 +298,6 @@ def _prompt(connection: sqlite3.Connection, id: str, spans: Sequence[Sequence[in
             if message.role == "user":
                 return text_of(message.content)
     return ""
-
-
-def _own_words(prompt: str) -> str:
-    """Leave out what another agent put before the person's words, such as `<system-reminder>`, and
-    what it wrote in brackets in place of them.
-    """
-    element = _ADDED.match(prompt)
-    while element is not None:
-        _, _, prompt = prompt.partition(f"</{element[1]}>")
-        element = _ADDED.match(prompt)
-    return "" if prompt.startswith("[") else prompt
 
 
 def _tool(fields: Mapping[str, Any]) -> ToolName:

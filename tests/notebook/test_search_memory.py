@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,6 +18,7 @@ from kit.json_lines import write
 from casual_mcp_nb import Conversation, Session, Turn
 from casual_mcp_nb.base.search import PAST_QUESTION
 from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.conversation.foreign.added import own_words
 from casual_mcp_nb.conversation.past_questions import PastQuestionReader, PastQuestions
 from casual_mcp_nb.conversation.store import ConversationStore
 from casual_mcp_nb.errors import UnknownNameError, UsageError
@@ -352,7 +354,7 @@ def claude_code(path: Path) -> Path:
     when = {"sessionId": "s1", "timestamp": "2026-01-05T09:00:00Z"}
     lines: list[dict[str, Any]] = []
     reminder = "<system-reminder>Be <b>brief</b>.</system-reminder>"
-    prompts = (f"{reminder}\n{ELSEWHERE}", "<command-name>/lend</command-name>", "[An image]")
+    prompts = (f"{reminder}\n{ELSEWHERE}", "<command-name>/lend</command-name>", "[Image #1]")
     for prompt in prompts:
         lines.append({"type": "user", "message": {"role": "user", "content": prompt}, **when})
         for number, (name, arguments, text, failed) in enumerate(calls):
@@ -392,6 +394,21 @@ def test_a_saved_session_of_another_agent_teaches_its_questions(
     assert "Claude Code" in str(session.tools.memory)
     session.conversations.delete(id)
     assert not session.search("Does Emma get Ulysses for a week?")
+
+
+@pytest.mark.parametrize("beginning", ["<b>Fix</b>", "<lend title='x'>", "[WIP]", "<command"])
+def test_what_looks_like_an_addition_and_is_none_stays(tmp_path: Path, beginning: str) -> None:
+    prompt = f"{beginning} the desk"
+    assert own_words(prompt) == prompt
+    added = (
+        "<system-reminder>x</system-reminder>\n<ide_selection id='1'>y</ide_selection>[Image #1]"
+    )
+    assert own_words(f"{added} {prompt}") == f" {prompt}"
+    rows = [json.loads(row) for row in claude_code(tmp_path / "s.jsonl").read_text().splitlines()]
+    rows[0]["message"]["content"] = prompt
+    with opened(tmp_path / "chats.db") as session:
+        session.conversations.save(Conversation.load(write(tmp_path / "s.jsonl", rows)))
+        assert (prompt, LEND) in remembered(session)
 
 
 def test_a_tool_that_changed_since_a_search_first_used_it_forgets_other_agents_too(

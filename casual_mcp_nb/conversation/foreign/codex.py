@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from casual_mcp_nb.conversation.event import HostedCall
+from casual_mcp_nb.conversation.foreign.added import own_words
 from casual_mcp_nb.conversation.foreign.draft import Draft, DraftStep, Reader
 from casual_mcp_nb.conversation.foreign.lines import (
     object_in,
@@ -38,11 +39,6 @@ _SILENT = re.compile(
     r"|collab_\w+|warning|world_state"
 )
 """What repeats an item, or is about the program."""
-_INJECTED = re.compile(
-    r"\s*(?:<(?:environment_context|user_instructions|permissions|skill|turn_aborted"
-    r"|subagent_notification|collaboration_mode|app-context|INSTRUCTIONS)\b|# AGENTS\.md)"
-)
-"""How texts begin that the program adds to what the person writes."""
 _EXIT = re.compile(r"^(?:Exit code:|Process exited with code) (-?\d{1,9})", re.MULTILINE)
 _HEAD = 500
 _OTHERS = frozenset({"sessionId", "providerData"})
@@ -126,8 +122,9 @@ class CodexReader(Reader):
         role = text_in(item, "role")
         if role == "assistant":
             self._say(text)
-        elif role == "user" and not _INJECTED.match(text):
-            self._ask(text)
+        elif role == "user":
+            if own_words(text):
+                self._ask(text)
         elif role not in ("user", "developer", "system"):
             self.draft.unread.add(f"message of {role}")
 
