@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -80,6 +80,7 @@ def usage(
             "turns": found.turns,
             "requests": found.requests,
             "calls": found.calls,
+            "unread": found.unread_records,
             "never_used": unused,
             "unused_tokens": found.unused_tokens,
             "tools": rows,
@@ -109,21 +110,23 @@ def _usage_of_sessions(path: Path) -> ToolUsage:
     from casual_mcp_nb.conversation.conversation import Conversation
     from casual_mcp_nb.conversation.usage import Offers, UsageCounter, rows_of
 
-    counter, offers = UsageCounter(), Offers()
+    counter, offers, unread = UsageCounter(), Offers(), 0
     files = [path]
     if path.is_dir():
         # Files of subagents are read with the session that they belong to.
         found = sorted([*path.rglob("*.json"), *path.rglob("*.jsonl")])
         files = [each for each in found if each.is_file() and _is_session(each)]
     for file in files:
+        conversation = Conversation.load(file)
         counter.add_conversation()
-        for turn in Conversation.load(file):
+        unread += conversation.unread_records
+        for turn in conversation:
             identity: Hashable = None
             if turn.started.agent == "Codex" and turn.tool_calls:
                 # It writes the turns that a fork copies with the time of the copy.
                 identity = (turn.prompt, *(call.id for call in turn.tool_calls))
             counter.add_turn(rows_of(turn, offers), identity)
-    return counter.usage()
+    return replace(counter.usage(), unread_records=unread)
 
 
 def _is_session(path: Path) -> bool:

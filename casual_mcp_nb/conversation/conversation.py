@@ -56,12 +56,15 @@ class Conversation(Sequence[Turn], Displayable):
     Attributes:
         repairs: The repairs on loading, one sentence per kind. Of another agent's session, also
             what was not understood.
+        unread_records: How many lines and other records of another agent's session were not
+            understood.
     """
 
     def __init__(self, turns: Iterable[Turn] = ()) -> None:
         self._turns = tuple(turns)
         self._unread: Mapping[str, Any] = {}
         self.repairs: tuple[str, ...] = ()
+        self.unread_records = 0
 
     @overload
     def __getitem__(self, key: int) -> Turn: ...
@@ -91,7 +94,7 @@ class Conversation(Sequence[Turn], Displayable):
 
         `session.tools.usage()` has it for all saved conversations.
         """
-        return usage_of(self)
+        return replace(usage_of(self), unread_records=self.unread_records)
 
     def as_in_a_file(self) -> Conversation:
         """Copy the conversation in the form for files: values that stay in the kernel are only
@@ -99,6 +102,7 @@ class Conversation(Sequence[Turn], Displayable):
         """
         conversation = Conversation(Turn(Trace(map(as_in_a_file, turn.trace))) for turn in self)
         conversation.repairs = self.repairs
+        conversation.unread_records = self.unread_records
         return conversation
 
     def to_json(self, programs: Iterable[WrittenProgram] = ()) -> str:
@@ -146,15 +150,18 @@ class Conversation(Sequence[Turn], Displayable):
         Raises:
             UsageError: The file does not exist, or is not a saved conversation.
         """
-        from casual_mcp_nb.conversation.foreign.opening import open_foreign, opened
+        from casual_mcp_nb.conversation.foreign.opening import check_saved, opened, read_foreign
+        from casual_mcp_nb.conversation.foreign.turns import notes_on, turns_of
 
         path = Path(path).expanduser()
-        foreign = open_foreign(path)
-        if foreign is not None:
-            turns, notes = foreign
-            conversation = cls(turns)
+        draft = read_foreign(path)
+        if draft is not None:
+            notes = notes_on(draft)
+            conversation = cls(turns_of(draft))
             conversation.repairs = notes
+            conversation.unread_records = draft.unread.kinds.total()
             return conversation
+        check_saved(path)
         with opened(path) as file:
             text = file.read()
         return cls.from_json(text)

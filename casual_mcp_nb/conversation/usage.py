@@ -69,12 +69,15 @@ class ToolUsage(DisplayableList[ToolUse], items="tools"):
         turns: How many turns they have, without those that were only added.
         requests: How many model calls they made.
         calls: How many tool calls the models, their programs and apps made.
+        unread_records: How many lines and other records of other agents' sessions were not
+            understood.
     """
 
     tools: tuple[ToolUse, ...] = field(default=(), repr=False)
     conversations: int = 0
     turns: int = 0
     requests: int = 0
+    unread_records: int = 0
 
     @property
     def calls(self) -> int:

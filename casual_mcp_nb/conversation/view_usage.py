@@ -43,6 +43,8 @@ def tool_usage_view(usage: ToolUsage, limits: DisplayLimits) -> View:
         f" {words.count(usage.turns, 'turn')}, {words.count(usage.requests, 'request')},"
         f" {words.count(usage.calls, 'call')}"
     )
+    if usage.unread_records:
+        note += f", {words.count(usage.unread_records, 'record')} not understood"
     return View("tool-usage", "Use of tools", tuple(blocks), note=note)
 
 

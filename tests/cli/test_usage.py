@@ -61,6 +61,21 @@ def test_a_session_and_a_folder_of_them_are_counted(
     assert (both["conversations"], both["turns"], both["calls"]) == (2, 2, 2)
 
 
+def test_usage_says_how_many_records_were_not_understood(
+    session_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = usage(capsys, "--sessions", session_file)
+    assert whole["unread"] == 0
+    assert main(["usage", "--sessions", str(session_file)]) == 0
+    assert "not understood" not in capsys.readouterr().out
+    with session_file.open("a", encoding="utf-8") as file:
+        file.write('\n{"cut\n[]\n{"type": "later"}\n')
+    assert usage(capsys, "--sessions", session_file) == {**whole, "unread": 3}
+    assert Conversation.load(session_file).usage.unread_records == 3
+    assert main(["usage", "--sessions", str(session_file)]) == 0
+    assert "3 records not understood" in capsys.readouterr().out
+
+
 def test_what_a_resumed_session_copies_is_counted_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,7 +17,6 @@ from casual_mcp_nb.conversation.foreign.draft import Draft, Reader
 from casual_mcp_nb.conversation.foreign.lines import MAX_LINE, Unread, parsed, read_objects
 from casual_mcp_nb.conversation.foreign.otel import SpanReader
 from casual_mcp_nb.conversation.foreign.otel_spans import is_spans
-from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.errors import UsageError, shown
 
 _SAVED = re.compile(rb'\s*\{\s*"format"')
@@ -54,26 +53,7 @@ _HINT = (
 )
 
 
-def open_foreign(path: Path) -> tuple[list[Turn], tuple[str, ...]] | None:
-    """Read the session of another agent, with those of its subagents.
-
-    Returns:
-        Its turns, and notes on how it was read. None if the file is not one.
-
-    Raises:
-        UsageError: The file cannot be read.
-    """
-    from casual_mcp_nb.conversation.foreign.turns import notes_on, turns_of
-
-    draft = read_foreign(path)
-    if draft is None:
-        _check_saved(path)
-        return None
-    notes = notes_on(draft)
-    return turns_of(draft), notes
-
-
-def _check_saved(path: Path) -> None:
+def check_saved(path: Path) -> None:
     """Check that a file can be a saved conversation: one JSON object.
 
     Raises:
