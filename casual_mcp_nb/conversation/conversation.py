@@ -64,7 +64,7 @@ class Conversation(Sequence[Turn], Displayable):
         self._turns = tuple(turns)
         self._unread: Mapping[str, Any] = {}
         self.repairs: tuple[str, ...] = ()
-        self.unread_records = 0
+        self.unread_records: int = 0
 
     @overload
     def __getitem__(self, key: int) -> Turn: ...

@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any
 
 from casual_mcp_nb.base.displayable import DisplayableList
-from casual_mcp_nb.base.tool import SYNTHETIC, ToolName, hash_of
+from casual_mcp_nb.base.tool import SYNTHETIC, ToolName, ToolSpec, hash_of
 from casual_mcp_nb.conversation.codec import read_message
 from casual_mcp_nb.conversation.foreign.added import own_words
 from casual_mcp_nb.conversation.foreign.draft import MAX_TEXT, OWN_TOOLS
@@ -118,6 +118,11 @@ _DEFINITIONS = (
 """The tools of other agents' conversations, whose files do not have the definitions: as they were
 when a search first used the conversation.
 """
+_OFFERED = (
+    "SELECT json FROM parts WHERE conversation = ? AND kind = 'tool' AND json_valid(json)"
+    " ORDER BY number DESC"
+)
+"""The definitions that a conversation's requests have, the last one first."""
 _DEFINED = "SELECT conversation, server, tool, digest FROM definitions"
 _DAMAGE = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError)
 _NO_SERVERS = frozenset({SYNTHETIC, *OWN_TOOLS.values()})
@@ -133,6 +138,8 @@ class PastQuestionReader:
         self._read: dict[str, tuple[int, Sequence[PastQuestion]]] = {}
         self._last: tuple[PastQuestion, ...] = ()
         self._definitions: Mapping[tuple[str, ToolName], str] = {}
+        # Conversations whose requests have another definition of a tool, with its hash.
+        self._changed: set[tuple[str, str]] = set()
 
     def read(self, connection: sqlite3.Connection) -> tuple[PastQuestion, ...]:
         """Read the latest questions, the last one first. The same tuple if nothing has changed."""
@@ -160,15 +167,27 @@ class PastQuestionReader:
         for _, questions in self._read.values():
             yield from questions
 
-    def first_used(self, digest_of: Callable[[ToolName], str]) -> set[tuple[str, str, str, str]]:
+    def first_used(
+        self, connection: sqlite3.Connection, tool_of: Callable[[ToolName], ToolSpec | None]
+    ) -> set[tuple[str, str, str, str]]:
         """Find the tools that other agents called, in any of the conversations that were read, and
         that are connected for the first time, as rows for `keep_definitions`.
+
+        A tool that differs from what the conversation has of its definition is left out.
         """
-        rows: set[tuple[str, str, str, str]] = set()
+        places = set()
         for question in self._questions():
-            tool, place = question.tool, (question.conversation, question.tool)
-            if question.agent and place not in self._definitions and (digest := digest_of(tool)):
-                rows.add((question.conversation, tool.server, tool.tool, digest))
+            if question.agent:
+                places.add((question.conversation, question.tool))
+        rows: set[tuple[str, str, str, str]] = set()
+        for id, name in places - self._definitions.keys():
+            tool = tool_of(name)
+            if tool is None or (id, tool.digest) in self._changed:
+                continue
+            if _is_as_recorded(connection, id, tool):
+                rows.add((id, name.server, name.tool, tool.digest))
+            else:
+                self._changed.add((id, tool.digest))
         return rows
 
 
@@ -178,6 +197,27 @@ def keep_definitions(
     """Remember the hashes of definitions that `first_used` found."""
     connection.execute(_DEFINITIONS)
     connection.executemany("INSERT OR IGNORE INTO definitions VALUES (?, ?, ?, ?)", rows)
+
+
+def _is_as_recorded(connection: sqlite3.Connection, id: str, tool: ToolSpec) -> bool:
+    """Check whether a tool is as in the last request of a conversation that has its definition.
+
+    If none has more of it than its name, it is.
+    """
+    names = {*tool.aliases, tool.wire_name, f"mcp__{tool.tool_name.joined}"}
+    for (text,) in connection.execute(_OFFERED, (id,)):
+        with suppress(*_DAMAGE):
+            offered = json.loads(text)
+            if offered["name"] in names:
+                return _meaning(offered) in (_meaning(tool.definition), _ONLY_A_NAME)
+    return True
+
+
+_ONLY_A_NAME: tuple[list[str], list[str]] = ([], [])
+
+
+def _meaning(definition: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    return definition["description"].split(), sorted(definition["parameters"].get("properties", ()))
 
 
 def _rows(connection: sqlite3.Connection, query: str) -> list[Any]:

@@ -26,7 +26,7 @@ from casual_mcp_nb.base.cutting import cut_at_word
 from casual_mcp_nb.base.iterables import of_type
 from casual_mcp_nb.base.limits import encodable, read_json
 from casual_mcp_nb.base.prices import Cost
-from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.base.tool import ToolName, ToolSpec
 from casual_mcp_nb.conversation.codec import EventWriter, document_of, load_value
 from casual_mcp_nb.conversation.conversation import (
     Conversation,
@@ -456,15 +456,16 @@ class ConversationStore(AbstractContextManager["ConversationStore"]):
             return read_usage(connection, whole, names or {})
 
     def past_questions(
-        self, reader: PastQuestionReader, digest_of: Callable[[ToolName], str] | None = None
+        self,
+        reader: PastQuestionReader,
+        tool_of: Callable[[ToolName], ToolSpec | None] | None = None,
     ) -> tuple[PastQuestion, ...]:
         """Read the questions after which a call succeeded, the latest first.
 
         Args:
             reader: It has what was read before.
-            digest_of: Returns the hash of a connected tool's definition, or an empty text. If given,
-                other agents' questions count from now on for the tools that it knows, as they are
-                now.
+            tool_of: Finds a connected tool. If given, other agents' questions count from now on for
+                the tools that it knows, as they are now.
         """
         from casual_mcp_nb.conversation.past_questions import keep_definitions
 
@@ -473,7 +474,7 @@ class ConversationStore(AbstractContextManager["ConversationStore"]):
             return ()
         with self._reading() as connection:
             questions = reader.read(connection)
-        rows = reader.first_used(digest_of) if digest_of is not None else set()
+            rows = reader.first_used(connection, tool_of) if tool_of is not None else set()
         if rows:
             # While another kernel writes, or where nobody can: a later search does it.
             with suppress(UsageError), self._writing(busy_seconds=0) as connection:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from casual_mcp_nb.base.displayable import NamespaceList
-from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.base.tool import ToolName, ToolSpec
 from casual_mcp_nb.cassettes.tape import NO_TAPE
 from casual_mcp_nb.conversation.past_questions import (
     PastQuestion,
@@ -67,14 +67,14 @@ class SessionSearchMemory(NamespaceList[PastQuestion]):
         if not self._on or store is None or self._chat.tape is not NO_TAPE:
             return ()
         try:
-            return await asyncio.to_thread(store.past_questions, self._reader, self._digest_of)
+            return await asyncio.to_thread(store.past_questions, self._reader, self._tool)
         except UsageError:
             # The file cannot be read. The status tells the person, and words are enough to search.
             return ()
 
-    def _digest_of(self, name: ToolName) -> str:
+    def _tool(self, name: ToolName) -> ToolSpec | None:
         tool = self._chat.catalog.get(name)
-        return tool.digest if tool is not None and tool.tool_name == name else ""
+        return tool if tool is not None and tool.tool_name == name else None
 
     def forget(self, question: PastQuestion | str) -> None:
         """Learn nothing more from a question, for any tool. Its conversation stays saved.

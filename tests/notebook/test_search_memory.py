@@ -427,6 +427,45 @@ def test_a_tool_that_changed_since_a_search_first_used_it_forgets_other_agents_t
             assert len(session.tools.memory) == 2
 
 
+def spans(path: Path, **definition: Any) -> Path:
+    """A session as spans: a request that offered a tool, and the tool's call."""
+    model = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.input.messages": json.dumps([{"role": "user", "content": ELSEWHERE}]),
+        "gen_ai.tool.definitions": json.dumps([{"name": "mcp__books__lend", **definition}]),
+    }
+    tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "mcp__books__lend"}
+    times = {"start_time": "2026-01-05T09:00:00Z", "end_time": "2026-01-05T09:00:01Z"}
+    rows = [
+        {"trace_id": "t", "span_id": "a", "attributes": model, **times},
+        {"trace_id": "t", "span_id": "b", "parent_id": "a", "attributes": tool, **times},
+    ]
+    return write(path, rows)
+
+
+TITLE = {"type": "object", "properties": {"title": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    ("definition", "hits"),
+    [
+        ({"description": "Give a title to\n  a reader.", "parameters": TITLE}, 1),
+        ({"description": "Give any title to any reader.", "parameters": TITLE}, 0),
+        ({"description": "Give a title to a reader.", "parameters": {"type": "object"}}, 0),
+        ({}, 1),
+    ],
+    ids=["same", "described otherwise", "other parameters", "only a name"],
+)
+def test_a_tool_that_differs_from_what_spans_have_of_it_is_not_taught(
+    session: Session, tmp_path: Path, definition: dict[str, Any], hits: int
+) -> None:
+    conversation = Conversation.load(spans(tmp_path / "spans.jsonl", **definition))
+    session.conversations.save(conversation)
+    for _ in range(2):
+        assert len(session.search(ELSEWHERE)) == hits
+    assert remembered(session) == {(ELSEWHERE, LEND)}
+
+
 def test_while_another_process_writes_a_search_learns_from_own_conversations(
     session: Session, tmp_path: Path
 ) -> None:
