@@ -14,18 +14,14 @@ from pydantic_core import from_json
 from casual_mcp_nb.base.iterables import of_type
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.conversation.codec import spread
-from casual_mcp_nb.conversation.usage import Offers, ToolUsage, UsageCounter, UsageRow
-
-_FIELDS = {
-    "TurnStarted": ("began", "model", "recorded"),
-    "StepStarted": ("request.tools", "request.found"),
-    "ToolsSearched": ("rows", "at"),
-    "ToolStarted": ("at", "call_id", "tool", "wire_name"),
-    "ToolFinished": ("at", "call_id", "status"),
-    "ApprovalAsked": ("at", "call_id"),
-    "ApprovalAnswered": ("at", "call_id"),
-    "AppCalled": ("began", "tool", "status", "seconds"),
-}
+from casual_mcp_nb.conversation.usage import (
+    FIELDS,
+    Offers,
+    ToolUsage,
+    UsageCounter,
+    UsageRow,
+    row_of,
+)
 
 
 def query_of(fields: Mapping[str, Sequence[str]]) -> str:
@@ -50,7 +46,7 @@ WHERE fields IS NOT NULL
 """
 
 
-_EVENTS = query_of(_FIELDS)
+_EVENTS = query_of(FIELDS)
 _ORDER = " ORDER BY conversation, turn, number"
 _DEFINITIONS = "SELECT json FROM parts WHERE conversation = ? AND kind = 'tool' ORDER BY number"
 _DAMAGE = (ValueError, TypeError, KeyError, AttributeError)
@@ -72,7 +68,7 @@ def read_usage(
         query, values = f"{_EVENTS} AND conversation = ?{_ORDER}", [id]
     for conversation, events in groupby(connection.execute(query, values), itemgetter(0)):
         definitions: list[tuple[str, int] | None] = []
-        known: dict[str, UsageRow] = {}
+        known: dict[tuple[str, str], UsageRow] = {}
         for (text,) in connection.execute(_DEFINITIONS, (conversation,)):
             with suppress(*_DAMAGE):
                 definitions.append(offers.read_text(text))
@@ -85,55 +81,21 @@ def read_usage(
 def _rows(
     rows: Iterable[tuple[str, int, str, str]],
     definitions: Sequence[tuple[str, int] | None],
-    known: dict[str, UsageRow],
+    known: dict[tuple[str, str], UsageRow],
 ) -> Iterator[UsageRow]:
     """Read a turn's rows. `known` has those of earlier requests: many offer the same tools."""
     for _conversation, _turn, event, fields in rows:
-        row = known.get(fields) if event == "StepStarted" else None
+        row = known.get((event, fields))
         if row is None:
+            offered: Sequence[Any] = ()
             try:
-                row = _row(event, from_json(fields), definitions)
+                values = from_json(fields)
+                if event == "StepStarted":
+                    tools, found = values
+                    offered = of_type(spread((*tools, *(found or ())), definitions), tuple)
+                row = row_of(event, values, tuple(offered))
             except _DAMAGE:
                 continue
             if event == "StepStarted":
-                known[fields] = row
+                known[event, fields] = row
         yield row
-
-
-def _row(
-    event: str, values: Sequence[Any], definitions: Sequence[tuple[str, int] | None]
-) -> UsageRow:
-    match event:
-        case "TurnStarted":
-            began, model, recorded = values
-            return UsageRow(
-                event, began=began and float(began), added=not model, recorded=int(recorded or 0)
-            )
-        case "StepStarted":
-            tools, found = values
-            offered = spread((*tools, *(found or ())), definitions)
-            return UsageRow(event, offered=tuple(of_type(offered, tuple)))
-        case "ToolsSearched":
-            hits, _at = values
-            return UsageRow(event, hits=tuple([_tool(hit["tool"]) for hit in hits]))
-        case "ToolStarted":
-            at, call_id, tool, name = values
-            return UsageRow(event, float(at), None, str(call_id), _tool(tool), str(name or ""))
-        case "ToolFinished":
-            at, call_id, status = values
-            return UsageRow(event, float(at), call_id=str(call_id), status=str(status))
-        case "AppCalled":
-            began, tool, status, seconds = values
-            return UsageRow(
-                event,
-                began=float(began),
-                tool=_tool(tool),
-                status=str(status),
-                seconds=float(seconds),
-            )
-    at, call_id = values
-    return UsageRow(event, float(at), call_id=str(call_id))
-
-
-def _tool(fields: Mapping[str, Any]) -> ToolName:
-    return ToolName(str(fields["server"]), str(fields["tool"]))

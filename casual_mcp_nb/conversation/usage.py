@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList
 from casual_mcp_nb.base.iterables import present
 from casual_mcp_nb.base.tokens import definition_tokens, total_tokens
 from casual_mcp_nb.base.tool import SYNTHETIC, ToolName, wire_name
-from casual_mcp_nb.conversation.event import (
-    PACKAGE_TOOLS,
-    UNKNOWN,
-    AppCalled,
-    ApprovalAnswered,
-    ApprovalAsked,
-    Event,
-    StepStarted,
-    ToolFinished,
-    ToolsSearched,
-    ToolStarted,
-    TurnStarted,
-)
+from casual_mcp_nb.conversation.event import PACKAGE_TOOLS, UNKNOWN, StepStarted, ToolsSearched
 
 if TYPE_CHECKING:
     from casual_mcp_nb.conversation.turn import Turn
@@ -140,20 +129,61 @@ class UsageRow(NamedTuple):
     recorded: int = 0
 
 
-COUNTED = tuple(
-    kind.__name__
-    for kind in (
-        TurnStarted,
-        StepStarted,
-        ToolsSearched,
-        ToolStarted,
-        ToolFinished,
-        ApprovalAsked,
-        ApprovalAnswered,
-        AppCalled,
-    )
-)
-"""The events that usage is computed from."""
+FIELDS = {
+    "TurnStarted": ("began", "model", "recorded"),
+    "StepStarted": ("request.tools", "request.found"),
+    "ToolsSearched": ("rows", "at"),
+    "ToolStarted": ("at", "call_id", "tool", "wire_name"),
+    "ToolFinished": ("at", "call_id", "status"),
+    "ApprovalAsked": ("at", "call_id"),
+    "ApprovalAnswered": ("at", "call_id"),
+    "AppCalled": ("began", "tool", "status", "seconds"),
+}
+"""The events that usage is computed from, with the fields that it needs."""
+
+
+def row_of(event: str, values: Sequence[Any], offered: Offer = ()) -> UsageRow:
+    """Read an event.
+
+    Args:
+        event: The name of its class.
+        values: Its `FIELDS`, also as JSON has them.
+        offered: The definitions in its request, if it is a `StepStarted`.
+    """
+    match event:
+        case "TurnStarted":
+            began, model, recorded = values
+            return UsageRow(
+                event, began=began and float(began), added=not model, recorded=int(recorded or 0)
+            )
+        case "StepStarted":
+            return UsageRow(event, offered=offered)
+        case "ToolsSearched":
+            hits, _at = values
+            return UsageRow(event, hits=tuple([_tool(hit["tool"]) for hit in hits]))
+        case "ToolStarted":
+            at, call_id, tool, name = values
+            return UsageRow(event, float(at), None, str(call_id), _tool(tool), str(name or ""))
+        case "ToolFinished":
+            at, call_id, status = values
+            return UsageRow(event, float(at), call_id=str(call_id), status=str(status))
+        case "AppCalled":
+            began, tool, status, seconds = values
+            return UsageRow(
+                event,
+                began=float(began),
+                tool=_tool(tool),
+                status=str(status),
+                seconds=float(seconds),
+            )
+    at, call_id = values
+    return UsageRow(event, float(at), call_id=str(call_id))
+
+
+def _tool(value: ToolName | Mapping[str, Any]) -> ToolName:
+    if isinstance(value, ToolName):
+        return value
+    return ToolName(str(value["server"]), str(value["tool"]))
 
 
 @dataclass
@@ -335,28 +365,19 @@ def _name_and_tokens(definition: Mapping[str, Any]) -> tuple[str, int] | None:
 def rows_of(turn: Turn, offers: Offers) -> Iterator[UsageRow]:
     """Read a turn of this process into rows."""
     for event in turn.trace:
-        if type(event).__name__ in COUNTED:
-            yield _row_of(event, turn, offers)
-
-
-def _row_of(event: Event, turn: Turn, offers: Offers) -> UsageRow:
-    row = UsageRow(type(event).__name__, event.at, call_id=getattr(event, "call_id", ""))
-    match event:
-        case TurnStarted():
-            return row._replace(began=event.began, added=turn.added, recorded=event.recorded)
-        case StepStarted(request=request):
-            return row._replace(offered=offers.read((*request.tools, *request.found)))
-        case ToolsSearched():
-            return row._replace(hits=tuple(hit.tool for hit in event.rows))
-        case ToolStarted():
-            return row._replace(tool=event.tool, wire_name=event.wire_name)
-        case ToolFinished():
-            return row._replace(status=event.status)
-        case AppCalled():
-            return row._replace(
-                tool=event.tool, began=event.began, seconds=event.seconds, status=event.status
-            )
-    return row
+        name = type(event).__name__
+        values: Sequence[Any] = ()
+        offered: Offer = ()
+        match event:
+            case StepStarted(request=request):
+                offered = offers.read((*request.tools, *request.found))
+            case ToolsSearched():
+                values = [[{"tool": row.tool} for row in event.rows], event.at]
+            case _ if name in FIELDS:
+                values = attrgetter(*FIELDS[name])(event)
+            case _:
+                continue
+        yield row_of(name, values, offered)
 
 
 def usage_of(turns: Iterable[Turn], names: Mapping[str, ToolName] | None = None) -> ToolUsage:
