@@ -130,6 +130,6 @@ def _usage_of_sessions(path: Path) -> ToolUsage:
 
 
 def _is_session(path: Path) -> bool:
-    from casual_mcp_nb.conversation.foreign.opening import format_of
+    from casual_mcp_nb.conversation.foreign.opening import reader_of
 
-    return not path.name.startswith("agent-") and format_of(path) is not None
+    return not path.name.startswith("agent-") and reader_of(path) is not None

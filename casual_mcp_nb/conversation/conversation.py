@@ -159,7 +159,7 @@ class Conversation(Sequence[Turn], Displayable):
             notes = notes_on(draft)
             conversation = cls(turns_of(draft))
             conversation.repairs = notes
-            conversation.unread_records = draft.unread.kinds.total()
+            conversation.unread_records = draft.unread.total()
             return conversation
         check_saved(path)
         with opened(path) as file:

@@ -17,7 +17,7 @@ from casual_mcp_nb.base.yaml_text import write_yaml
 from casual_mcp_nb.cassettes.format import Cassette
 from casual_mcp_nb.conversation.codec import CASSETTE, CONVERSATION
 from casual_mcp_nb.conversation.conversation import Conversation
-from casual_mcp_nb.conversation.foreign.opening import format_of
+from casual_mcp_nb.conversation.foreign.opening import reader_of
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.errors import (
     UnknownNameError,
@@ -109,7 +109,7 @@ def _of_file(
     head = _head(path) if suffix in (".json", ".html", ".htm") else ""
     if CASSETTE.name in head or suffix in (".html", ".htm"):
         return distinct(cases_of_cassette(Cassette.load(path)))
-    if CONVERSATION.name in head or (path.is_file() and format_of(path) is not None):
+    if CONVERSATION.name in head or (path.is_file() and reader_of(path) is not None):
         return distinct(cases_of_turns(Conversation.load(path), cluster=path.stem))
     context = Context(functions)
     if answers is not None:

@@ -320,6 +320,28 @@ def test_a_codex_question_with_an_image_is_one_question(tmp_path: Path) -> None:
     assert len(conversation[0].steps[0].request.messages) == 1
 
 
+def test_a_codex_question_that_is_only_an_image_is_a_question(tmp_path: Path) -> None:
+    rows = [
+        _codex("session_meta", id="s"),
+        message("user", "<user_shell_command>ls</user_shell_command>"),
+        message("user", "# AGENTS.md instructions for /x\n\n<INSTRUCTIONS>y</INSTRUCTIONS>"),
+        event("user_message", message="[Image #1]"),
+        message("assistant", "A cat."),
+    ]
+    (turn,) = Conversation.load(write(tmp_path / "rollout-6.jsonl", rows))
+    assert (turn.prompt, turn.answer) == ("[Image #1]", "A cat.")
+
+
+def test_a_codex_total_is_counted_if_an_answer_has_no_tokens_of_its_own(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [event("user_message", message="Go")]
+    # The last one begins from zero again.
+    for number, total in enumerate([(100, 50, 10), (220, 150, 15), (30, 0, 5)]):
+        rows.append(event("agent_message", message=f"Answer {number}"))
+        rows.append(event("token_count", info={"total_token_usage": tokens_of(*total)}))
+    tokens = Conversation.load(write(tmp_path / "rollout-7.jsonl", rows)).stats.tokens
+    assert (tokens.prompt_tokens, tokens.completion_tokens) == (250, 20)
+
+
 def test_an_early_codex_session_has_its_items_bare(tmp_path: Path) -> None:
     rows = [
         {"id": "x", "timestamp": "2025-05-01T00:00:00Z"},

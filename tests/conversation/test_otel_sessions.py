@@ -639,11 +639,13 @@ def test_an_agent_whose_models_are_not_recorded_is_an_answer(tmp_path: Path) -> 
     agent = span(
         *("a", "", 0, "invoke_agent x"),
         **usage(9, 4),
+        gen_ai__request__model="m-1",
         gen_ai__input__messages=json.dumps(ASKED),
         gen_ai__output__messages=json.dumps(SAID),
     )
     (turn,) = conversation = load(tmp_path, [agent])
     assert (turn.prompt, turn.answer) == ("Weather in Oslo?", "It rains.")
+    assert (turn.started.model, turn.seconds) == ("m-1", 1.0)
     assert conversation.stats.tokens.total_tokens == 13
 
 
@@ -733,6 +735,15 @@ def test_a_prompt_and_an_answer_can_be_in_two_events(tmp_path: Path) -> None:
     ]
     (turn,) = load(tmp_path, [chat])
     assert (turn.prompt, turn.answer) == ("How many?", "Three.")
+
+
+def test_a_call_can_be_a_part_of_the_content(tmp_path: Path) -> None:
+    function = {"name": "weather", "arguments": '{"city": "Oslo"}'}
+    part = {"type": "function", "id": "c1", "function": function}
+    said = json.dumps([{"role": "assistant", "content": [part]}])
+    chat = span("a", "", 0, "chat x", gen_ai__output__messages=said)
+    (call,) = load(tmp_path, [chat])[0].tool_calls
+    assert (call.id, call.tool.tool, call.arguments) == ("c1", "weather", {"city": "Oslo"})
 
 
 @pytest.mark.parametrize("said", ['{"answer": 42}', "[1, 2]", "It rains."])

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from casual_mcp_nb.base.tokens import TokenUsage
-from casual_mcp_nb.conversation.foreign.draft import Draft, DraftCall, DraftStep, Reader
-from casual_mcp_nb.conversation.foreign.lines import object_in, seconds_of, text_in
-from casual_mcp_nb.conversation.foreign.messages import Call, Message, Result, message_in
+from casual_mcp_nb.conversation.foreign.draft import Draft, DraftCall, Reader
+from casual_mcp_nb.conversation.foreign.lines import Fields, object_in, seconds_of, text_in
+from casual_mcp_nb.conversation.foreign.messages import Message, message_in
 from casual_mcp_nb.conversation.foreign.usage import usage_in
 
 _TITLES = {"summary": "summary", "custom-title": "customTitle", "ai-title": "aiTitle"}
-_SPOKEN = frozenset({"user", "assistant", "system", *_TITLES})
 _SILENT = frozenset(
     {
         "agent-name",
@@ -38,7 +36,8 @@ _SILENT = frozenset(
     }
 )
 """Kinds of lines that are about the program rather than the conversation."""
-_IDS = frozenset({"leafUuid", "messageId", "sessionId", "uuid"})
+_KINDS = frozenset({"user", "assistant", "system", *_TITLES, *_SILENT})
+_FIELDS = frozenset({"leafUuid", "message", "messageId", "sessionId", "uuid"})
 _AGENT_TOOLS = frozenset({"Agent", "Task"})
 _INTERRUPTED = "[Request interrupted by user"
 _SYNTHETIC = "<synthetic>"
@@ -46,17 +45,10 @@ _MAX_LINKS = 100_000
 _MAX_SUBAGENTS = 1_000
 
 
-def is_claude_code(record: dict[str, Any]) -> bool:
-    """Check whether a line looks like one of Claude Code."""
-    kind = text_in(record, "type")
-    if not kind:
-        return text_in(object_in(record, "message"), "role") in ("user", "assistant")
-    has_message = isinstance(record.get("message"), dict)
-    return kind in _SPOKEN | _SILENT and (has_message or not record.keys().isdisjoint(_IDS))
-
-
 class ClaudeCodeReader(Reader):
     """Reads lines of Claude Code into a draft."""
+
+    agent, provider = "Claude Code", "anthropic"
 
     def __init__(self, draft: Draft) -> None:
         super().__init__(draft)
@@ -66,25 +58,18 @@ class ClaudeCodeReader(Reader):
         self._has_main = self._is_titled = False
         self._lines = 0
 
-    def read(self, record: dict[str, Any]) -> None:
+    @staticmethod
+    def can_read(record: Fields) -> bool:
+        """Check whether a line looks like one of Claude Code."""
+        return _kind(record) in _KINDS and not record.keys().isdisjoint(_FIELDS)
+
+    def read(self, record: Fields) -> None:
         """Read a line."""
         self._lines += 1
         self.draft.time(seconds_of(record.get("timestamp")))
-        fields = object_in(record, "message")
-        kind = text_in(record, "type") or text_in(fields, "role")
-        aside = record.get("isSidechain") is True
-        self._has_main = self._has_main or (not aside and kind in ("user", "assistant"))
-        parent, message = None, message_in(fields, kind)
-        aside = aside and self._has_main
-        if aside:
-            parent = self._parent(record, message)
-        if kind == "assistant":
-            self._answer(record, fields, message, aside=aside, parent=parent)
-        elif kind == "user":
-            for result in message.results:
-                self._result(record, result)
-            if not aside:
-                self._ask(record, message.text)
+        kind = _kind(record)
+        if kind in ("user", "assistant"):
+            self._message(record, message_in(object_in(record, "message"), kind))
         elif kind == "system":
             self._system(record)
         elif kind in _TITLES:
@@ -95,6 +80,22 @@ class ClaudeCodeReader(Reader):
                 self.draft.name(title, again=True)
         elif kind not in _SILENT:
             self.draft.unread.add(kind or "without a type")
+
+    def _message(self, record: Fields, message: Message) -> None:
+        aside, parent = record.get("isSidechain") is True, None
+        self._has_main = self._has_main or not aside
+        aside = aside and self._has_main
+        if aside:
+            parent = self._parent(record, message)
+        if _kind(record) == "assistant":
+            self._answer(record, message, aside, parent)
+            return
+        for result in message.results:
+            call = self.draft.result(result)
+            outcome = object_in(record, "toolUseResult")
+            self._link(call, text_in(outcome, "agentId") or text_in(record, "agentId"))
+        if not aside:
+            self._ask(record, message.text)
 
     def more_files(self, path: Path) -> list[Path]:
         """Find the files of subagents: in the session's folder or, of earlier versions, beside the
@@ -108,15 +109,10 @@ class ClaudeCodeReader(Reader):
         return sorted(each for each in files if not each.is_symlink())[:_MAX_SUBAGENTS]
 
     def _answer(
-        self,
-        record: dict[str, Any],
-        fields: dict[str, Any],
-        message: Message,
-        *,
-        aside: bool,
-        parent: DraftCall | None,
+        self, record: Fields, message: Message, aside: bool, parent: DraftCall | None
     ) -> None:
-        draft, model = self.draft, text_in(fields, "model")
+        draft, fields = self.draft, object_in(record, "message")
+        model = text_in(fields, "model")
         if model == _SYNTHETIC:
             # The program wrote this itself, for example that a request failed.
             draft.notice(message.text or _SYNTHETIC)
@@ -128,20 +124,12 @@ class ClaudeCodeReader(Reader):
         draft.report(step, _usage(object_in(fields, "usage")) or _usage(record))
         draft.say(step, message.text)
         for call in message.calls:
-            self._call(step, call)
+            query = text_in(call.arguments, "query") if call.name == "ToolSearch" else ""
+            made = draft.call(step, *call, query)
+            if made is not None and call.name in _AGENT_TOOLS:
+                self._prompts[text_in(call.arguments, "prompt")] = made
 
-    def _call(self, step: DraftStep, call: Call) -> None:
-        query = text_in(call.arguments, "query") if call.name == "ToolSearch" else ""
-        made = self.draft.call(step, *call, query)
-        if made is not None and call.name in _AGENT_TOOLS and len(self._prompts) < _MAX_LINKS:
-            self._prompts[text_in(call.arguments, "prompt")] = made
-
-    def _result(self, record: dict[str, Any], result: Result) -> None:
-        call = self.draft.result(*result)
-        agent = text_in(object_in(record, "toolUseResult"), "agentId") or text_in(record, "agentId")
-        self._link(call, agent)
-
-    def _ask(self, record: dict[str, Any], text: str) -> None:
+    def _ask(self, record: Fields, text: str) -> None:
         if record.get("isCompactSummary") is True:
             self.draft.compact(text)
         elif text.startswith(_INTERRUPTED):
@@ -149,14 +137,14 @@ class ClaudeCodeReader(Reader):
         elif text and record.get("isMeta") is not True:
             self.draft.ask(text)
 
-    def _system(self, record: dict[str, Any]) -> None:
+    def _system(self, record: Fields) -> None:
         subtype, text = record.get("subtype"), text_in(record, "content")
         if subtype == "compact_boundary":
             self.draft.compact("")
         elif text and (record.get("level") in ("error", "warning") or subtype == "api_error"):
             self.draft.notice(text)
 
-    def _parent(self, record: dict[str, Any], message: Message) -> DraftCall | None:
+    def _parent(self, record: Fields, message: Message) -> DraftCall | None:
         """Find the call that started the subagent of a line."""
         agent, before = text_in(record, "agentId"), text_in(record, "parentUuid")
         parent = self._parents.get(agent) or self._parents.get(before)
@@ -174,7 +162,11 @@ class ClaudeCodeReader(Reader):
                 self._parents.setdefault(id, call)
 
 
-def _usage(fields: dict[str, Any]) -> TokenUsage | None:
+def _kind(record: Fields) -> str:
+    return text_in(record, "type") or text_in(object_in(record, "message"), "role")
+
+
+def _usage(fields: Fields) -> TokenUsage | None:
     """Read the tokens of an answer. The input is what was new, and what the cache read and wrote."""
     usage = usage_in(fields)
     if usage is None:

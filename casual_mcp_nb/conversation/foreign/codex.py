@@ -1,7 +1,8 @@
 """Sessions of Codex: `~/.codex/sessions/YYYY/MM/DD/rollout-*.jsonl`, also archived ones.
 
-An event often repeats an item. After each answer a count of tokens has those of the answer, and
-those of the session so far: the difference between two of the latter is counted.
+An event often repeats an item. After each answer a count of tokens has those of the answer, which
+are counted, and those of the session so far: if these are the same as before, it is a repetition,
+and if a file has only them, the difference is counted.
 """
 
 from __future__ import annotations
@@ -9,20 +10,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from casual_mcp_nb.conversation.event import HostedCall
 from casual_mcp_nb.conversation.foreign.added import own_words
 from casual_mcp_nb.conversation.foreign.draft import Draft, DraftStep, Reader
 from casual_mcp_nb.conversation.foreign.lines import (
+    Fields,
     object_in,
     objects_in,
     parsed,
     seconds_of,
     text_in,
-    tokens_in,
 )
-from casual_mcp_nb.conversation.foreign.messages import text_of
+from casual_mcp_nb.conversation.foreign.messages import Result, from_text, text_of
 from casual_mcp_nb.conversation.foreign.usage import usage_in
 
 _LINES = frozenset(
@@ -41,20 +41,14 @@ _SILENT = re.compile(
 """What repeats an item, or is about the program."""
 _EXIT = re.compile(r"^(?:Exit code:|Process exited with code) (-?\d{1,9})", re.MULTILINE)
 _HEAD = 500
+_ROLES = {"user_message": "user", "agent_message": "assistant"}
 _OTHERS = frozenset({"sessionId", "providerData"})
-
-
-def is_codex(record: dict[str, Any]) -> bool:
-    """Check whether a line looks like one of Codex."""
-    if text_in(record, "type") == "message":
-        # The first versions wrote the items themselves. Other agents do so too, with a session's id.
-        is_item = "role" in record and isinstance(record.get("content"), list)
-        return is_item and record.keys().isdisjoint(_OTHERS)
-    return isinstance(record.get("payload"), dict) and text_in(record, "type") in _LINES
 
 
 class CodexReader(Reader):
     """Reads lines of Codex into a draft."""
+
+    agent, provider = "Codex", "openai"
 
     def __init__(self, draft: Draft) -> None:
         super().__init__(draft)
@@ -65,7 +59,17 @@ class CodexReader(Reader):
         self._answers = 0
         self._total: dict[str, int] = {}
 
-    def read(self, record: dict[str, Any]) -> None:
+    @staticmethod
+    def can_read(record: Fields) -> bool:
+        """Check whether a line looks like one of Codex."""
+        kind = text_in(record, "type")
+        if kind == "message":
+            # The first versions wrote the items themselves. Other agents do so, with a session's id.
+            is_item = "role" in record and isinstance(record.get("content"), list)
+            return is_item and record.keys().isdisjoint(_OTHERS)
+        return kind in _LINES and isinstance(record.get("payload"), dict)
+
+    def read(self, record: Fields) -> None:
         """Read a line."""
         self.draft.time(seconds_of(record.get("timestamp")))
         kind, fields = text_in(record, "type"), object_in(record, "payload")
@@ -79,11 +83,11 @@ class CodexReader(Reader):
             case "turn_context":
                 self._model = text_in(fields, "model")[:100] or self._model
             case "message":
-                self._message(fields)
-            case "user_message":
-                self._ask(text_in(fields, "message"))
-            case "agent_message":
-                self._say(text_in(fields, "message"))
+                # Without a word for images: an event repeats the text alone.
+                texts = [text_in(part, "text") for part in objects_in(fields.get("content"))]
+                self._message(text_in(fields, "role"), "\n".join(filter(None, texts)))
+            case "user_message" | "agent_message":
+                self._message(_ROLES[kind], text_in(fields, "message"))
             case "reasoning":
                 self._open_step()
             case _ if kind in _CALLS:
@@ -108,76 +112,58 @@ class CodexReader(Reader):
             case _ if not _SILENT.fullmatch(kind):
                 self.draft.unread.add(kind or "without a type")
 
-    def _session(self, fields: dict[str, Any]) -> None:
+    def _session(self, fields: Fields) -> None:
         draft = self.draft
         draft.provider = text_in(fields, "model_provider")[:40] or draft.provider
         prompt = text_in(object_in(fields, "base_instructions"), "text")
         prompt = prompt or text_in(fields, "base_instructions", "instructions")
         draft.system = draft.system or draft.text(prompt)
 
-    def _message(self, item: dict[str, Any]) -> None:
-        # Without a word for images: an event repeats the text alone.
-        texts = [text_in(part, "text") for part in objects_in(item.get("content"))]
-        text = "\n".join(filter(None, texts))
-        role = text_in(item, "role")
-        if role == "assistant":
-            self._say(text)
-        elif role == "user":
-            if own_words(text):
-                self._ask(text)
-        elif role not in ("user", "developer", "system"):
+    def _message(self, role: str, text: str) -> None:
+        """Add a text, unless an event or an item before it says the same."""
+        if role not in ("assistant", "user", "developer", "system"):
             self.draft.unread.add(f"message of {role}")
+        if role == "user":
+            if text[:1] in ("<", "#") and not own_words(text):
+                return
+            if text and not self.draft.waiting:
+                self._said.clear()
+        said = role, text.strip()
+        if not text or said in self._said:
+            return
+        if role == "user":
+            self._step = None
+            self.draft.ask(text)
+        elif role == "assistant":
+            self.draft.say(self._open_step(), text)
+        self._said.add(said)
 
-    def _call(self, item: dict[str, Any], kind: str) -> None:
+    def _call(self, item: Fields, kind: str) -> None:
         name, arguments, query = text_in(item, "name"), item.get("arguments"), ""
         if kind == "custom_tool_call":
             arguments = {"input": item.get("input")}
         elif kind == "local_shell_call":
-            name, arguments = "local_shell", object_in(item, "action")
+            name, arguments = "local_shell", item.get("action")
         elif kind == "tool_search_call":
-            name = "tool_search"
-            if isinstance(arguments, str):
-                arguments = parsed(arguments)
-            query = text_in(arguments, "query") or "tools"
+            name, query = "tool_search", text_in(from_text(arguments), "query") or "tools"
         space = text_in(item, "namespace").rstrip("_")
         if space and not name.startswith(space):
             name = f"{space}__{name}"
         call_id = text_in(item, "call_id", "id")
         self.draft.call(self._open_step(), call_id, name, arguments, query)
 
-    def _result(self, item: dict[str, Any]) -> None:
-        text, failed = _output(item)
-        self.draft.result(text_in(item, "call_id"), text, failed, _found(item))
+    def _result(self, item: Fields) -> None:
+        self.draft.result(_output(item))
         # What the model says next is another answer.
         self._has_tokens = True
         self._said.clear()
 
-    def _hosted(self, item: dict[str, Any], kind: str) -> None:
+    def _hosted(self, item: Fields, kind: str) -> None:
         step = self._open_step()
         if step.kept:
             arguments = self.draft.arguments(item.get("action", item.get("revised_prompt")))
             written = json.dumps(arguments, ensure_ascii=False)
             step.hosted.append(HostedCall(kind.removesuffix("_call"), written))
-
-    def _ask(self, text: str) -> None:
-        """Begin a turn, unless an event or an item before it says the same."""
-        if not text:
-            return
-        self._step = None
-        if not self.draft.waiting:
-            self._said.clear()
-        if self._is_new("user", text):
-            self.draft.ask(text)
-
-    def _say(self, text: str) -> None:
-        """Add a text to the answer, unless an event or an item before it says the same."""
-        if text and self._is_new("assistant", text):
-            self.draft.say(self._open_step(), text)
-
-    def _is_new(self, role: str, text: str) -> bool:
-        before = len(self._said)
-        self._said.add((role, text.strip()))
-        return len(self._said) > before
 
     def _open_step(self) -> DraftStep:
         """Find the answer to which the next item belongs."""
@@ -188,18 +174,19 @@ class CodexReader(Reader):
         self._step.model = self._step.model or self._model
         return self._step
 
-    def _tokens(self, info: dict[str, Any]) -> None:
-        last, total = _numbers(info, "last_token_usage"), _numbers(info, "total_token_usage")
+    def _tokens(self, info: Fields) -> None:
+        total = {}
+        for name, number in object_in(info, "total_token_usage").items():
+            if isinstance(number, int):
+                total[name] = number
         if total and total == self._total:
             # The limits have changed, and not the tokens.
             return
         grown = {name: number - self._total.get(name, 0) for name, number in total.items()}
-        counted = grown or last
-        if any(number < 0 for number in grown.values()):
-            # It counts from zero again.
-            counted = last or total
+        # It can count from zero again, so that nothing has grown.
+        last = object_in(info, "last_token_usage")
+        usage = usage_in(last) or usage_in(grown) or usage_in(total)
         self._total = total or self._total
-        usage = usage_in(counted)
         if usage is None:
             return
         self._model = text_in(info, "model")[:100] or self._model
@@ -211,30 +198,23 @@ class CodexReader(Reader):
         self._has_tokens = True
 
 
-def _numbers(info: dict[str, Any], name: str) -> dict[str, int]:
-    """Read the counts that are there."""
-    fields = object_in(info, name)
-    counts = {each: tokens_in(fields, each) for each in fields}
-    return {each: number for each, number in counts.items() if number is not None}
-
-
-def _output(item: dict[str, Any]) -> tuple[str, bool]:
+def _output(item: Fields) -> Result:
     """Read a call's result, and whether it says that the call failed."""
     output = item.get("output")
-    failed = object_in(item, "output").get("success") is False
-    if isinstance(output, dict):
-        output = output.get("content")
+    fields = output
     if isinstance(output, str) and output.startswith('{"output":'):
-        inner = parsed(output)
-        code = object_in(inner, "metadata").get("exit_code")
-        failed = failed or (isinstance(code, int) and code != 0)
-        output = text_in(inner, "output") or output
-    text = text_of(output) or "\n".join(_found(item))
-    code_line = _EXIT.search(text[:_HEAD])
-    return text, failed or (code_line is not None and int(code_line[1]) != 0)
+        fields = parsed(output)
+    if isinstance(fields, dict):
+        output = fields.get("output", fields.get("content"))
+    found = list(_found(item))
+    text = text_of(output) or "\n".join(found)
+    codes = [object_in(fields, "metadata").get("exit_code"), *_EXIT.findall(text[:_HEAD])]
+    failed = any(code not in (None, 0, "0") for code in codes)
+    failed = failed or (isinstance(fields, dict) and fields.get("success") is False)
+    return Result(text_in(item, "call_id"), text, failed, found)
 
 
-def _found(item: dict[str, Any]) -> Iterator[str]:
+def _found(item: Fields) -> Iterator[str]:
     """Yield the names of the tools that a search found: each by itself, or within a namespace."""
     for tool in objects_in(item.get("tools")):
         name, inner = text_in(tool, "name"), objects_in(tool.get("tools"))

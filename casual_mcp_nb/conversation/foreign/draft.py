@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from casual_mcp_nb.base.displayable import count
+from casual_mcp_nb.base.iterables import attributes, drop_none
 from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.secret import Suspects
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.base.tool import SYNTHETIC, ToolName
 from casual_mcp_nb.conversation.codec import PlainLimits, plain
 from casual_mcp_nb.conversation.event import SEARCH_TOOLS, HostedCall
-from casual_mcp_nb.conversation.foreign.lines import Unread, parsed
+from casual_mcp_nb.conversation.foreign.lines import Fields, Unread, parsed
+from casual_mcp_nb.conversation.foreign.messages import Result
 
 OWN_TOOLS = {"Claude Code": "claude-code", "Codex": "codex", "OpenTelemetry": "agent"}
 """The server under which each agent's own tools are listed. No server here has them."""
@@ -41,7 +44,6 @@ _MAX_ITEMS = 200
 _MAX_DEPTH = 20
 _MAX_NAME = 200
 _MAX_TITLE = 100
-_MAX_NOTICES = 200
 
 
 @dataclass(slots=True)
@@ -51,14 +53,11 @@ class DraftCall:
     id: str
     name: str
     tool: ToolName
-    arguments: dict[str, Any] | str
+    arguments: Fields | str
     began: float | None = None
     ended: float | None = None
-    done: bool = False
-    failed: bool = False
-    text: str = ""
     query: str = ""
-    found: tuple[ToolName, ...] = ()
+    result: Result | None = None
     steps: list[DraftStep] = field(default_factory=list)
     calls: list[DraftCall] = field(default_factory=list)
 
@@ -68,13 +67,15 @@ class DraftStep:
     """A model's answer.
 
     That of a subagent is `aside`. `kept` is False for one of which only the tokens count.
-    `key` is the hash of its id. `tools` are the definitions that its request offered.
+    `key` is the hash of its id. `tools` are the definitions that its request offered,
+    and `tool_tokens` their estimated tokens.
     """
 
     texts: list[str] = field(default_factory=list)
     calls: list[DraftCall] = field(default_factory=list)
     hosted: list[HostedCall] = field(default_factory=list)
-    tools: tuple[dict[str, Any], ...] = ()
+    tools: tuple[Fields, ...] = ()
+    tool_tokens: int = 0
     usage: TokenUsage | None = None
     model: str = ""
     finish: str | None = None
@@ -131,10 +132,10 @@ class Draft:
         self.usage = TokenUsage()
         self.cut = 0
         self.unread = Unread()
-        self._steps: dict[str, DraftStep] = {}
-        self._calls: dict[str, DraftCall] = {}
-        self._late: dict[int, TokenUsage | None] = {}
-        self._late_calls: set[int] = set()
+        # By the hash of their ids. Of what is not kept, the ids and the tokens are.
+        self._steps: dict[int, DraftStep] = {}
+        self._usages: dict[int, TokenUsage | None] = {}
+        self._calls: dict[int, DraftCall | None] = {}
         self._most = MAX_STEPS if steps is None else steps
         self._bytes = 0
         self._at: float | None = None
@@ -160,8 +161,8 @@ class Draft:
                 return
             turn = DraftTurn(began=self._at)
             self.turns.append(turn)
-        if len(turn.texts) < _MAX_ITEMS and not (turn.texts and self.is_full):
-            turn.texts.append(self.text(text))
+        if not (turn.texts and self.is_full):
+            self._keep(text, turn.texts)
 
     def name(self, title: str, *, again: bool = False) -> None:
         """Give the session a title, or, if told so, another one."""
@@ -171,8 +172,8 @@ class Draft:
 
     def notice(self, text: str) -> None:
         """Add a notice to the current turn."""
-        if not self.is_full and len(self._turn.notices) < _MAX_NOTICES:
-            self._turn.notices.append(self.text(text))
+        if not self.is_full:
+            self._keep(text, self._turn.notices)
 
     def stop(self) -> None:
         """Mark the current turn as stopped by the person."""
@@ -192,15 +193,14 @@ class Draft:
 
     def answer(self, key: str) -> DraftStep:
         """Find a model's answer by its id, or make one that belongs to no turn yet."""
-        step = self._steps.get(key)
+        step = self._steps.get(hash(key))
         if step is None:
             # What a model says is written when it has said it.
             began = self._before or self._at
             step = DraftStep(began=began, key=hash(key), kept=not self.is_full)
+            self._usages.setdefault(step.key)
             if step.kept:
-                self._steps[key] = step
-            else:
-                self._late.setdefault(step.key)
+                self._steps[step.key] = step
         return step
 
     def step(self, key: str, *, aside: bool = False, parent: DraftCall | None = None) -> DraftStep:
@@ -211,7 +211,7 @@ class Draft:
             aside: Whether it is an answer of a subagent.
             parent: The call that started this subagent, if it is known.
         """
-        is_new = key not in self._steps
+        is_new = hash(key) not in self._steps
         step = self.answer(key)
         if is_new:
             step.aside = aside
@@ -226,28 +226,26 @@ class Draft:
         """Keep only the tokens of further answers."""
         self._most = 0
 
-    def adopt(self, step: DraftStep) -> None:
-        """Count an answer that was made elsewhere."""
-        self._steps[f"adopted {len(self._steps)}"] = step
-
     def drop(self, step: DraftStep) -> None:
         """Do not count an answer, because another one is the same."""
         step.usage = None
-        self._late.pop(step.key, None)
+        self._usages.pop(step.key, None)
 
     def report(self, step: DraftStep, usage: TokenUsage | None) -> None:
         """Say how many tokens an answer took. The last report counts."""
         if usage is not None:
-            step.usage = usage
-            if not step.kept:
-                self._late[step.key] = usage
+            step.usage = self._usages[step.key] = usage
 
     def say(self, step: DraftStep, text: str) -> None:
         """Add to the text of an answer. Another line may repeat it."""
-        if step.kept and text:
-            text = self.text(text)
-            if text not in step.texts and len(step.texts) < _MAX_ITEMS:
-                step.texts.append(text)
+        if step.kept:
+            self._keep(text, step.texts)
+
+    def _keep(self, text: str, texts: list[str]) -> None:
+        """Add a text to some, unless they have it, or are many."""
+        text = self.text(text)
+        if text and text not in texts and len(texts) < _MAX_ITEMS:
+            texts.append(text)
 
     def new_call(self, id: str, name: str, arguments: object, query: str = "") -> DraftCall:
         """Make a call that belongs to no answer yet. `query` is that of a search for tools."""
@@ -279,29 +277,28 @@ class Draft:
         Returns:
             The call, or None if it is not kept.
         """
-        key = key or id or f"without an id, {len(self._calls) + 1}"
-        if key not in self._calls and step.kept and not self.is_full:
-            call = self.new_call(id, name, arguments, query)
-            step.calls.append(call)
-            self._calls[key] = call
-        elif key not in self._calls:
-            self._late_calls.add(hash(key))
-        return self._calls.get(key)
+        number = hash(key or id or f"without an id, {len(self._calls)}")
+        if number not in self._calls:
+            call = None
+            if step.kept and not self.is_full:
+                call = self.new_call(id, name, arguments, query)
+                step.calls.append(call)
+            self._calls[number] = call
+        return self._calls[number]
 
-    def result(self, id: str, text: str, failed: bool, found: Iterable[str]) -> DraftCall | None:
-        """Add the result of a call, and return the call. None, if there is no such call.
-
-        `found` are the names of the tools that a search found.
-        """
-        call = self._calls.get(id)
+    def result(self, result: Result) -> DraftCall | None:
+        """Add the result of a call, and return the call. None, if there is no such call."""
+        call = self._calls.get(hash(result.id))
         if call is not None:
-            call.done, call.failed, call.ended = True, failed, self._at
-            call.text = self.text(text)
-            names = islice(filter(None, found), _MAX_ITEMS)
-            call.found = tuple([self.tool(name[:_MAX_NAME]) for name in names])
+            call.result, call.ended = self.bounded(result), self._at
         elif not self.is_full:
             self.unread.add("result without its call")
         return call
+
+    def bounded(self, result: Result) -> Result:
+        """Mask and cut a result."""
+        found = [name[:_MAX_NAME] for name in islice(filter(None, result.found), _MAX_ITEMS)]
+        return result._replace(text=self.text(result.text), found=found)
 
     def tool(self, name: str) -> ToolName:
         """Read a tool's name: `mcp__server__tool`, or a tool of the agent's own."""
@@ -312,8 +309,7 @@ class Draft:
 
     def text(self, text: str) -> str:
         """Mask probable secrets in a text, and cut it if it is long."""
-        most = MAX_TEXT if self._bytes < MAX_BYTES else MAX_SHORT_TEXT
-        whole = len(text)
+        most, whole = self._longest, len(text)
         if whole > most:
             # A little more, so that no secret is cut where it would not be found.
             text = text[: most + 1_000]
@@ -324,7 +320,7 @@ class Draft:
         self._bytes += sys.getsizeof(text)
         return text
 
-    def arguments(self, arguments: object) -> dict[str, Any] | str:
+    def arguments(self, arguments: object) -> Fields | str:
         """Bound the arguments of a call, and mask probable secrets in them."""
         if isinstance(arguments, str):
             value = parsed(arguments) if len(arguments) <= 10 * MAX_TEXT else None
@@ -333,15 +329,19 @@ class Draft:
             arguments = value
         if not isinstance(arguments, dict):
             return {}
-        most = MAX_TEXT if self._bytes < MAX_BYTES else MAX_SHORT_TEXT
+        most = self._longest
         limits = PlainLimits(most, _MAX_ITEMS, _MAX_DEPTH, 10**100)
-        small: dict[str, Any] = self._suspects.value(plain(arguments, limits))
+        small: Fields = self._suspects.value(plain(arguments, limits))
         written = json.dumps(small)
         if len(written) > 2 * most:
             self.cut += 1
             return self.text(written)
         self._bytes += 3 * len(written)
         return small
+
+    @property
+    def _longest(self) -> int:
+        return MAX_TEXT if self._bytes < MAX_BYTES else MAX_SHORT_TEXT
 
     # What was read.
 
@@ -364,28 +364,41 @@ class Draft:
     @property
     def calls(self) -> int:
         """How many tool calls the models made, kept or not."""
-        return len(self._calls) + len(self._late_calls)
+        return len(self._calls)
 
     def close(self) -> None:
         """End reading, and sum up."""
-        rest = _total(self._late.values())
-        self.usage = _total([rest, *(step.usage for step in self._steps.values())])
-        self.left_out = len(self._late)
-        if self.left_out:
-            more = count(self.left_out, "more answer")
+        self.usage = _total(self._usages.values())
+        late = [usage for key, usage in self._usages.items() if key not in self._steps]
+        self.left_out = len(late)
+        if late:
+            more = count(len(late), "more answer")
             self._turn.notices.append(f"{more}, of which only the tokens are kept.")
-            self._turn.steps.append(DraftStep(usage=rest, aside=True))
-        self._late.clear()
+            self._turn.steps.append(DraftStep(usage=_total(late), aside=True))
+        self._usages.clear()
         self._steps.clear()
 
 
 class Reader:
-    """Reads the JSON objects of a format's files into a draft."""
+    """Reads the JSON objects of a format's files into a draft.
+
+    Attributes:
+        agent: The agent's name.
+        provider: The provider of its models, unless a file says another.
+    """
+
+    agent: ClassVar[str]
+    provider: ClassVar[str] = ""
 
     def __init__(self, draft: Draft) -> None:
         self.draft = draft
 
-    def read(self, record: dict[str, Any]) -> None:
+    @staticmethod
+    def can_read(record: Fields) -> bool:
+        """Check whether an object looks like one of this format."""
+        raise NotImplementedError
+
+    def read(self, record: Fields) -> None:
         """Read one."""
         raise NotImplementedError
 
@@ -400,10 +413,7 @@ class Reader:
 
 def _total(usages: Iterable[TokenUsage | None]) -> TokenUsage:
     """Add up counts. What none of them knows stays unknown."""
-    sums: dict[str, Any] = {}
+    sums: Any = Counter()
     for usage in filter(None, usages):
-        for name in _COUNTS:
-            number = getattr(usage, name)
-            if number is not None:
-                sums[name] = sums.get(name, 0) + number
+        sums.update(drop_none(attributes(usage, _COUNTS)))
     return TokenUsage(**sums)

@@ -14,6 +14,8 @@ from pydantic_core import from_json
 from casual_mcp_nb.base.displayable import count
 from casual_mcp_nb.errors import shown
 
+Fields = dict[str, Any]
+"""An object of JSON."""
 MAX_LINE = 16 * 1024 * 1024
 """How long a line may be, or a document of several lines. A longer one is counted and not parsed."""
 _BEGIN = re.compile(r"[^\s,]")
@@ -25,32 +27,22 @@ NOT_JSON = "not valid JSON"
 TOO_LONG = f"over {MAX_LINE // 1024**2} MB"
 
 
-class Unread:
-    """Lines and other records that were not understood.
-
-    Attributes:
-        kinds: How many there are of each kind.
-    """
-
-    def __init__(self) -> None:
-        self.kinds: Counter[str] = Counter()
+class Unread(Counter[str]):
+    """How many lines and other records of each kind were not understood."""
 
     def add(self, kind: object) -> None:
         """Count one of some kind."""
         name = shown(str(kind), 40)
-        if name not in self.kinds and len(self.kinds) >= _MAX_KINDS:
+        if name not in self and len(self) >= _MAX_KINDS:
             name = "others"
-        self.kinds[name] += 1
+        self[name] += 1
 
     def __str__(self) -> str:
-        named = ", ".join(f"{kind} ({number:,})" for kind, number in self.kinds.most_common())
-        records = count(self.kinds.total(), "record")
-        return f"Not understood, and left out: {records}: {named}."
+        named = ", ".join(f"{kind} ({number:,})" for kind, number in self.most_common())
+        return f"Not understood, and left out: {count(self.total(), 'record')}: {named}."
 
 
-def read_objects(
-    file: IO[bytes], unread: Unread, most: int | None = None
-) -> Iterator[dict[str, Any]]:
+def read_objects(file: IO[bytes], unread: Unread, most: int | None = None) -> Iterator[Fields]:
     """Yield the JSON objects in a file: one from each line, or those of a whole document.
 
     Args:
@@ -60,42 +52,41 @@ def read_objects(
     """
     first = file.readline(MAX_LINE).strip()
     file.seek(0)
+    values = _values_of_lines(file, unread, most)
     if first == b"{" or first.startswith(b"["):
-        yield from _objects_of_document(file, unread)
-        return
+        values = _values_of_document(file, unread)
+    for value in values:
+        if isinstance(value, dict):
+            yield value
+        else:
+            unread.add(NOT_JSON)
+
+
+def _values_of_lines(file: IO[bytes], unread: Unread, most: int | None) -> Iterator[Any]:
     while line := file.readline(MAX_LINE + 1):
         if len(line) > MAX_LINE:
             unread.add(TOO_LONG)
             while line and not line.endswith(b"\n"):
                 line = file.readline(MAX_LINE)
         elif not line.isspace():
-            value = parsed(line)
-            if isinstance(value, dict):
-                yield value
-            else:
-                unread.add(NOT_JSON)
+            yield parsed(line)
         if most is not None and file.tell() >= most:
             return
 
 
-def _objects_of_document(file: IO[bytes], unread: Unread) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a document: one, those of a list, or several in a row."""
-    text = file.read(MAX_LINE + 1).decode("utf-8", "replace")
+def _values_of_document(file: IO[bytes], unread: Unread) -> Iterator[Any]:
+    """Yield the values of a document: one, those of a list, or several in a row."""
+    text, end = file.read(MAX_LINE + 1).decode("utf-8", "replace"), 0
     if len(text) > MAX_LINE:
         unread.add(TOO_LONG)
         return
-    decoder, end = json.JSONDecoder(), 0
     while (begin := _BEGIN.search(text, end)) is not None:
         try:
-            value, end = decoder.raw_decode(text, begin.start())
+            value, end = json.JSONDecoder().raw_decode(text, begin.start())
         except (ValueError, RecursionError):
-            unread.add(NOT_JSON)
+            yield None
             return
-        for each in value if isinstance(value, list) else [value]:
-            if isinstance(each, dict):
-                yield each
-            else:
-                unread.add(NOT_JSON)
+        yield from value if isinstance(value, list) else [value]
 
 
 def parsed(text: bytes | str) -> Any:
@@ -119,18 +110,16 @@ def seconds_of(value: object) -> float | None:
         return None
 
 
-def tokens_in(fields: object, *names: str) -> int | None:
+def tokens_in(fields: Fields, *names: str) -> int | None:
     """Read a number of tokens, by the first of these names that has one."""
-    if not isinstance(fields, dict):
-        return None
     for name in names:
         value = fields.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_COUNT:
+        if type(value) is int and 0 <= value < _MAX_COUNT:
             return value
     return None
 
 
-def object_in(fields: object, name: str) -> dict[str, Any]:
+def object_in(fields: object, name: str) -> Fields:
     """Read an object. An empty one, if there is none."""
     value = fields.get(name) if isinstance(fields, dict) else None
     return value if isinstance(value, dict) else {}
@@ -146,7 +135,7 @@ def text_in(fields: object, *names: str) -> str:
     return ""
 
 
-def objects_in(value: object) -> list[dict[str, Any]]:
+def objects_in(value: object) -> list[Fields]:
     """List the objects in a list. A text is a text part."""
     if isinstance(value, str):
         return [{"type": "text", "text": value}]

@@ -103,6 +103,6 @@ def _session(path: Path, changed: float, size: int) -> ForeignSession | None:
         draft.more_turns + len(draft.turns),
         draft.calls,
         draft.usage.total_tokens or 0,
-        draft.unread.kinds.total(),
+        draft.unread.total(),
         size <= _READ,
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from casual_mcp_nb.conversation.foreign.lines import objects_in, parsed, text_in
+from casual_mcp_nb.conversation.foreign.lines import Fields, objects_in, parsed, text_in
 
 _ROLES = {
     "human": "user",
@@ -25,7 +25,8 @@ _WRAPPERS = (
 )
 _CONTENT = ("parts", "content", "contents", "text", "message")
 _LISTS = ("messages", "choices", "generations")
-_CALLS = frozenset({"tool_call", "tool_use", "tool-call", "function_call"})
+_KIND = ("type", "toolCallType")
+_CALLS = frozenset({"tool_call", "tool_use", "tool-call", "function", "function_call"})
 _RESULTS = frozenset({"tool_call_response", "tool_result", "tool-result", "function_call_output"})
 _THOUGHTS = frozenset({"thinking", "reasoning", "redacted_thinking"})
 _IDS = ("call_id", "tool_call_id", "tool_use_id", "toolCallId", "id")
@@ -67,6 +68,16 @@ class Message:
         """Its text."""
         return "\n".join(filter(None, self.texts))
 
+    def add(self, part: Fields) -> None:
+        """Add a part, except for thoughts."""
+        kind, text = text_in(part, *_KIND), text_in(part, "content", "text")
+        if kind in _CALLS:
+            self.calls.append(_call(part))
+        elif kind in _RESULTS:
+            self.results.append(_result(part))
+        elif kind not in _THOUGHTS and (text or kind not in ("", "text")):
+            self.texts.append(text or f"[{kind[:40]}]")
+
 
 def from_text(value: Any) -> Any:
     """Parse JSON text of an object or a list. Anything else stays as it is."""
@@ -97,7 +108,7 @@ def messages_in(value: Any, role: str, depth: int = _MAX_DEPTH) -> Iterator[Mess
             yield from messages_in(each, role, depth - 1)
 
 
-def message_in(value: dict[str, Any], role: str, *, as_json: bool = False) -> Message:
+def message_in(value: Fields, role: str, *, as_json: bool = False) -> Message:
     """Read a message.
 
     Args:
@@ -106,19 +117,22 @@ def message_in(value: dict[str, Any], role: str, *, as_json: bool = False) -> Me
         as_json: Whether a text may be its parts as JSON. A text without parts stays one.
     """
     fields = unwrapped(value)
-    kind = text_in(fields, "type")
-    if kind in _ROLES:
+    kind = text_in(fields, *_KIND)
+    is_part = kind in _CALLS | _RESULTS
+    if kind in _ROLES and not is_part:
         role = kind
     role = text_in(fields, "role") or role
     message = Message(_ROLES.get(role, role))
     content = _first(fields, _CONTENT)
     parts = objects_in(content)
     if as_json:
-        parts = _parts_in(from_text(content)) or parts
-    if _kind(fields) in ("call", "result"):
+        inner = objects_in(from_text(content))
+        if all(part.keys() & {"type", "text", "content"} for part in inner):
+            parts = inner or parts
+    if is_part:
         parts = [fields]
     for part in parts:
-        _add_part(message, unwrapped(part))
+        message.add(unwrapped(part))
     if message.role == "tool" and not message.results:
         message.results.append(Result(text_in(fields, *_IDS), text_of(content)))
     for name in ("tool_calls", "toolCalls"):
@@ -127,18 +141,12 @@ def message_in(value: dict[str, Any], role: str, *, as_json: bool = False) -> Me
     return message
 
 
-def _parts_in(content: Any) -> list[dict[str, Any]]:
-    """List the parts that content consists of: objects that say their kind, or have a text."""
-    parts = objects_in(content)
-    return parts if all(part.keys() & {"type", "text", "content"} for part in parts) else []
-
-
-def unwrapped(value: Any) -> dict[str, Any]:
+def unwrapped(value: Any) -> Fields:
     """Read an object, which may be JSON text, and lift the fields of known wrappers, such as
     `function`, into it.
     """
     value = from_text(value)
-    fields: dict[str, Any] = value if isinstance(value, dict) else {}
+    fields: Fields = value if isinstance(value, dict) else {}
     for name in _WRAPPERS:
         inner = from_text(fields[name]) if name in fields else None
         if isinstance(inner, dict):
@@ -146,33 +154,16 @@ def unwrapped(value: Any) -> dict[str, Any]:
     return fields
 
 
-def _kind(part: dict[str, Any]) -> str:
-    kind = text_in(part, "type")
-    if kind in _CALLS or "toolCallType" in part:
-        return "call"
-    return "result" if kind in _RESULTS else kind
-
-
-def _add_part(message: Message, part: dict[str, Any]) -> None:
-    kind, text = _kind(part), text_in(part, "content", "text")
-    if kind == "call":
-        message.calls.append(_call(part))
-    elif kind == "result":
-        message.results.append(_result(part))
-    elif kind not in _THOUGHTS and (text or kind not in ("", "text")):
-        message.texts.append(text or f"[{kind[:40]}]")
-
-
-def _call(part: dict[str, Any]) -> Call:
+def _call(part: Fields) -> Call:
     name = text_in(part, "name", "toolName")
     return Call(text_in(part, *_IDS), name, _first(part, _ARGUMENTS))
 
 
-def _first(fields: dict[str, Any], names: Iterable[str]) -> Any:
+def _first(fields: Fields, names: Iterable[str]) -> Any:
     return next((fields[name] for name in names if fields.get(name) is not None), None)
 
 
-def _result(part: dict[str, Any]) -> Result:
+def _result(part: Fields) -> Result:
     value, failed = _first(part, _RESULT), part.get("is_error") is True
     found = [text_in(each, "tool_name") for each in objects_in(value)]
     return Result(text_in(part, *_IDS), text_of(value), failed, found)
@@ -181,13 +172,13 @@ def _result(part: dict[str, Any]) -> Result:
 def text_of(value: Any) -> str:
     """Read a result: a text, parts with texts, or a value as JSON."""
     texts: list[str] = []
+    is_text = value in (None, "", [])
     for part in objects_in(value):
-        text = next((part[name] for name in _TEXT if isinstance(part.get(name), str)), None)
-        kind = text_in(part, "type")
-        if text is None and kind in _MEDIA:
+        kind, text = text_in(part, "type"), text_in(part, *_TEXT)
+        if not text and kind in _MEDIA:
             text = f"[{kind}]"
-        if text is not None:
-            texts.append(text)
-    if not texts and value not in (None, "", []):
-        return json.dumps(value, ensure_ascii=False)
-    return "\n".join(filter(None, texts))
+        texts.append(text)
+        is_text = is_text or kind == "text"
+    if is_text or any(texts):
+        return "\n".join(filter(None, texts))
+    return json.dumps(value, ensure_ascii=False)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO
 
 from casual_mcp_nb.base.displayable import count
-from casual_mcp_nb.conversation.foreign.claude_code import ClaudeCodeReader, is_claude_code
-from casual_mcp_nb.conversation.foreign.codex import CodexReader, is_codex
+from casual_mcp_nb.conversation.foreign.claude_code import ClaudeCodeReader
+from casual_mcp_nb.conversation.foreign.codex import CodexReader
 from casual_mcp_nb.conversation.foreign.draft import Draft, Reader
 from casual_mcp_nb.conversation.foreign.lines import MAX_LINE, Unread, parsed, read_objects
 from casual_mcp_nb.conversation.foreign.otel import SpanReader
-from casual_mcp_nb.conversation.foreign.otel_spans import is_spans
 from casual_mcp_nb.errors import UsageError, shown
 
 _SAVED = re.compile(rb'\s*\{\s*"format"')
@@ -26,27 +25,7 @@ _HEAD = 1024 * 1024
 _NAMED_FIELDS = 8
 
 
-class Format(NamedTuple):
-    """A format of sessions.
-
-    Args:
-        agent: Whose it is.
-        provider: The provider of the models, unless a file says another.
-        is_one: Checks whether an object is in this format.
-        reader: What reads it.
-    """
-
-    agent: str
-    provider: str
-    is_one: Callable[[dict[str, Any]], bool]
-    reader: type[Reader]
-
-
-FORMATS = (
-    Format("Claude Code", "anthropic", is_claude_code, ClaudeCodeReader),
-    Format("Codex", "openai", is_codex, CodexReader),
-    Format("OpenTelemetry", "", is_spans, SpanReader),
-)
+_READERS: tuple[type[Reader], ...] = (ClaudeCodeReader, CodexReader, SpanReader)
 _HINT = (
     "These can be opened: a .json file written by session.export, sessions of Claude Code and Codex,"
     " and spans of OpenTelemetry as JSON or JSON lines."
@@ -54,28 +33,29 @@ _HINT = (
 
 
 def check_saved(path: Path) -> None:
-    """Check that a file can be a saved conversation: one JSON object.
+    """Check that a file begins as a saved conversation does.
 
     Raises:
-        UsageError: It is something else, which the error describes.
+        UsageError: It does not. The error describes it.
     """
     with opened(path) as file:
-        line = file.readline(MAX_LINE).strip()
-        is_alone = not file.read(1)
-    first = parsed(line)
-    if not isinstance(first, dict):
-        if line.startswith(b"{"):
+        if _is_saved(file):
             return
-        has = "no JSON object"
-    elif is_alone:
-        return
-    else:
+        first = parsed(file.readline(MAX_LINE))
+    has = "no JSON object"
+    if isinstance(first, dict):
         names = ", ".join(shown(name, 40) for name in islice(first, _NAMED_FIELDS))
         has = f"{count(len(first), 'field')}: {names or 'none'}"
     raise UsageError(
         f"{shown(path)} is in no format that can be read. Its first line has {has}.",
         hint=_HINT,
     )
+
+
+def _is_saved(file: IO[bytes]) -> bool:
+    is_saved = _SAVED.match(file.read(100)) is not None
+    file.seek(0)
+    return is_saved
 
 
 def read_foreign(path: Path, *, steps: int | None = None, most: int | None = None) -> Draft | None:
@@ -89,11 +69,11 @@ def read_foreign(path: Path, *, steps: int | None = None, most: int | None = Non
     Returns:
         None if the file is not one.
     """
-    form = format_of(path)
-    if form is None:
+    kind = reader_of(path)
+    if kind is None:
         return None
-    draft = Draft(form.agent, form.provider, steps=steps)
-    reader = form.reader(draft)
+    draft = Draft(kind.agent, kind.provider, steps=steps)
+    reader = kind(draft)
     _read_into(reader, path, most)
     for each in reader.more_files(path):
         _read_into(reader, each, most)
@@ -101,24 +81,21 @@ def read_foreign(path: Path, *, steps: int | None = None, most: int | None = Non
     return draft
 
 
-def format_of(path: Path) -> Format | None:
+def reader_of(path: Path) -> type[Reader] | None:
     """Tell by its beginning whose session a file is. None if it is not one."""
     with opened(path) as file:
-        if _SAVED.match(file.read(100)):
-            return None
-        file.seek(0)
-        for record in islice(read_objects(file, Unread(), _HEAD), _FIRST_OBJECTS):
-            for form in FORMATS:
-                if form.is_one(record):
-                    return form
+        if not _is_saved(file):
+            for record in islice(read_objects(file, Unread(), _HEAD), _FIRST_OBJECTS):
+                for kind in _READERS:
+                    if kind.can_read(record):
+                        return kind
     return None
 
 
 def is_session(path: Path) -> bool:
     """Check by its beginning whether a file is a saved conversation or a session of another agent."""
     with opened(path) as file:
-        is_saved = _SAVED.match(file.read(100)) is not None
-    return is_saved or format_of(path) is not None
+        return _is_saved(file) or reader_of(path) is not None
 
 
 @contextmanager

@@ -8,11 +8,12 @@ spans of models only: those of agents repeat them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from casual_mcp_nb.base.tokens import definition_tokens
 from casual_mcp_nb.base.tool import SYNTHETIC, ToolName
 from casual_mcp_nb.conversation.event import SEARCH_TOOLS
 from casual_mcp_nb.conversation.foreign import otel_attributes as names
@@ -23,20 +24,12 @@ from casual_mcp_nb.conversation.foreign.draft import (
     DraftTurn,
     Reader,
 )
-from casual_mcp_nb.conversation.foreign.lines import text_in
-from casual_mcp_nb.conversation.foreign.messages import (
-    Call,
-    Result,
-    messages_in,
-    text_of,
-    unwrapped,
-)
+from casual_mcp_nb.conversation.foreign.lines import Fields, text_in
+from casual_mcp_nb.conversation.foreign.messages import Result, messages_in, text_of, unwrapped
 from casual_mcp_nb.conversation.foreign.otel_attributes import value_of
-from casual_mcp_nb.conversation.foreign.otel_spans import Span, spans_in
+from casual_mcp_nb.conversation.foreign.otel_spans import Span, has_spans, spans_in
 
-_MAX_SPANS = 60_000
-_MAX_OTHERS = 30_000
-"""After so many spans, those are not kept that only connect others."""
+_MAX_SPANS = 100_000
 _MAX_AROUND = 100
 _MAX_NESTED = 20
 """How deep calls are nested in calls."""
@@ -51,6 +44,8 @@ class _Node:
     """What is kept of a span. `continues` says that the model was asked about results of tools.
 
     `is_new` says that its request has no earlier messages. `answer` is a model's, or an agent's.
+    `around` are the spans around it, the last one being its turn: the outermost span of an agent, or
+    of all.
     """
 
     kind: names.Kind
@@ -58,26 +53,35 @@ class _Node:
     began: float | None
     conversation: str
     error: str
+    stopped: bool
     prompt: str = ""
     continues: bool = False
     is_new: bool = False
-    results: tuple[tuple[str, str], ...] = ()
+    results: tuple[Result, ...] = ()
     answer: DraftStep | None = None
     call: DraftCall | None = None
-    stopped: bool = False
+    around: Sequence[_Node] = ()
+
+    @property
+    def root(self) -> _Node:
+        """What it belongs to as a turn."""
+        return [self, *self.around][-1]
 
 
 class SpanReader(Reader):
     """Reads spans into a draft."""
 
+    agent = "OpenTelemetry"
+    can_read = staticmethod(has_spans)
+
     def __init__(self, draft: Draft) -> None:
         super().__init__(draft)
         self._nodes: dict[int, _Node] = {}
-        self._definitions: dict[str, tuple[dict[str, Any], ...]] = {}
+        self._definitions: dict[str, tuple[tuple[Fields, ...], int]] = {}
         self._turns: dict[_Node, DraftTurn] = {}
         self._conversation = ""
 
-    def read(self, record: dict[str, Any]) -> None:
+    def read(self, record: Fields) -> None:
         """Read an object with spans."""
         for span in spans_in(record):
             if span.attributes.get("logfire.span_type") != "pending_span":
@@ -94,24 +98,21 @@ class SpanReader(Reader):
             span.began,
             text_in(attributes, *names.CONVERSATION)[:200],
             (span.error or "")[:1_000],
+            attributes.get("casual_mcp_nb.status") == "stopped",
         )
-        if len(self._nodes) < (_MAX_OTHERS if node.kind == "other" else _MAX_SPANS):
-            self._nodes.setdefault(hash((span.trace, span.id)), node)
-        elif node.kind != "other":
+        if len(self._nodes) >= _MAX_SPANS:
             draft.keep_no_more()
-        if kind == "model":
-            self._read_model(span, node)
+        else:
+            self._nodes.setdefault(hash((span.trace, span.id)), node)
+        if kind == "model" or (kind == "agent" and not draft.is_full):
+            self._read_answer(span, node)
         elif kind == "tool" and not draft.is_full:
             node.call = self._read_call(span)
-        elif kind == "agent" and not draft.is_full:
-            node.stopped = attributes.get("casual_mcp_nb.status") == "stopped"
-            node.answer = DraftStep(usage=names.usage_of(attributes))
-            self._read_input(span, node)
-            self._read_output(span, node.answer)
 
-    def _read_model(self, span: Span, node: _Node) -> None:
+    def _read_answer(self, span: Span, node: _Node) -> None:
         draft, attributes = self.draft, span.attributes
-        draft.provider = draft.provider or text_in(attributes, *names.PROVIDER)[:40]
+        if node.kind == "model":
+            draft.provider = draft.provider or text_in(attributes, *names.PROVIDER)[:40]
         step = node.answer = draft.answer(f"{span.trace} {span.id}")
         draft.report(step, names.usage_of(attributes))
         if not step.kept:
@@ -122,11 +123,16 @@ class SpanReader(Reader):
         if isinstance(reasons, list):
             reasons = reasons[0]
         step.finish = str(reasons)[:40] or None
-        step.tools = self._tools(attributes)
+        step.tools, step.tool_tokens = self._tools(attributes)
         self._read_input(span, node)
-        for call in self._read_output(span, step):
-            key = f"{span.trace} {span.id} {call.id or len(step.calls)}"
-            draft.call(step, call.id, call.name, call.arguments, key=key)
+        said = names.messages_of(span, names.OUTPUT, "assistant")
+        called = messages_in(value_of(attributes, names.MORE_OUTPUT), "assistant")
+        for message in chain(said, called):
+            if message.role == "assistant":
+                draft.say(step, message.text)
+                for call in message.calls:
+                    key = f"{span.trace} {span.id} {call.id or len(step.calls)}"
+                    draft.call(step, call.id, call.name, call.arguments, key=key)
 
     def _read_input(self, span: Span, node: _Node) -> None:
         """Find what the person wrote last, and the results after it."""
@@ -144,18 +150,7 @@ class SpanReader(Reader):
                 prompt, is_asked = message.text, True
         node.prompt, node.continues = draft.text(prompt), not is_asked
         node.is_new = node.is_new and is_asked
-        node.results = tuple([(each.id, draft.text(each.text)) for each in results])
-
-    def _read_output(self, span: Span, step: DraftStep) -> list[Call]:
-        """Add what the model said to its answer, and list the calls that it asked for."""
-        calls: list[Call] = []
-        said = names.messages_of(span, names.OUTPUT, "assistant")
-        called = messages_in(value_of(span.attributes, names.MORE_OUTPUT), "assistant")
-        for message in chain(said, called):
-            if message.role == "assistant":
-                self.draft.say(step, message.text)
-                calls += message.calls
-        return calls
+        node.results = tuple(map(draft.bounded, results))
 
     def _read_call(self, span: Span) -> DraftCall:
         draft, attributes = self.draft, span.attributes
@@ -171,87 +166,86 @@ class SpanReader(Reader):
         result = value_of(attributes, names.RESULT)
         if isinstance(result, dict) and len(result) == 1:
             result = result.get("output", result)
-        call.text = draft.text(text_of(result) or span.error or "")
+        text, failed = text_of(result) or span.error or "", span.error is not None
+        call.result = draft.bounded(Result("", text, failed))
         call.began, call.ended = span.began, span.ended
-        call.done, call.failed = True, span.error is not None
         return call
 
-    def _tools(self, attributes: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-        """Read the definitions that a request offered. Equal ones are kept once."""
-        key = text_in(attributes, *names.DEFINITIONS, names.PARAMETERS)
-        key = key or json.dumps(names.definitions_in(attributes))
+    def _tools(self, attributes: Fields) -> tuple[tuple[Fields, ...], int]:
+        """Read the definitions that a request offered, and estimate their tokens. Equal ones are
+        kept once.
+        """
+        offered = names.definitions_in(attributes)
+        key = json.dumps(offered)
         if key not in self._definitions:
             if len(key) > _MAX_DEFINITIONS or len(self._definitions) >= _MAX_TOOLSETS:
-                return ()
-            definitions = _definitions(names.definitions_in(attributes), self.draft)
-            self._definitions[key] = tuple(definitions)
+                return (), 0
+            definitions = tuple(_definitions(offered, self.draft))
+            self._definitions[key] = definitions, sum(map(definition_tokens, definitions))
         return self._definitions[key]
 
     # What was read.
 
     def close(self) -> None:
         """Make turns: by conversation, and in each by time."""
-        paths = sorted(map(self._path, self._nodes.values()), key=_order)
-        answered = {path[-1] for path in paths if path[0].kind == "model"}
-        conversations: dict[str, list[list[_Node]]] = {}
-        for path in paths:
-            conversations.setdefault(path[0].conversation, []).append(path)
-        for node, *around in chain.from_iterable(conversations.values()):
+        for node in self._nodes.values():
+            self._surround(node)
+        nodes = sorted(self._nodes.values(), key=_order)
+        answered = {node.root for node in nodes if node.kind == "model"}
+        conversations: dict[str, list[_Node]] = {}
+        for node in nodes:
+            conversations.setdefault(node.conversation, []).append(node)
+        for node in chain.from_iterable(conversations.values()):
             if node.call is not None:
-                self._place_call(node.call, node, around)
-            elif node.answer is not None and node.kind == "model":
-                self._place_answer(node.answer, node, around)
-            elif node.answer is not None and not around and node not in answered:
-                # Nothing else says what the agent answered.
-                self.draft.adopt(node.answer)
-                self._turn_of(node, node).steps.append(node.answer)
+                self._place_call(node.call, node)
+            elif node.answer is not None:
+                if not node.around:
+                    self._turn_of(node)
+                if node.kind == "agent" and (node.around or node in answered):
+                    # The answers of models in this agent say the same.
+                    self.draft.drop(node.answer)
+                else:
+                    self._place_answer(node.answer, node)
         self._nodes.clear()
         self._turns.clear()
         super().close()
 
-    def _path(self, node: _Node) -> list[_Node]:
-        """List a span and those around it, the last one being its turn: the outermost span of an
-        agent, or of all.
-        """
+    def _surround(self, node: _Node) -> None:
+        """Find the spans around a span, and its conversation."""
         path = [node]
         while len(path) < _MAX_AROUND and path[-1].parent in self._nodes:
             path.append(self._nodes[path[-1].parent])
         node.conversation = next((each.conversation for each in path if each.conversation), "")
         agents = [number for number, each in enumerate(path, 1) if each.kind == "agent"]
-        return path[: agents[-1]] if agents else path
+        node.around = path[1 : max(agents, default=None)]
 
-    def _turn_of(self, node: _Node, root: _Node) -> DraftTurn:
+    def _turn_of(self, node: _Node) -> DraftTurn:
         """Find the turn that a span belongs to, or begin one."""
-        turn = self._turns.get(root)
-        if turn is None:
-            turn = self._turns[root] = self._begin(node, root)
-            if root.kind == "agent" and root is not node:
-                self._tell(root, turn)
-        self._tell(node, turn)
+        if node.root not in self._turns:
+            self._turns[node.root] = self._begin(node)
+        turn = self._turns[node.root]
+        if node.prompt and not turn.texts:
+            turn.texts.append(node.prompt)
+            self.draft.name(node.prompt)
+        if node.error and node.kind != "tool":
+            turn.notices.append(self.draft.text(node.error))
         return turn
 
-    def _begin(self, node: _Node, root: _Node) -> DraftTurn:
+    def _begin(self, node: _Node) -> DraftTurn:
         turns, is_other = self.draft.turns, node.conversation != self._conversation
         self._conversation = node.conversation
-        continues = node is root and node.kind == "model" and node.continues
+        continues = node.kind == "model" and node.continues and not node.around
         if turns and continues and not is_other:
             return turns[-1]
-        turn = DraftTurn(began=root.began, stopped=root.stopped)
+        turn = DraftTurn(began=node.root.began, stopped=node.root.stopped)
         if turns and (is_other or (node.is_new and not node.conversation)):
             turn.compacted = ""
             turn.notices.append("Another conversation begins here.")
         turns.append(turn)
         return turn
 
-    def _tell(self, node: _Node, turn: DraftTurn) -> None:
-        if node.prompt and not turn.texts:
-            turn.texts.append(node.prompt)
-            self.draft.name(node.prompt)
-        if node.error and node.kind != "tool":
-            turn.notices.append(self.draft.text(node.error))
-
-    def _place_answer(self, step: DraftStep, node: _Node, around: list[_Node]) -> None:
-        outer = next((each.answer for each in around if each.kind == "model"), None)
+    def _place_answer(self, step: DraftStep, node: _Node) -> None:
+        outer = next((each.answer for each in node.around if each.kind == "model"), None)
         if outer is not None:
             # Two libraries recorded the same answer.
             if outer.usage is None:
@@ -259,58 +253,60 @@ class SpanReader(Reader):
             outer.texts, outer.calls = outer.texts or step.texts, outer.calls or step.calls
             self.draft.drop(step)
         elif step.kept:
-            parent, steps = self._steps_around(node, around)
+            parent, steps = self._steps_around(node)
             step.aside = parent is not None
-            for id, text in node.results:
-                call = _open_call(steps, id, "")
-                if call is not None:
-                    call.done, call.text = True, text
+            for result in node.results:
+                for calls, number in _open_calls(steps, result.id, ""):
+                    calls[number].result = result
+                    break
             steps.append(step)
 
-    def _place_call(self, call: DraftCall, node: _Node, around: list[_Node]) -> None:
-        parent, steps = self._steps_around(node, around)
-        asked = _open_call(steps, call.id, call.name)
-        if asked is not None:
+    def _place_call(self, call: DraftCall, node: _Node) -> None:
+        parent, steps = self._steps_around(node)
+        for calls, number in _open_calls(steps, call.id, call.name):
+            asked, calls[number] = calls[number], call
             call.id, call.name = asked.id, asked.name
             call.arguments = call.arguments or asked.arguments
             if call.tool.server == self.draft.server:
                 call.tool = asked.tool
-            for step in steps[-_LOOK_BACK:]:
-                step.calls = [call if each is asked else each for each in step.calls]
-        elif steps:
+            return
+        if steps:
             steps[-1].calls.append(call)
         elif parent is not None:
             parent.calls.append(call)
         else:
             steps.append(DraftStep(calls=[call]))
 
-    def _steps_around(
-        self, node: _Node, around: list[_Node]
-    ) -> tuple[DraftCall | None, list[DraftStep]]:
+    def _steps_around(self, node: _Node) -> tuple[DraftCall | None, list[DraftStep]]:
         """Find the innermost call around a span, and its steps. Those of the turn, if there is none,
         or if it is nested too deep.
         """
-        turn = self._turn_of(node, [node, *around][-1])
-        calls = [each.call for each in around if each.call is not None]
+        turn = self._turn_of(node)
+        calls = [each.call for each in node.around if each.call is not None]
         if 0 < len(calls) <= _MAX_NESTED:
             return calls[0], calls[0].steps
         return None, turn.steps
 
 
-def _order(path: list[_Node]) -> tuple[float, int]:
-    return path[0].began or 0.0, len(path)
+def _order(node: _Node) -> tuple[float, int]:
+    return node.began or 0.0, len(node.around)
 
 
-def _open_call(steps: list[DraftStep], id: str, name: str) -> DraftCall | None:
-    """Find a call of the last answers that has no result yet, by its id, or else by its name."""
+def _open_calls(
+    steps: list[DraftStep], id: str, name: str
+) -> Iterator[tuple[list[DraftCall], int]]:
+    """Find the calls of the last answers that have no result yet, by their id, or else their name.
+
+    Yields:
+        The calls of an answer, and the number of the one that was found.
+    """
     for step in reversed(steps[-_LOOK_BACK:]):
-        for call in step.calls:
-            if not call.done and (call.id == id if id else call.name == name):
-                return call
-    return None
+        for number, call in enumerate(step.calls):
+            if call.result is None and (call.id == id if id else call.name == name):
+                yield step.calls, number
 
 
-def _definitions(value: Any, draft: Draft) -> Iterator[dict[str, Any]]:
+def _definitions(value: Any, draft: Draft) -> Iterator[Fields]:
     """Yield tool definitions with `name`, `description` and `parameters`."""
     for each in (value if isinstance(value, list) else [])[:_MAX_TOOLS]:
         fields = unwrapped(each)

@@ -7,11 +7,11 @@ A value is JSON text, a list of objects, or spread over attributes with a number
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from casual_mcp_nb.base.tokens import TokenUsage
-from casual_mcp_nb.conversation.foreign.lines import objects_in, text_in
+from casual_mcp_nb.conversation.foreign.lines import Fields, objects_in, text_in
 from casual_mcp_nb.conversation.foreign.messages import Message, from_text, messages_in
 from casual_mcp_nb.conversation.foreign.otel_spans import Span
 from casual_mcp_nb.conversation.foreign.usage import usage_in
@@ -28,22 +28,16 @@ _KINDS = (
     "llm.request.type",
     "ai.operationId",
 )
-_MODELS = frozenset(
-    {"chat", "completion", "generate_content", "generation", "llm", "text_completion"}
-    | {"ai.generatetext.dogenerate", "ai.streamtext.dostream"}
-)
-_TOOLS = frozenset({"execute_tool", "tool", "ai.toolcall"})
-_AGENTS = frozenset({"agent", "invoke_agent", "ai.generatetext", "ai.streamtext"})
-_OTHER = frozenset(
-    {"chain", "create_agent", "embedding", "embeddings", "evaluator", "event", "guardrail"}
-    | {"invoke_workflow", "reranker", "retrieval", "retriever", "span", "task", "workflow"}
-)
-"""Kinds of spans that are no part of a conversation."""
 _VALUES: dict[str, Kind] = {
-    **dict.fromkeys(_MODELS, "model"),
-    **dict.fromkeys(_TOOLS, "tool"),
-    **dict.fromkeys(_AGENTS, "agent"),
-    **dict.fromkeys(_OTHER, "other"),
+    **dict.fromkeys(("chat", "completion", "generate_content", "generation", "llm"), "model"),
+    **dict.fromkeys(("ai.generatetext.dogenerate", "ai.streamtext.dostream"), "model"),
+    "text_completion": "model",
+    **dict.fromkeys(("execute_tool", "tool", "ai.toolcall"), "tool"),
+    **dict.fromkeys(("agent", "invoke_agent", "ai.generatetext", "ai.streamtext"), "agent"),
+    # No part of a conversation.
+    **dict.fromkeys(("chain", "create_agent", "embedding", "embeddings", "evaluator"), "other"),
+    **dict.fromkeys(("event", "guardrail", "invoke_workflow", "reranker", "retrieval"), "other"),
+    **dict.fromkeys(("retriever", "span", "task", "workflow"), "other"),
 }
 _NAMES: tuple[tuple[str, Kind], ...] = (
     ("agent run", "agent"),
@@ -116,10 +110,10 @@ RESULT = (
     *_ANY_OUTPUT,
 )
 _USAGE_DETAILS = ("langfuse.observation.usage_details", "langsmith.metadata.usage_metadata")
-_USAGE = re.compile(r"(?:gen_ai\.usage|llm\.token_count|llm\.usage|ai\.usage)\.(.+)")
+_USAGE = re.compile(r"\A(?:gen_ai\.usage|llm\.token_count|llm\.usage|ai\.usage)\.")
 
 
-def value_of(attributes: Mapping[str, Any], names: Iterable[str]) -> Any:
+def value_of(attributes: Fields, names: Iterable[str]) -> Any:
     """Read the first of these attributes that is there, even if it is spread over `name.0.field`.
 
     JSON text is parsed.
@@ -134,9 +128,9 @@ def value_of(attributes: Mapping[str, Any], names: Iterable[str]) -> Any:
     return None
 
 
-def _spread(attributes: Mapping[str, Any], prefix: str) -> Any:
+def _spread(attributes: Fields, prefix: str) -> Any:
     """Put attributes together whose names are paths that begin with a number."""
-    fields: dict[str, Any] = {}
+    fields: Fields = {}
     for name, value in attributes.items():
         path = name.removeprefix(prefix)
         if path != name and path[:1].isdecimal():
@@ -144,15 +138,17 @@ def _spread(attributes: Mapping[str, Any], prefix: str) -> Any:
     return _nested(fields, _MAX_DEPTH)
 
 
-def _nested(fields: Mapping[str, Any], depth: int) -> Any:
+def _nested(fields: Fields, depth: int) -> Any:
     """Put fields together whose names are paths. Numbers in these are those of a list's items."""
-    groups: dict[str, dict[str, Any]] = {}
+    groups: dict[str, Fields] = {}
     for path, value in fields.items():
         name, _, rest = path.partition(".")
         groups.setdefault(name, {})[rest] = value
-    values: dict[str, Any] = {}
+    values: Fields = {}
     for name, inner in groups.items():
-        values[name] = _nested(inner, depth - 1) if depth and "" not in inner else inner.get("")
+        values[name] = inner.get("")
+        if depth and "" not in inner:
+            values[name] = _nested(inner, depth - 1)
     if values and all(map(str.isdecimal, values)):
         # As numbers, which Python does not read beyond 4,300 digits.
         return [values[name] for name in sorted(sorted(values), key=len)]
@@ -182,27 +178,20 @@ def messages_of(span: Span, names: Sequence[str], role: str) -> Iterator[Message
     if value is not None:
         yield from messages_in(value, role)
         return
-    events = list(span.events)
-    for each in objects_in(value_of(span.attributes, ("events",))):
-        events.append((text_in(each, "event.name"), each))
-    for name, fields in events:
-        found = _MESSAGE_EVENT.fullmatch(name)
+    for fields in (*span.events, *objects_in(value_of(span.attributes, ("events",)))):
+        found = _MESSAGE_EVENT.fullmatch(text_in(fields, "event.name"))
         if found is not None and (found[1] is None) == (role == "assistant"):
             content = value_of(fields, ("gen_ai.event.content",))
             yield from messages_in(content or fields, found[1] or role)
 
 
-def usage_of(attributes: Mapping[str, Any]) -> TokenUsage | None:
+def usage_of(attributes: Fields) -> TokenUsage | None:
     """Read the tokens of an answer, or return None if there are no numbers."""
-    fields: dict[str, Any] = {}
-    for name, value in attributes.items():
-        found = _USAGE.fullmatch(name)
-        if found is not None:
-            fields.setdefault(found[1], value)
+    fields = {_USAGE.sub("", name): value for name, value in attributes.items()}
     return usage_in(fields | _object(attributes, *_USAGE_DETAILS))
 
 
-def definitions_in(attributes: Mapping[str, Any]) -> Any:
+def definitions_in(attributes: Fields) -> Any:
     """Find the definitions: in an attribute of their own, or in one with the whole request."""
     value = value_of(attributes, DEFINITIONS)
     for name, field in _REQUESTS:
@@ -211,6 +200,6 @@ def definitions_in(attributes: Mapping[str, Any]) -> Any:
     return value
 
 
-def _object(attributes: Mapping[str, Any], *names: str) -> dict[str, Any]:
+def _object(attributes: Fields, *names: str) -> Fields:
     value = value_of(attributes, names)
     return value if isinstance(value, dict) else {}

@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from casual_mcp_nb.conversation.foreign.lines import object_in, objects_in, seconds_of, text_in
+from casual_mcp_nb.conversation.foreign.lines import (
+    Fields,
+    object_in,
+    objects_in,
+    seconds_of,
+    text_in,
+)
 
 _MAX_DEPTH = 30
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
@@ -29,7 +35,7 @@ class Span:
         ended: When it ended.
         error: What failed, empty if it did not say, or None if nothing failed.
         attributes: Its attributes by name, and those of its events.
-        events: Its events: each one's name and attributes.
+        events: The attributes of its events, with the event's name as `event.name`.
     """
 
     trace: str
@@ -39,50 +45,48 @@ class Span:
     began: float | None
     ended: float | None
     error: str | None
-    attributes: dict[str, Any]
-    events: list[tuple[str, dict[str, Any]]]
+    attributes: Fields
+    events: list[Fields]
 
 
-def is_spans(record: dict[str, Any]) -> bool:
+def has_spans(record: Fields) -> bool:
     """Check whether an object is a span, or has some."""
     if isinstance(record.get("resourceSpans"), list):
         return True
-    return all(_ids(record)) and "attributes" in record
+    return "attributes" in record and all(_ids(record))
 
 
-def spans_in(record: dict[str, Any]) -> Iterator[Span]:
+def spans_in(record: Fields) -> Iterator[Span]:
     """Yield the spans in an object: itself, or those that it has by resource and scope."""
     if "resourceSpans" not in record:
         yield _span(record)
-        return
-    for resource in objects_in(record["resourceSpans"]):
+    for resource in objects_in(record.get("resourceSpans")):
         for scope in objects_in(resource.get("scopeSpans")):
             yield from map(_span, objects_in(scope.get("spans")))
 
 
-def _ids(span: dict[str, Any]) -> tuple[str, str]:
+def _ids(span: Fields) -> tuple[str, str]:
     context = object_in(span, "context") or span
     return _id(context, "traceId", "trace_id"), _id(context, "spanId", "span_id")
 
 
-def _id(fields: dict[str, Any], *names: str) -> str:
+def _id(fields: Fields, *names: str) -> str:
     id = text_in(fields, *names)
     if id == _NO_SPAN or not id.strip("0x"):
         return ""
     return id
 
 
-def _span(span: dict[str, Any]) -> Span:
+def _span(span: Fields) -> Span:
     status = object_in(span, "status")
-    error = None
-    code = status.get("code", status.get("status_code"))
-    if code == 2 or str(code).upper().endswith("ERROR"):
+    code, error = str(status.get("code", status.get("status_code"))), None
+    if code == "2" or code.upper().endswith("ERROR"):
         error = text_in(status, "message", "description")
-    attributes: dict[str, Any] = {}
-    events: list[tuple[str, dict[str, Any]]] = []
+    attributes: Fields = {}
+    events: list[Fields] = []
     for event in objects_in(span.get("events")):
         fields = _attributes(event.get("attributes"))
-        events.append((text_in(event, "name"), fields))
+        events.append({"event.name": text_in(event, "name"), **fields})
         # Content can be in events, so that it can be stored elsewhere.
         attributes |= fields
     return Span(
@@ -108,7 +112,7 @@ def _time(value: Any) -> float | None:
     return number if 0 <= number <= _YEAR_5138 else None
 
 
-def _attributes(value: Any, depth: int = _MAX_DEPTH) -> dict[str, Any]:
+def _attributes(value: Any, depth: int = _MAX_DEPTH) -> Fields:
     """Read attributes: a list of keys and values, or an object."""
     if isinstance(value, dict):
         return value

@@ -6,7 +6,6 @@ import json
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
 
 from casual_llm.messages import (
     AssistantMessage,
@@ -20,10 +19,11 @@ from casual_llm.messages import (
 
 from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.displayable import count
-from casual_mcp_nb.base.tokens import TokenParts, definition_tokens, message_tokens
+from casual_mcp_nb.base.tokens import TokenParts, TokenUsage, message_tokens
 from casual_mcp_nb.base.tool import SYNTHETIC
 from casual_mcp_nb.base.wire_names import accepted_name
 from casual_mcp_nb.conversation.event import (
+    CallStatus,
     Event,
     Notice,
     Request,
@@ -37,6 +37,7 @@ from casual_mcp_nb.conversation.event import (
     TurnStarted,
 )
 from casual_mcp_nb.conversation.foreign.draft import Draft, DraftCall, DraftStep, DraftTurn
+from casual_mcp_nb.conversation.repair import unique_id
 from casual_mcp_nb.conversation.step import EMPTY_RESULT, UNANSWERED, ModelResponse
 from casual_mcp_nb.conversation.turn import Trace, Turn
 
@@ -49,27 +50,12 @@ _UNKNOWN_MODEL = "unknown"
 
 def turns_of(draft: Draft) -> list[Turn]:
     """Make turns of a draft, which is used up."""
-    known: set[str] = set()
-    for turn in draft.turns:
-        _name_calls(turn.steps, known)
     writer = _Writer(draft)
     turns: list[Turn] = []
-    drafts = deque(draft.turns)
-    draft.turns.clear()
-    while drafts:
-        turn = drafts.popleft()
-        turns.append(Turn(Trace(writer.events(turn))))
+    draft.turns.reverse()
+    while draft.turns:
+        turns.append(Turn(Trace(writer.events(draft.turns.pop()))))
     return turns
-
-
-def _name_calls(steps: Iterable[DraftStep], known: set[str]) -> None:
-    """Give calls an id that no other call has: it may be missing, cut or masked."""
-    for step in steps:
-        for call in step.calls:
-            while not call.id or call.id in known:
-                call.id = f"{call.id or 'call'}_{len(known) + 1}"
-            known.add(call.id)
-            _name_calls([*call.steps, DraftStep(calls=call.calls)], known)
 
 
 def notes_on(draft: Draft) -> tuple[str, ...]:
@@ -78,7 +64,7 @@ def notes_on(draft: Draft) -> tuple[str, ...]:
         f"Read from a file of {draft.agent}. Each request is shown with the messages that the file"
         " has before it. Whatever else was reported counts as system prompt."
     ]
-    if draft.unread.kinds:
+    if draft.unread:
         notes.append(str(draft.unread))
     if draft.cut:
         notes.append(f"Cut, because they are long: {count(draft.cut, 'text')}.")
@@ -94,12 +80,10 @@ class _Writer:
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
         self._messages: deque[ChatMessage] = deque(maxlen=MAX_MESSAGES)
-        self._system: tuple[ChatMessage, ...] = ()
-        if draft.system:
-            self._system = (SystemMessage(content=draft.system),)
-        self._system_tokens = sum(map(message_tokens, self._system))
-        self._history = self._results = 0
-        self._tool_tokens: dict[int, int] = {}
+        self._system = [SystemMessage(content=text) for text in filter(None, [draft.system])]
+        self._first = TokenParts(system=sum(map(message_tokens, self._system)))
+        self._sent = self._first
+        self._ids: set[str] = set()
         self._began = self._at = 0.0
         self._steps = 0
         self._model = ""
@@ -109,14 +93,12 @@ class _Writer:
         self._began, self._at, self._steps = turn.began or 0.0, 0.0, 0
         if turn.compacted is not None:
             self._messages.clear()
-            self._history = self._results = 0
-            if turn.compacted:
-                turn.texts.insert(0, turn.compacted)
+            self._sent = self._first
+        texts = list(filter(None, (turn.compacted, *turn.texts)))
+        messages = [UserMessage(content=text) for text in texts or [_NO_PROMPT]]
         self._model = next((step.model for step in turn.steps if step.model), "")
         if turn.steps:
             self._model = self._model or _UNKNOWN_MODEL
-        messages = [UserMessage(content=text) for text in filter(None, turn.texts)]
-        messages = messages or [UserMessage(content=_NO_PROMPT)]
         yield TurnStarted(
             tuple(messages),
             self._model,
@@ -145,6 +127,7 @@ class _Writer:
         number = self._steps
         self._steps += 1
         yield StepStarted(number, self._request(step), self._time(step.began))
+        self._name(step.calls)
         message = _message(step)
         response = ModelResponse(message, step.usage, step.finish)
         # Providers refuse an empty message in a history.
@@ -166,34 +149,28 @@ class _Writer:
             if not step.aside:
                 self._add(_result(call))
 
+    def _name(self, calls: Iterable[DraftCall]) -> None:
+        """Give calls an id that no other call has: it may be missing, cut or masked."""
+        for call in calls:
+            call.id = unique_id(call.id, self._ids)
+
     def _request(self, step: DraftStep) -> Request:
         options = {}
         if step.model and step.model != self._model:
             options["model"] = step.model
-        known = TokenParts(tools=self._tokens_of(step.tools))
         messages: tuple[ChatMessage, ...] = ()
+        known = TokenParts()
         if not step.aside:
-            messages = (*self._system, *self._messages)
-            known = replace(
-                known,
-                system=self._system_tokens,
-                history=self._history,
-                results=self._results,
-            )
-        return Request(messages, step.tools, self._parts(step, known), options=options)
+            messages, known = (*self._system, *self._messages), self._sent
+        known = self._parts(step.usage, replace(known, tools=step.tool_tokens))
+        return Request(messages, step.tools, known, options=options)
 
-    def _tokens_of(self, tools: tuple[dict[str, Any], ...]) -> int:
-        """Estimate the tokens of definitions. Those of an earlier request are not counted again."""
-        if id(tools) not in self._tool_tokens:
-            self._tool_tokens[id(tools)] = sum(map(definition_tokens, tools))
-        return self._tool_tokens[id(tools)]
-
-    def _parts(self, step: DraftStep, known: TokenParts) -> TokenParts:
+    def _parts(self, usage: TokenUsage | None, known: TokenParts) -> TokenParts:
         """Say how the tokens of a request are made up: what is known of it, and the rest.
 
         The rest is the system prompt with the tools, which the file may not hold.
         """
-        reported = step.usage.prompt_tokens if step.usage is not None else None
+        reported = usage.prompt_tokens if usage is not None else None
         if not reported and self._draft.usage.prompt_tokens is not None:
             # Its tokens are those of another answer: an estimate would be too much.
             return TokenParts(origin="reported")
@@ -216,31 +193,26 @@ class _Writer:
         )
         for inner in call.steps:
             yield from self._step(inner, call)
+        self._name(call.calls)
         for nested in call.calls:
             yield from self._call(nested, step, call)
-        at = self._time(call.ended)
-        if call.tool.server == SYNTHETIC and call.done:
-            rows = tuple(SearchRow(tool, None, newly_loaded=True) for tool in call.found)
-            yield ToolsSearched(step, call.id, call.query, rows, len(rows), at)
-        if call.done:
-            result = ToolResult((ContentPart("text", call.text),), is_error=call.failed)
-            status = "error" if call.failed else "ok"
-            yield ToolFinished(
-                step,
-                call.id,
-                call.tool,
-                status,  # type: ignore[arg-type]
-                call.text,
-                result,
-                at,
-            )
+        at, result = self._time(call.ended), call.result
+        if result is None:
+            return
+        if call.tool.server == SYNTHETIC:
+            found = [SearchRow(self._draft.tool(name), None, True) for name in result.found]
+            yield ToolsSearched(step, call.id, call.query, tuple(found), len(found), at)
+        content = ToolResult((ContentPart("text", result.text),), is_error=result.failed)
+        status: CallStatus = "error" if result.failed else "ok"
+        yield ToolFinished(step, call.id, call.tool, status, result.text, content, at)
 
     def _add(self, message: ChatMessage) -> None:
         self._messages.append(message)
-        if isinstance(message, ToolResultMessage):
-            self._results += message_tokens(message)
+        tokens = message_tokens(message)
+        if message.role == "tool":
+            self._sent += TokenParts(results=tokens)
         else:
-            self._history += message_tokens(message)
+            self._sent += TokenParts(history=tokens)
 
 
 def _message(step: DraftStep) -> AssistantMessage:
@@ -261,5 +233,7 @@ def _message(step: DraftStep) -> AssistantMessage:
 
 
 def _result(call: DraftCall) -> ToolResultMessage:
-    text = (call.text or EMPTY_RESULT) if call.done else UNANSWERED
+    text = UNANSWERED
+    if call.result is not None:
+        text = call.result.text or EMPTY_RESULT
     return ToolResultMessage(name=accepted_name(call.name), tool_call_id=call.id, content=text)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from casual_mcp_nb.base.tokens import TokenUsage
-from casual_mcp_nb.conversation.foreign.lines import object_in, tokens_in
+from casual_mcp_nb.conversation.foreign.lines import Fields, object_in, tokens_in
 
 _READ = ("input_tokens", "prompt_tokens", "prompt", "promptTokens", "inputTokens", "input")
 _WRITTEN = (
@@ -46,7 +44,7 @@ _REASONING = (
 )
 
 
-def usage_in(counts: dict[str, Any]) -> TokenUsage | None:
+def usage_in(counts: Fields) -> TokenUsage | None:
     """Read the tokens of an answer, or return None if there are no numbers."""
     fields = dict(counts)
     for name in counts:
