@@ -255,14 +255,7 @@ class Draft:
         return DraftCall(id, name, tool, arguments, self._at, query=self.text(query))
 
     def call(
-        self,
-        step: DraftStep,
-        id: str,
-        name: str,
-        arguments: object,
-        query: str = "",
-        *,
-        key: str = "",
+        self, step: DraftStep, id: str, name: str, arguments: object, query: str = ""
     ) -> DraftCall | None:
         """Add a tool call to an answer. Another line may repeat it.
 
@@ -272,12 +265,11 @@ class Draft:
             name: The tool's name as the model wrote it.
             arguments: The arguments: an object, or its text.
             query: What it searches for, for a call that searches tools.
-            key: Tells it apart from others. Without it, the id does.
 
         Returns:
             The call, or None if it is not kept.
         """
-        number = hash(key or id or f"without an id, {len(self._calls)}")
+        number = hash(id or f"without an id, {len(self._calls)}")
         if number not in self._calls:
             call = None
             if step.kept and not self.is_full:

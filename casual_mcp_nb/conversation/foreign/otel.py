@@ -8,9 +8,8 @@ spans of models only: those of agents repeat them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Iterator
+from itertools import chain, islice
 from typing import Any
 
 from casual_mcp_nb.base.tokens import definition_tokens
@@ -25,7 +24,13 @@ from casual_mcp_nb.conversation.foreign.draft import (
     Reader,
 )
 from casual_mcp_nb.conversation.foreign.lines import Fields, text_in
-from casual_mcp_nb.conversation.foreign.messages import Result, messages_in, text_of, unwrapped
+from casual_mcp_nb.conversation.foreign.messages import (
+    Call,
+    Result,
+    messages_in,
+    text_of,
+    unwrapped,
+)
 from casual_mcp_nb.conversation.foreign.otel_attributes import value_of
 from casual_mcp_nb.conversation.foreign.otel_spans import Span, has_spans, spans_in
 
@@ -36,36 +41,8 @@ _MAX_NESTED = 20
 _MAX_TOOLS = 1_000
 _MAX_DEFINITIONS = 1_000_000
 _MAX_TOOLSETS = 50
+_MAX_CALLS = 200
 _LOOK_BACK = 5
-
-
-@dataclass(slots=True, eq=False)
-class _Node:
-    """What is kept of a span. `continues` says that the model was asked about results of tools.
-
-    `is_new` says that its request has no earlier messages. `answer` is a model's, or an agent's.
-    `around` are the spans around it, the last one being its turn: the outermost span of an agent, or
-    of all.
-    """
-
-    kind: names.Kind
-    parent: int
-    began: float | None
-    conversation: str
-    error: str
-    stopped: bool
-    prompt: str = ""
-    continues: bool = False
-    is_new: bool = False
-    results: tuple[Result, ...] = ()
-    answer: DraftStep | None = None
-    call: DraftCall | None = None
-    around: Sequence[_Node] = ()
-
-    @property
-    def root(self) -> _Node:
-        """What it belongs to as a turn."""
-        return [self, *self.around][-1]
 
 
 class SpanReader(Reader):
@@ -76,9 +53,9 @@ class SpanReader(Reader):
 
     def __init__(self, draft: Draft) -> None:
         super().__init__(draft)
-        self._nodes: dict[int, _Node] = {}
+        self._spans: dict[int, Span] = {}
         self._definitions: dict[str, tuple[tuple[Fields, ...], int]] = {}
-        self._turns: dict[_Node, DraftTurn] = {}
+        self._turns: dict[Span, DraftTurn] = {}
         self._conversation = ""
 
     def read(self, record: Fields) -> None:
@@ -88,32 +65,30 @@ class SpanReader(Reader):
                 self._read(span)
 
     def _read(self, span: Span) -> None:
-        draft, attributes = self.draft, span.attributes
-        kind = names.kind_of(span)
+        if span.id in self._spans:
+            # It was exported twice.
+            return
+        draft, kind = self.draft, names.kind_of(span)
         if kind is None:
             draft.unread.add(draft.text(span.name) or "span without a name")
-        node = _Node(
-            kind or "other",
-            hash((span.trace, span.parent)) if span.parent else 0,
-            span.began,
-            text_in(attributes, *names.CONVERSATION)[:200],
-            (span.error or "")[:1_000],
-            attributes.get("casual_mcp_nb.status") == "stopped",
-        )
-        if len(self._nodes) >= _MAX_SPANS:
+        span.kind = kind or "other"
+        span.conversation = text_in(span.attributes, *names.CONVERSATION)[:200]
+        span.stopped = span.attributes.get("casual_mcp_nb.status") == "stopped"
+        if len(self._spans) >= _MAX_SPANS:
             draft.keep_no_more()
         else:
-            self._nodes.setdefault(hash((span.trace, span.id)), node)
+            self._spans[span.id] = span
         if kind == "model" or (kind == "agent" and not draft.is_full):
-            self._read_answer(span, node)
+            self._read_answer(span)
         elif kind == "tool" and not draft.is_full:
-            node.call = self._read_call(span)
+            span.call = self._read_call(span)
+        span.attributes, span.events = {}, []
 
-    def _read_answer(self, span: Span, node: _Node) -> None:
+    def _read_answer(self, span: Span) -> None:
         draft, attributes = self.draft, span.attributes
-        if node.kind == "model":
+        if span.kind == "model":
             draft.provider = draft.provider or text_in(attributes, *names.PROVIDER)[:40]
-        step = node.answer = draft.answer(f"{span.trace} {span.id}")
+        step = span.answer = draft.answer(str(span.id))
         draft.report(step, names.usage_of(attributes))
         if not step.kept:
             return
@@ -124,33 +99,35 @@ class SpanReader(Reader):
             reasons = reasons[0]
         step.finish = str(reasons)[:40] or None
         step.tools, step.tool_tokens = self._tools(attributes)
-        self._read_input(span, node)
+        self._read_input(span)
         said = names.messages_of(span, names.OUTPUT, "assistant")
         called = messages_in(value_of(attributes, names.MORE_OUTPUT), "assistant")
+        calls: dict[object, Call] = {}
         for message in chain(said, called):
             if message.role == "assistant":
                 draft.say(step, message.text)
                 for call in message.calls:
-                    key = f"{span.trace} {span.id} {call.id or len(step.calls)}"
-                    draft.call(step, call.id, call.name, call.arguments, key=key)
+                    calls.setdefault(call.id or len(calls), call)
+        for call in islice(calls.values(), _MAX_CALLS):
+            step.calls.append(draft.new_call(*call))
 
-    def _read_input(self, span: Span, node: _Node) -> None:
+    def _read_input(self, span: Span) -> None:
         """Find what the person wrote last, and the results after it."""
         draft = self.draft
-        prompt, is_asked, node.is_new = "", False, True
+        prompt, is_asked, span.is_new = "", False, True
         results: list[Result] = []
         system = messages_in(value_of(span.attributes, names.SYSTEM), "system")
         for message in chain(system, names.messages_of(span, names.INPUT, "user")):
             results += message.results
             if message.role == "assistant":
-                is_asked, node.is_new, results = False, False, message.results
+                is_asked, span.is_new, results = False, False, message.results
             elif message.role in ("system", "developer"):
                 draft.system = draft.system or draft.text(message.text)
             elif message.role == "user" and message.text:
                 prompt, is_asked = message.text, True
-        node.prompt, node.continues = draft.text(prompt), not is_asked
-        node.is_new = node.is_new and is_asked
-        node.results = tuple(map(draft.bounded, results))
+        span.prompt, span.continues = draft.text(prompt), not is_asked
+        span.is_new = span.is_new and is_asked
+        span.results = tuple(map(draft.bounded, results))
 
     def _read_call(self, span: Span) -> DraftCall:
         draft, attributes = self.draft, span.attributes
@@ -188,64 +165,64 @@ class SpanReader(Reader):
 
     def close(self) -> None:
         """Make turns: by conversation, and in each by time."""
-        for node in self._nodes.values():
-            self._surround(node)
-        nodes = sorted(self._nodes.values(), key=_order)
-        answered = {node.root for node in nodes if node.kind == "model"}
-        conversations: dict[str, list[_Node]] = {}
-        for node in nodes:
-            conversations.setdefault(node.conversation, []).append(node)
-        for node in chain.from_iterable(conversations.values()):
-            if node.call is not None:
-                self._place_call(node.call, node)
-            elif node.answer is not None:
-                if not node.around:
-                    self._turn_of(node)
-                if node.kind == "agent" and (node.around or node in answered):
+        for span in self._spans.values():
+            self._surround(span)
+        spans = sorted(self._spans.values(), key=_order)
+        answered = {span.root for span in spans if span.kind == "model"}
+        conversations: dict[str, list[Span]] = {}
+        for span in spans:
+            conversations.setdefault(span.conversation, []).append(span)
+        for span in chain.from_iterable(conversations.values()):
+            if span.call is not None:
+                self._place_call(span.call, span)
+            elif span.answer is not None:
+                if not span.around:
+                    self._turn_of(span)
+                if span.kind == "agent" and (span.around or span in answered):
                     # The answers of models in this agent say the same.
-                    self.draft.drop(node.answer)
+                    self.draft.drop(span.answer)
                 else:
-                    self._place_answer(node.answer, node)
-        self._nodes.clear()
+                    self._place_answer(span.answer, span)
+        self._spans.clear()
         self._turns.clear()
         super().close()
 
-    def _surround(self, node: _Node) -> None:
+    def _surround(self, span: Span) -> None:
         """Find the spans around a span, and its conversation."""
-        path = [node]
-        while len(path) < _MAX_AROUND and path[-1].parent in self._nodes:
-            path.append(self._nodes[path[-1].parent])
-        node.conversation = next((each.conversation for each in path if each.conversation), "")
+        path = [span]
+        while len(path) < _MAX_AROUND and path[-1].parent in self._spans:
+            path.append(self._spans[path[-1].parent])
+        span.conversation = next((each.conversation for each in path if each.conversation), "")
         agents = [number for number, each in enumerate(path, 1) if each.kind == "agent"]
-        node.around = path[1 : max(agents, default=None)]
+        span.around = path[1 : max(agents, default=None)]
 
-    def _turn_of(self, node: _Node) -> DraftTurn:
+    def _turn_of(self, span: Span) -> DraftTurn:
         """Find the turn that a span belongs to, or begin one."""
-        if node.root not in self._turns:
-            self._turns[node.root] = self._begin(node)
-        turn = self._turns[node.root]
-        if node.prompt and not turn.texts:
-            turn.texts.append(node.prompt)
-            self.draft.name(node.prompt)
-        if node.error and node.kind != "tool":
-            turn.notices.append(self.draft.text(node.error))
+        if span.root not in self._turns:
+            self._turns[span.root] = self._begin(span)
+        turn = self._turns[span.root]
+        if span.prompt and not turn.texts:
+            turn.texts.append(span.prompt)
+            self.draft.name(span.prompt)
+        if span.error and span.kind != "tool":
+            turn.notices.append(self.draft.text(span.error))
         return turn
 
-    def _begin(self, node: _Node) -> DraftTurn:
-        turns, is_other = self.draft.turns, node.conversation != self._conversation
-        self._conversation = node.conversation
-        continues = node.kind == "model" and node.continues and not node.around
+    def _begin(self, span: Span) -> DraftTurn:
+        turns, is_other = self.draft.turns, span.conversation != self._conversation
+        self._conversation = span.conversation
+        continues = span.kind == "model" and span.continues and not span.around
         if turns and continues and not is_other:
             return turns[-1]
-        turn = DraftTurn(began=node.root.began, stopped=node.root.stopped)
-        if turns and (is_other or (node.is_new and not node.conversation)):
+        turn = DraftTurn(began=span.root.began, stopped=span.root.stopped)
+        if turns and (is_other or (span.is_new and not span.conversation)):
             turn.compacted = ""
             turn.notices.append("Another conversation begins here.")
         turns.append(turn)
         return turn
 
-    def _place_answer(self, step: DraftStep, node: _Node) -> None:
-        outer = next((each.answer for each in node.around if each.kind == "model"), None)
+    def _place_answer(self, step: DraftStep, span: Span) -> None:
+        outer = next((each.answer for each in span.around if each.kind == "model"), None)
         if outer is not None:
             # Two libraries recorded the same answer.
             if outer.usage is None:
@@ -253,16 +230,16 @@ class SpanReader(Reader):
             outer.texts, outer.calls = outer.texts or step.texts, outer.calls or step.calls
             self.draft.drop(step)
         elif step.kept:
-            parent, steps = self._steps_around(node)
+            parent, steps = self._steps_around(span)
             step.aside = parent is not None
-            for result in node.results:
+            for result in span.results:
                 for calls, number in _open_calls(steps, result.id, ""):
                     calls[number].result = result
                     break
             steps.append(step)
 
-    def _place_call(self, call: DraftCall, node: _Node) -> None:
-        parent, steps = self._steps_around(node)
+    def _place_call(self, call: DraftCall, span: Span) -> None:
+        parent, steps = self._steps_around(span)
         for calls, number in _open_calls(steps, call.id, call.name):
             asked, calls[number] = calls[number], call
             call.id, call.name = asked.id, asked.name
@@ -277,19 +254,19 @@ class SpanReader(Reader):
         else:
             steps.append(DraftStep(calls=[call]))
 
-    def _steps_around(self, node: _Node) -> tuple[DraftCall | None, list[DraftStep]]:
+    def _steps_around(self, span: Span) -> tuple[DraftCall | None, list[DraftStep]]:
         """Find the innermost call around a span, and its steps. Those of the turn, if there is none,
         or if it is nested too deep.
         """
-        turn = self._turn_of(node)
-        calls = [each.call for each in node.around if each.call is not None]
+        turn = self._turn_of(span)
+        calls = [each.call for each in span.around if each.call is not None]
         if 0 < len(calls) <= _MAX_NESTED:
             return calls[0], calls[0].steps
         return None, turn.steps
 
 
-def _order(node: _Node) -> tuple[float, int]:
-    return node.began or 0.0, len(node.around)
+def _order(span: Span) -> tuple[float, int]:
+    return span.began or 0.0, len(span.around)
 
 
 def _open_calls(

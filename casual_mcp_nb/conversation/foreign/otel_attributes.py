@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.conversation.foreign.lines import Fields, objects_in, text_in
 from casual_mcp_nb.conversation.foreign.messages import Message, from_text, messages_in
-from casual_mcp_nb.conversation.foreign.otel_spans import Span
+from casual_mcp_nb.conversation.foreign.otel_spans import Kind, Span
 from casual_mcp_nb.conversation.foreign.usage import usage_in
 
 _MAX_DEPTH = 8
 _MESSAGE_EVENT = re.compile(r"gen_ai\.(?:(system|user|assistant|tool)\.message|choice)")
-Kind = Literal["agent", "model", "tool", "other"]
 _KINDS = (
     "gen_ai.operation.name",
     "openinference.span.kind",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+from casual_mcp_nb.conversation.foreign.draft import DraftCall, DraftStep
 from casual_mcp_nb.conversation.foreign.lines import (
     Fields,
     object_in,
@@ -14,6 +15,7 @@ from casual_mcp_nb.conversation.foreign.lines import (
     seconds_of,
     text_in,
 )
+from casual_mcp_nb.conversation.foreign.messages import Result
 
 _MAX_DEPTH = 30
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
@@ -22,31 +24,58 @@ _NO_SPAN = "AAAAAAAAAAA="
 """An id of zeros in base64: there is no span."""
 
 
-@dataclass(slots=True)
+Kind = Literal["agent", "model", "tool", "other"]
+
+
+@dataclass(slots=True, eq=False)
 class Span:
-    """A span.
+    """A span, and what was read of it.
 
     Args:
-        trace: The trace's id.
-        id: The span's id.
-        parent: The id of the span around it, or empty.
+        id: The hash of its own and its trace's id.
+        parent: The same of the span around it, or 0.
         name: Its name.
         began: When it began, in seconds since 1970.
         ended: When it ended.
         error: What failed, empty if it did not say, or None if nothing failed.
-        attributes: Its attributes by name, and those of its events.
-        events: The attributes of its events, with the event's name as `event.name`.
+        attributes: Its attributes by name, and those of its events. Dropped once they were read.
+        events: The attributes of its events, with the event's name as `event.name`. Dropped, too.
+        kind: What it is about.
+        conversation: The id of the conversation that it belongs to, or empty.
+        stopped: Whether the person stopped it.
+        prompt: What the person wrote last, if it is about a model or an agent.
+        continues: Whether the model was asked about results of tools instead.
+        is_new: Whether its request has no earlier messages.
+        results: The results of tools in its request, after the last answer.
+        answer: What the model or the agent answered.
+        call: The call of a tool.
+        around: The spans around it. The last one is its turn: the outermost span of an agent, or of
+            all.
     """
 
-    trace: str
-    id: str
-    parent: str
+    id: int
+    parent: int
     name: str
     began: float | None
     ended: float | None
     error: str | None
     attributes: Fields
     events: list[Fields]
+    kind: Kind = "other"
+    conversation: str = ""
+    stopped: bool = False
+    prompt: str = ""
+    continues: bool = False
+    is_new: bool = False
+    results: tuple[Result, ...] = ()
+    answer: DraftStep | None = None
+    call: DraftCall | None = None
+    around: Sequence[Span] = ()
+
+    @property
+    def root(self) -> Span:
+        """The span that is its turn."""
+        return [self, *self.around][-1]
 
 
 def has_spans(record: Fields) -> bool:
@@ -78,10 +107,12 @@ def _id(fields: Fields, *names: str) -> str:
 
 
 def _span(span: Fields) -> Span:
+    trace, id = _ids(span)
+    parent = _id(span, "parentSpanId", "parent_id")
     status = object_in(span, "status")
     code, error = str(status.get("code", status.get("status_code"))), None
     if code == "2" or code.upper().endswith("ERROR"):
-        error = text_in(status, "message", "description")
+        error = text_in(status, "message", "description")[:1_000]
     attributes: Fields = {}
     events: list[Fields] = []
     for event in objects_in(span.get("events")):
@@ -90,8 +121,8 @@ def _span(span: Fields) -> Span:
         # Content can be in events, so that it can be stored elsewhere.
         attributes |= fields
     return Span(
-        *_ids(span),
-        _id(span, "parentSpanId", "parent_id"),
+        hash((trace, id)),
+        hash((trace, parent)) if parent else 0,
         text_in(span, "name"),
         _time(span.get("startTimeUnixNano", span.get("start_time"))),
         _time(span.get("endTimeUnixNano", span.get("end_time"))),
