@@ -6,19 +6,18 @@ import re
 
 _ELEMENTS = (
     # Claude Code.
-    *("bash-input", "bash-stderr", "bash-stdout", "command-args", "command-message"),
-    *("command-name", "ide_diagnostics", "ide_opened_file", "ide_selection"),
-    *("local-command-caveat", "local-command-stderr", "local-command-stdout", "new-diagnostics"),
-    *("session-start-hook", "system-reminder", "task-notification", "teammate-message"),
-    *("user-memory-input", "user-prompt-submit-hook"),
+    r"bash-(?:input|stderr|stdout)|command-(?:args|message|name)"
+    r"|ide_(?:diagnostics|opened_file|selection)|local-command-(?:caveat|stderr|stdout)"
+    r"|new-diagnostics|session-start-hook|system-reminder|task-notification|teammate-message"
+    r"|user-memory-input|user-prompt-submit-hook"
     # Codex.
-    *("INSTRUCTIONS", "app-context", "collaboration_mode", "environment_context", "permissions"),
-    *("skill", "subagent_notification", "turn_aborted", "user_instructions", "user_shell_command"),
+    r"|INSTRUCTIONS|app-context|collaboration_mode|environment_context|permissions|skill"
+    r"|subagent_notification|turn_aborted|user_instructions|user_shell_command"
 )
+_NOTES = r"document|[Ii]mage|Pasted text|Request interrupted|The file has no message"
 _ADDED = re.compile(
-    rf"\A(?:\s*(?:<({'|'.join(_ELEMENTS)})\b[^<>]*>.*?(?:</\1>|\Z)"
-    r"|# AGENTS\.md instructions.*?(?:</INSTRUCTIONS>|\Z)"
-    r"|\[(?:document|[Ii]mage|Pasted text|Request interrupted|The file has no message)\b[^\]]*\]))+",
+    rf"\A(?:\s*(?:<({_ELEMENTS})\b[^<>]*>.*?(?:</\1>|\Z)"
+    rf"|# AGENTS\.md instructions.*?(?:</INSTRUCTIONS>|\Z)|\[(?:{_NOTES})\b[^\]]*\]))+",
     re.DOTALL,
 )
 

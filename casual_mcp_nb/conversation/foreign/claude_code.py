@@ -6,6 +6,7 @@ the last line is right. A message can be in the session's file and in that of a 
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,27 +17,13 @@ from casual_mcp_nb.conversation.foreign.messages import Message, message_in
 from casual_mcp_nb.conversation.foreign.usage import usage_in
 
 _TITLES = {"summary": "summary", "custom-title": "customTitle", "ai-title": "aiTitle"}
-_SILENT = frozenset(
-    {
-        "agent-name",
-        "agent-color",
-        "agent-setting",
-        "attachment",
-        "attribution-snapshot",
-        "content-replacement",
-        "file-history-snapshot",
-        "last-prompt",
-        "mode",
-        "permission-mode",
-        "pr-link",
-        "progress",
-        "queue-operation",
-        "tag",
-        "worktree-state",
-    }
+_SILENT = re.compile(
+    r"agent-(?:name|color|setting)|attachment|attribution-snapshot|content-replacement"
+    r"|file-history-snapshot|last-prompt|mode|permission-mode|pr-link|progress|queue-operation|tag"
+    r"|worktree-state"
 )
 """Kinds of lines that are about the program rather than the conversation."""
-_KINDS = frozenset({"user", "assistant", "system", *_TITLES, *_SILENT})
+_SPOKEN = frozenset({"user", "assistant", "system", *_TITLES})
 _FIELDS = frozenset({"leafUuid", "message", "messageId", "sessionId", "uuid"})
 _AGENT_TOOLS = frozenset({"Agent", "Task"})
 _INTERRUPTED = "[Request interrupted by user"
@@ -61,7 +48,9 @@ class ClaudeCodeReader(Reader):
     @staticmethod
     def can_read(record: Fields) -> bool:
         """Check whether a line looks like one of Claude Code."""
-        return _kind(record) in _KINDS and not record.keys().isdisjoint(_FIELDS)
+        kind = _kind(record)
+        is_known = kind in _SPOKEN or _SILENT.fullmatch(kind) is not None
+        return is_known and not record.keys().isdisjoint(_FIELDS)
 
     def read(self, record: Fields) -> None:
         """Read a line."""
@@ -78,7 +67,7 @@ class ClaudeCodeReader(Reader):
             if title and (kind == "custom-title" or not self._is_titled):
                 self._is_titled = True
                 self.draft.name(title, again=True)
-        elif kind not in _SILENT:
+        elif not _SILENT.fullmatch(kind):
             self.draft.unread.add(kind or "without a type")
 
     def _message(self, record: Fields, message: Message) -> None:
