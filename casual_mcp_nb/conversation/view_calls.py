@@ -334,7 +334,9 @@ def call_section(
 
 def more_calls(hidden: int) -> list[TextBlock]:
     """Say how many calls are not shown, if any."""
-    return [TextBlock(f"{words.count(hidden, 'call')} more")] if hidden > 0 else []
+    if hidden <= 0:
+        return []
+    return [TextBlock(f"{words.count(hidden, 'call')} more")]
 
 
 def _call_data(call: ToolCall) -> Data:

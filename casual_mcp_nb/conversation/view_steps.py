@@ -269,7 +269,9 @@ def _spans(step: Step, running: bool) -> tuple[Span, ...]:
         return (Span(f"{words.count(len(calls), 'call')}:"), *_counted(names))
     if step.response is not None:
         ran = Counter(call.name for call in step.hosted_calls)
-        return (Span("Answered"), Span("after"), *_counted(ran)) if ran else (Span("Answered"),)
+        if not ran:
+            return (Span("Answered"),)
+        return (Span("Answered"), Span("after"), *_counted(ran))
     if running:
         return (Span("Answering …" if step.text else "Waiting for the model …"),)
     return (Span("The answer is not complete" if step.text else "The model did not answer"),)
