@@ -61,26 +61,18 @@ def searches_of(cases: Iterable[ToolUseCase]) -> tuple[ToolUseCase, ...]:
     The same query in several cases is one search for all their tools. Cases that expect no tool are
     left out.
     """
-    cases_or_queries: list[ToolUseCase | str] = []
-    needs: dict[str, dict[frozenset[str], None]] = {}
+    searches: dict[int | str, ToolUseCase] = {}
+    needs: dict[str, dict[frozenset[str], None]] = defaultdict(dict)
     for case in cases:
         calls = case.acceptable[0]
-        if not any(call.query for call in calls):
-            if calls:
-                cases_or_queries.append(case)
+        if calls and not any(call.query for call in calls):
+            searches[len(searches)] = case
             continue
         for call in calls:
             query = call.query or case.query
-            if query not in needs:
-                cases_or_queries.append(query)
-            needs.setdefault(query, {})[frozenset(call.tools)] = None
-    searches = []
-    for each in cases_or_queries:
-        if isinstance(each, str):
-            searches.append(ToolUseCase(each, tuple(needs[each])))
-        else:
-            searches.append(each)
-    return tuple(searches)
+            needs[query][frozenset(call.tools)] = None
+            searches[query] = ToolUseCase(query, tuple(needs[query]))
+    return tuple(searches.values())
 
 
 Needs = tuple[frozenset[ToolName], ...]
