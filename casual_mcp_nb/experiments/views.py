@@ -174,7 +174,9 @@ def results_view(results: RunResults, limits: DisplayLimits) -> View:
         blocks += failure_sections(results, limits)
         blocks += _by_case(results, limits)
         blocks += _spread(results, limits)
-        blocks += _uses(results.tool_uses(), limits)
+        if uses := results.tool_uses():
+            note = "runs in which each was needed, and how it fared"
+            blocks.append(_folded("Deferred tools", note, _uses_table(uses, limits)))
         blocks += _not_made(results, limits)
     blocks += _answers(results, limits)
     note = (
@@ -555,12 +557,6 @@ def _shares_by_case(results: RunResults, labels: Mapping[str, str], limits: Disp
 
 def _share(mean: float | None) -> str:
     return words.UNKNOWN if mean is None else words.percent(mean)
-
-
-def _uses(uses: ToolUses, limits: DisplayLimits) -> Iterator[Block]:
-    if uses:
-        note = "runs in which each was needed, and how it fared"
-        yield _folded("Deferred tools", note, _uses_table(uses, limits))
 
 
 def tool_uses_view(uses: ToolUses, limits: DisplayLimits) -> View:
