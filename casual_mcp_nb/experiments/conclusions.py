@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from casual_mcp_nb.display import words
 from casual_mcp_nb.experiments.arm_results import ArmComparison
+from casual_mcp_nb.experiments.percentage_points import points, span
 from casual_mcp_nb.experiments.results import RunResults
 from casual_mcp_nb.experiments.statistics import (
     LEVEL,
@@ -176,26 +177,6 @@ def of_joint(off: Sequence[str], joint: PairedDifference | None) -> str:
     interval = f"{level_words(joint.level)} interval {span(-joint.high, -joint.low)}"
     change = f"the share of right runs changes by {points(-joint.mean)} ({interval})"
     return f"Without {words.listed(off, 5)} together, {change}, if {_represents(joint)}."
-
-
-def points(share: float) -> str:
-    """Write a difference of shares in percentage points."""
-    if math.isinf(share):
-        return "any number of points"
-    return f"{hundredths(share)} points"
-
-
-def span(low: float, high: float) -> str:
-    """Write an interval of differences of shares in percentage points."""
-    if math.isinf(low) or math.isinf(high):
-        return "any number of points"
-    return f"{hundredths(low)} to {hundredths(high)} points"
-
-
-def hundredths(share: float) -> str:
-    """Write a share in hundredths."""
-    value = f"{share * 100:.1f}".removesuffix(".0")
-    return "0" if value == "-0" else value
 
 
 def _units(cases: int, clusters: int) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.figures import figure_of_size
-from casual_mcp_nb.experiments.conclusions import hundredths, points, span
+from casual_mcp_nb.experiments.percentage_points import hundredths, points, span
 from casual_mcp_nb.experiments.statistics import Interval, PairedDifference
 
 # Each has a contrast of more than 4.5 to 1 against white.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -190,7 +189,7 @@ class RunResults(Mapping[str, ArmResults], Displayable):
         wanted = frozenset(cases)
         chosen = tuple(case for case in self.cases if case in wanted)
         records = tuple(record for record in self.records if record.case in wanted)
-        return dataclasses.replace(self, records=records, cases=chosen, planned=0, clusters=0)
+        return replace(self, records=records, cases=chosen, planned=0, clusters=0)
 
     @property
     def graded(self) -> tuple[RunRecord, ...]:
@@ -239,7 +238,7 @@ class RunResults(Mapping[str, ArmResults], Displayable):
         self, records: tuple[RunRecord, ...], cases: Sequence[ToolUseCase]
     ) -> RunResults:
         """Put records that were judged by other cases in place of these."""
-        return dataclasses.replace(
+        return replace(
             self,
             records=records,
             cases=tuple(case.id for case in cases),
@@ -353,16 +352,18 @@ class RunResults(Mapping[str, ArmResults], Displayable):
         check_count("looks", looks)
         first, *others = self
         base = self[first]
-        found = {name: difference_between(base, self[name], "right", seed=seed) for name in others}
-        values = {name: right.p for name, right in found.items() if right is not None}
+        values = {}
+        for name in others:
+            right = difference_between(base, self[name], "right", seed=seed)
+            if right is not None:
+                values[name] = right.p
         corrected = []
         for name, (p, tests) in zip(values, holm([*values.values()], looks), strict=True):
             each = compare_arms(base, self[name], seed=seed, tests=tests)
             if each is None:
                 continue
             if len(values) * looks > 1:
-                right = dataclasses.replace(each.right, adjusted_p=p)
-                each = dataclasses.replace(each, right=right)
+                each = replace(each, right=replace(each.right, adjusted_p=p))
             corrected.append(each)
         return ArmComparisons(tuple(corrected))
 
@@ -550,7 +551,7 @@ class RunResults(Mapping[str, ArmResults], Displayable):
         if first == second:
             raise UsageError(f"Arm {shown(first)} cannot be compared with itself.")
         others = [name for name in self if name != first]
-        ordered = dataclasses.replace(self, arms=tuple(self[name].arm for name in (first, *others)))
+        ordered = replace(self, arms=tuple(self[name].arm for name in (first, *others)))
         parts = {"": ordered} if by is None else ordered.by_tag()
         drawn = others if second is None else [second]
         rows = []

@@ -35,6 +35,7 @@ from casual_mcp_nb.experiments.arm_results import (
 from casual_mcp_nb.experiments.findings import Lint, LintFinding
 from casual_mcp_nb.experiments.graded import Verdict
 from casual_mcp_nb.experiments.matching import FAILURE_GROUPS, FailureGroup
+from casual_mcp_nb.experiments.percentage_points import points, span
 from casual_mcp_nb.experiments.price_conclusions import price_conclusions
 from casual_mcp_nb.experiments.results import Experiments, ResultsStatus, RunResults
 from casual_mcp_nb.experiments.run_record import RunRecord, judge_cost_of
@@ -313,7 +314,7 @@ def comparison_view(comparison: ArmComparison, limits: DisplayLimits) -> View:
 
 def _difference_row(comparison: ArmComparison) -> Cells:
     right = comparison.right
-    interval = sentences.span(right.low, right.high)
+    interval = span(right.low, right.high)
     return (
         comparison.second,
         comparison.first,
@@ -634,13 +635,13 @@ def _worth_row(worth: ToolWorth, most: int) -> Cells:
     advice: str = worth.advice
     if not worth.certain:
         advice = f"{advice} (not certain)"
-    interval = sentences.span(right.low, right.high) if right.clusters > 1 else words.UNKNOWN
+    interval = span(right.low, right.high) if right.clusters > 1 else words.UNKNOWN
     definitions = words.about(worth.tokens, "estimated")
     deferred = words.about(round(worth.deferred_price), "estimated")
     return (
         Name(worth.name),
         Status(advice, _TONES[worth.advice]),
-        sentences.points(right.mean),
+        points(right.mean),
         interval,
         Bar(definitions, fraction(worth.tokens, most), _BLUE, narrow=True),
         words.change(round(added.mean)) if added else words.UNKNOWN,

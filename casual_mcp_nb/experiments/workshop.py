@@ -7,7 +7,6 @@ are based on them. The other is for the verdict, and each look at it is counted.
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import json
 import random
@@ -17,7 +16,7 @@ import tempfile
 import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -308,7 +307,7 @@ class Workshop(Displayable):
     def after(self) -> ToolSpec:
         """The tool with the edits."""
         tool = _described(self._before, _texts(self._edits))
-        return dataclasses.replace(tool, name=self._edits.get("name", tool.name), wire_name="")
+        return replace(tool, name=self._edits.get("name", tool.name), wire_name="")
 
     @property
     def current(self) -> RunResults | None:
