@@ -46,7 +46,7 @@ from casual_mcp_nb.experiments.pricing import (
 )
 from casual_mcp_nb.experiments.run_record import ROW, RunRecord, Setup, judge_cost_of
 from casual_mcp_nb.experiments.statistics import holm, smallest_difference
-from casual_mcp_nb.experiments.thresholds import problems_of
+from casual_mcp_nb.experiments.thresholds import Thresholds, without_runs
 from casual_mcp_nb.experiments.tool_uses import ToolUses, use_of
 
 if TYPE_CHECKING:
@@ -442,9 +442,31 @@ class RunResults(Mapping[str, ArmResults], Displayable):
         Returns:
             A sentence per missed threshold, or none.
         """
-        problems = problems_of(self, min_right, min_pass, max_cost, baseline, max_drop)
+        thresholds = Thresholds(
+            self.repeats, len(self), min_right, min_pass, max_cost, baseline, max_drop
+        )
+        problems = list(self._missing())
+        for name, arm in self.items():
+            if not arm.done:
+                problems.append(f"{name}: no run was made.")
+                continue
+            if self.status == "done":
+                problems += without_runs(arm, self.cases)
+            problems += thresholds.missed_by(arm)
         # A name or a reason with a line end must not look like several problems.
         return list(map(one_line, problems))
+
+    def _missing(self) -> Iterator[str]:
+        """Write what could not be made or graded."""
+        if self.status != "done":
+            yield f"Not all runs were made: {self.problem or self.status}"
+        for name, reason in self.failed_arms.items():
+            yield f"{name} could not be run: {reason}"
+        if failed := self.not_made:
+            yield f"{count(len(failed), 'run')} could not be made: {failed[0].detail}"
+        ungraded = [record for record in self.records if record.ungraded]
+        if ungraded:
+            yield f"{count(len(ungraded), 'answer')} could not be graded: {ungraded[0].detail}"
 
     def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write it to a file.
