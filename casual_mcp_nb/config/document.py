@@ -230,6 +230,15 @@ def has_comments(text: str, suffix: str) -> bool:
     return any(match[0].startswith(("//", "/*")) for match in _TOKEN_OR_COMMENT.finditer(text))
 
 
+_INDENT = re.compile(r'\n([ \t]+)"')
+
+
+def indent_of(text: str) -> str:
+    """Read how a JSON text is indented. Two spaces if it is not."""
+    match = _INDENT.search(text)
+    return match[1] if match else "  "
+
+
 def _blanked(text: str, spans: list[tuple[int, int]]) -> Iterator[str]:
     end = 0
     for start, stop in spans:

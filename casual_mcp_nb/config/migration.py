@@ -19,6 +19,7 @@ from casual_mcp_nb.config.document import (
     KeyPath,
     dotted,
     has_comments,
+    indent_of,
     list_in,
     mapped,
     object_in,
@@ -37,7 +38,6 @@ from casual_mcp_nb.providers.registry import client_variable
 _ORDER = ("clients", "models", "servers", "tool_sets", "tool_discovery")
 _INPUT = re.compile(r"\$\{input:([^}:]+)(?::[^}]*)?\}")
 _WORKSPACE = re.compile(r"\$\{(workspaceFolderBasename|workspaceFolder|workspaceRoot|cwd)\}")
-_INDENT = re.compile(r'\n([ \t]+)"')
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REFERENCE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)")
 _HARMLESS_HEADERS = frozenset(
@@ -82,15 +82,15 @@ def migrated_in_place(path: Path) -> MigratedConfig:
     secrets stay.
     """
     path = path.resolve()
-    document, indent = read_document(path), _INDENT.search(read_text(path))
+    document = read_document(path)
     changed = migrated_legacy(document.data)
-    new = MigratedConfig(
+    return MigratedConfig(
         changed.data,
         (*_lost_fields(changed), *_lost_comments(path)),
         secrets=migrated(path, path.parent).secrets,
         source=replace(document, moved=changed.moved),
+        indent=indent_of(read_text(path)),
     )
-    return replace(new, indent=indent[1]) if indent else new
 
 
 def migrated(path: Path, folder: Path) -> MigratedConfig:

@@ -15,14 +15,19 @@ from typing import Any, NamedTuple
 from casual_mcp_nb.base.config import ToolSetConfig
 from casual_mcp_nb.base.files import part_file
 from casual_mcp_nb.base.status import ServerStatus
-from casual_mcp_nb.config.document import OTHER_FORMATS, parse_document, plain_json, read_text
+from casual_mcp_nb.config.document import (
+    OTHER_FORMATS,
+    indent_of,
+    parse_document,
+    plain_json,
+    read_text,
+)
 from casual_mcp_nb.config.loader import check_config
 from casual_mcp_nb.discovery.toolsets import check_tool_set
 from casual_mcp_nb.errors import ConfigError, UnknownNameError, UsageError, shown
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
 
 _SPACE = re.compile(r"[ \t\r\n]*")
-_INDENT = re.compile(r'\n([ \t]+)"')
 _BOM = b"\xef\xbb\xbf"
 _KEY = "tool_sets"
 _DECODER = json.JSONDecoder()
@@ -111,8 +116,7 @@ def plain_tool_set(tool_set: ToolSetConfig) -> dict[str, Any]:
 
 def _with_tool_set(text: str, name: str, value: dict[str, Any]) -> str:
     plain = plain_json(text)
-    match = _INDENT.search(plain)
-    indent = match[1] if match else "  "
+    indent = indent_of(plain)
     newline = "\r\n" if "\r\n" in plain else "\n"
 
     def written(value: Any, depth: int) -> str:
