@@ -326,49 +326,39 @@ def _parsed(text: str, path: Path) -> Document | ConfigError:
     """
     if not text.strip():
         return ConfigError("the file is empty. It must contain a JSON object.", path=str(path))
-    match OTHER_FORMATS.get(path.suffix.casefold()):
-        case "TOML":
-            return _parsed_toml(text, path)
-        case "YAML":
-            return _parsed_yaml(text, path)
-    text = plain_json(text)
-    data = _parsed_json(text, path)
-    if isinstance(data, ConfigError):
-        return data
-    if not isinstance(data, dict):
-        return ConfigError("the top level must be a JSON object.", path=str(path), line=1, column=1)
-    positions, doubles = _scan(text)
-    return Document(data, path, positions, tuple(map(_twice, doubles)))
-
-
-def _parsed_toml(text: str, path: Path) -> Document | ConfigError:
+    form = OTHER_FORMATS.get(path.suffix.casefold(), "JSON")
+    positions: Mapping[KeyPath, Position] = {}
+    doubles: Iterable[KeyPath] = ()
+    line, column = 1, 1
     try:
-        return Document(tomllib.loads(text), path)
+        match form:
+            case "TOML":
+                data: Any = tomllib.loads(text)
+            case "YAML":
+                data, positions, doubles = read_yaml(text)
+            case _:
+                text = plain_json(text)
+                data = json.loads(text)
+                positions, doubles = _scan(text)
+    except YamlError as error:
+        problem, line, column = f"not YAML that can be read: {error}", error.line, error.column
+    except json.JSONDecodeError as error:
+        problem, line, column = f"not JSON: {error.msg}", error.lineno, error.colno
     except tomllib.TOMLDecodeError as error:
         reason, _, where = str(error).partition(" (at line ")
+        problem = f"not TOML: {reason.splitlines()[0][:200]}"
         line, column, *_ = (*map(int, re.findall(r"\d+", where)), 1, 1)
-    except (RecursionError, ValueError):
-        reason, line, column = "nested too deeply, or a number with too many digits", 1, 1
-    return ConfigError(
-        f"not TOML: {reason.splitlines()[0][:200]}.", path=str(path), line=line, column=column
-    )
-
-
-def _parsed_yaml(text: str, path: Path) -> Document | ConfigError:
-    try:
-        data, positions, doubles = read_yaml(text)
-    except YamlError as error:
-        reason, line, column = str(error), error.line, error.column
-        return ConfigError(
-            f"not YAML that can be read: {reason}.", path=str(path), line=line, column=column
-        )
-    if not isinstance(data, dict):
-        return ConfigError("the top level must be a mapping.", path=str(path), line=1, column=1)
-    return Document(data, path, positions, tuple(map(_twice, doubles)))
-
-
-def _twice(key: KeyPath) -> ConfigProblem:
-    return ConfigProblem(key, "the same key twice in one object")
+    except RecursionError:
+        problem = f"not {form}: nested too deeply"
+    except ValueError:
+        problem = f"not {form}: a number with too many digits"
+    else:
+        if isinstance(data, dict):
+            twice = [ConfigProblem(key, "the same key twice in one object") for key in doubles]
+            return Document(data, path, positions, tuple(twice))
+        kind = "mapping" if form == "YAML" else "JSON object"
+        problem = f"the top level must be a {kind}"
+    return ConfigError(f"{problem}.", path=str(path), line=line, column=column)
 
 
 def read_text(path: Path, error: type[ConfigError] = ConfigError) -> str:
@@ -420,18 +410,6 @@ def _not_a_file(path: Path, error: type[ConfigError]) -> ConfigError:
     if error is ConfigError:
         error = MissingFileError
     return error("there is no such file.", path=str(path), hint=hint)
-
-
-def _parsed_json(text: str, path: Path) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        line, column, reason = error.lineno, error.colno, error.msg
-    except RecursionError:
-        line, column, reason = 1, 1, "nested too deeply"
-    except ValueError:
-        line, column, reason = 1, 1, "a number with too many digits"
-    return ConfigError(f"not JSON: {reason}.", path=str(path), line=line, column=column)
 
 
 def _scan(text: str) -> tuple[dict[KeyPath, Position], list[KeyPath]]:
