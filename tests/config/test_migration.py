@@ -200,6 +200,20 @@ def test_an_error_in_a_hosts_file_has_its_key_and_line(tmp_path: Path) -> None:
     assert (caught.value.key, caught.value.line) == ("mcpServers.s", 3)
 
 
+@pytest.mark.parametrize("is_a_folder", [True, False])
+def test_a_moved_config_finds_its_embedding_model(tmp_path: Path, is_a_folder: bool) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.mkdir()
+    new.mkdir()
+    if is_a_folder:
+        (old / "minilm").mkdir()
+    path = old / "config.json"
+    path.write_text(json.dumps({"tool_discovery": {"embedding": {"local": "minilm"}}}))
+    local = migrated(path, new).data["tool_discovery"]["embedding"]["local"]
+    # A name of a model stays one.
+    assert local == (str(old / "minilm") if is_a_folder else "minilm")
+
+
 COMMENTS = {
     "a trailing comma": ('{"mcpServers": {"a": {"command": "x"},},}', "old.json", False),
     "a slash in a text": (
