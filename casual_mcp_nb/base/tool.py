@@ -123,8 +123,9 @@ class Definition(dict[str, Any]):
     """A tool's definition as it is sent to models.
 
     Attributes:
-        read_only: The server's claim, which is not sent: the offline planner guesses, and must not
-            guess a tool that writes.
+        read_only: Whether the server claims that the tool only reads, or None if it claims neither
+            that nor a change. It is not sent: the offline planner guesses, and must not guess a
+            tool that writes.
     """
 
     read_only: bool | None = None
@@ -246,7 +247,8 @@ class ToolSpec(Displayable):
                 {**definition, "parameters": {"type": "object", "properties": {}}}
             )
         defined = Definition(definition)
-        defined.read_only = self.annotations.read_only if self.annotations else None
+        if self.read_only or self.declared_to_write:
+            defined.read_only = self.read_only
         return defined, tuple(cuts), text_tokens(written)
 
     @property

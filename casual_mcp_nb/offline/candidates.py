@@ -22,7 +22,7 @@ _MAX_CANDIDATES = 12
 _FILLER = 0.4
 _ASKING = frozenset(terms("display find get give list live look print show tell"))
 _READING = """
-analyze browse calculate check compare compute convert count describe display draw explain fetch find get give inspect is list
+analyze browse calculate compare compute convert count describe display draw explain fetch find get give inspect is list
 look lookup print query read report retrieve return say search show sum tell view
 """
 """Verbs with which the name or the description of a tool that changes nothing begins."""

@@ -85,6 +85,30 @@ async def test_a_tool_that_does_not_say_that_it_reads_is_called_only_by_an_order
     assert len((await room_of([lend]).ask("Please lend item 7")).calls) == order
 
 
+@pytest.mark.parametrize(
+    "claims", [None, ToolAnnotations(destructive=True), ToolAnnotations(destructive=False)]
+)
+async def test_a_question_about_a_change_does_not_make_it(
+    room_of: Callable[..., Any], claims: ToolAnnotations | None
+) -> None:
+    schema = {"properties": {"guest": TEXT}, "required": ["guest"]}
+    check_out = ToolSpec("desk", "check_out", "Check a guest out.", schema, annotations=claims)
+    assert (await room_of([check_out]).ask("Has the guest Ada checked out?")).calls == []
+    assert len((await room_of([check_out]).ask("Check out the guest Ada")).calls) == 1
+
+
+@pytest.mark.parametrize("claims", [{"destructive": True}, {"idempotent": True}])
+async def test_a_tool_that_claims_a_change_is_called_by_no_question_whatever_its_verb(
+    room_of: Callable[..., Any], claims: dict[str, bool]
+) -> None:
+    schema = {"properties": {"item": {"type": "integer"}}, "required": ["item"]}
+    fetch = ToolSpec(
+        "desk", "fetch_item", "Fetch an item.", schema, annotations=ToolAnnotations(**claims)
+    )
+    assert (await room_of([fetch]).ask("Which is item 7?")).calls == []
+    assert len((await room_of([fetch]).ask("Fetch item 7")).calls) == 1
+
+
 async def test_a_filter_that_cannot_be_filled_is_not_left_out_in_silence(
     room_of: Callable[..., Any],
 ) -> None:
