@@ -7,12 +7,15 @@ import random
 import string
 
 import pytest
+from kit.growth import PART, assert_growth
 from kit.setups import OFFLINE
 
 from casual_mcp_nb import McpToolChat
 from casual_mcp_nb.conversation.event import TextDelta
 from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.offline.arguments import Filling, parameters_of
 from casual_mcp_nb.offline.mentions import MAX_MENTIONS, find_mentions
+from casual_mcp_nb.offline.needs import Need
 from casual_mcp_nb.offline.planner import MAX_REQUEST
 
 CONFIG = {
@@ -70,6 +73,15 @@ def test_what_is_looked_for_in_a_message_stays_bounded(part: str) -> None:
     mentions = find_mentions(text)
     assert len(mentions) <= MAX_MENTIONS
     assert all(0 <= one.start < one.end <= len(text) for one in mentions)
+
+
+def test_many_choices_for_many_words_are_looked_up() -> None:
+    def fill(length: int) -> None:
+        properties = {"kind": {"enum": [f"choice {number}" for number in range(2 * length)]}}
+        need = Need(" ".join(["word"] * length))
+        assert Filling(need, parameters_of({"properties": properties})).arguments == {}
+
+    assert_growth(lambda: fill(400 // PART), lambda: fill(400))
 
 
 @pytest.mark.defect("D14")
