@@ -70,10 +70,11 @@ _HINTS = {
     "date": "date",
     "path": "file",
     "glob": "file",
-    "unit": "units",
-    "zone": "zone",
+    "unit unit": "convert units",
+    "time zone": "convert time zone",
+    "zone zone": "convert time zone",
 }
-"""Words for a search that the kinds of the values suggest."""
+"""Words for a search that the kinds of the values suggest, in alphabetical order."""
 
 
 class Need:
@@ -124,8 +125,10 @@ class Need:
         for implied, pattern in _IMPLIED.items():
             if self.words and pattern.search(self.text):
                 yield implied
-        for one in self.mentions:
-            yield from _HINTS.get(one.kind, "").split()
+        kinds = " ".join(sorted(one.kind for one in self.mentions))
+        for kind, hint in _HINTS.items():
+            if kind in kinds:
+                yield from hint.split()
         for word in self.words:
             yield word.value.casefold()
 
