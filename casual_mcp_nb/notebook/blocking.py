@@ -20,10 +20,14 @@ import asyncio
 import functools
 import types
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from casual_mcp_nb.errors import CassetteMismatchError, UsageError
-from casual_mcp_nb.notebook.loop import EngineThread, T
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.notebook.loop import EngineThread
+
+T = TypeVar("T")
 
 
 class HasEngine(Protocol):
