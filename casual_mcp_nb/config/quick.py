@@ -167,14 +167,16 @@ def _found(command: str) -> str | None:
 def unquoted(text: str) -> str:
     """Take off quotes around a whole text, as a person puts them around a command in a shell.
 
-    A program's path keeps them.
+    The path of a program or of a file keeps them.
     """
     text = text.strip()
     try:
         words = _words(text)
     except UsageError:
         return text
-    if len(words) != 1 or words[0] == text or _is_command(words[0]):
+    if len(words) != 1 or words[0] == text:
+        return text
+    if _is_command(words[0]) or os.path.isfile(os.path.expanduser(words[0])):
         return text
     return words[0].strip()
 
