@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from casual_mcp_nb.base.displayable import Done
 from casual_mcp_nb.base.displayable import count as counted
 from casual_mcp_nb.base.model_options import DELIVERY_SETTINGS
-from casual_mcp_nb.errors import UnknownNameError, UsageError
+from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 from casual_mcp_nb.magics.args import (
     CELL_OPTIONS,
     STRATEGIES,
@@ -1137,9 +1137,11 @@ def _rerun(session: Session, line: str) -> Any:
 
 @command("undo", _CHAT, "undo the last turn")
 def _undo(session: Session, _line: str) -> Any:
-    if session.undo() is None:
+    undone = session.undo()
+    if undone is None:
         raise UsageError("There is no turn to undo.")
-    return session.status
+    status = session.status
+    return replace(status, notes=(f"Removed the turn {shown(undone.prompt)}.", *status.notes))
 
 
 @command(

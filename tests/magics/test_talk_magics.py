@@ -41,7 +41,7 @@ def test_turns_are_asked_again_and_taken_back(kernel: Kernel) -> None:
     assert kernel.printed(PROMPTS) == "['What is 7 * 8?']"
     assert kernel.run("%mcp rerun What is 7 * 9?").status == "ok"
     assert kernel.printed(PROMPTS) == "['What is 7 * 9?']"
-    assert kernel.run("%mcp undo").status == "ok"
+    assert "What is 7 * 9?" in kernel.run("%mcp undo").text()
     assert kernel.printed(PROMPTS) == "[]"
 
 
