@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args
 
 from casual_mcp_nb.base.iterables import all_are, field_names
 from casual_mcp_nb.base.limits import encodable
@@ -41,8 +41,6 @@ from casual_mcp_nb.errors import UsageError, shown
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
     from pydantic import BaseModel, TypeAdapter
-
-    from casual_mcp_nb.conversation.turn import Trace
 
 
 Span = list[int]
@@ -341,11 +339,22 @@ class Unread:
     fields: dict[str, Any] = field(default_factory=dict)
 
 
-R = TypeVar("R", bound="Trace")
+class Recorded(Protocol):
+    """A trace, as saving and loading see it."""
+
+    unread: Unread
+
+    def __iter__(self) -> Iterator[Event]: ...
+    def __len__(self) -> int: ...
+    def append(self, event: Event, /) -> None:
+        """Add the next event."""
+
+
+R = TypeVar("R", bound=Recorded)
 V = TypeVar("V")
 
 
-def dump_traces(traces: Iterable[Trace], more: Mapping[str, Any] | None = None) -> str:
+def dump_traces(traces: Iterable[Recorded], more: Mapping[str, Any] | None = None) -> str:
     """Format traces as JSON. Bytes become base64.
 
     Numbers that JSON lacks become strings such as `"NaN"`.
@@ -436,7 +445,7 @@ _HINT = "Use a .json file written by session.export."
 
 
 def _events(
-    trace: Trace, messages: NumberedValues, tools: NumberedValues
+    trace: Recorded, messages: NumberedValues, tools: NumberedValues
 ) -> Iterator[dict[str, Any]]:
     unread = dict(trace.unread.events)
     for index, event in enumerate(trace):
