@@ -14,6 +14,7 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -106,22 +107,21 @@ def servers_of(
     )
     for remote in objects_of(card.get("remotes")):
         way: Way = "sse" if remote.get("type") == "sse" else "http"
-        yield _with_way(replace(base, way=way), remote, _remote, catalog, local)
+        read = partial(_remote, catalog=catalog, local=local)
+        yield _with_way(replace(base, way=way), remote, read)
     if catalog is not None:
         # Cards have no packages, since they come from whoever runs the server.
         return
     for package in objects_of(card.get("packages")):
         kind = line_of(_field(package, "registryType"))
         way = next((known for known in _KINDS if known == kind), "other")
-        yield _with_way(replace(base, way=way), package, _package, catalog, local)
+        yield _with_way(replace(base, way=way), package, _package)
 
 
-def _with_way(
-    base: FoundServer, described: Mapping[str, Any], read: Any, catalog: str | None, local: bool
-) -> FoundServer:
+def _with_way(base: FoundServer, described: Mapping[str, Any], read: Any) -> FoundServer:
     inputs = _Values(base.short_name)
     try:
-        entry, notes = read(base, described, inputs, catalog, local)
+        entry, notes = read(base, described, inputs)
     except UnreadableError as error:
         return replace(base, problem=str(error))
     return replace(
@@ -250,7 +250,7 @@ _OF_RUNNERS = re.compile(
 
 
 def _package(
-    base: FoundServer, package: Mapping[str, Any], inputs: _Values, catalog: str | None, local: bool
+    base: FoundServer, package: Mapping[str, Any], inputs: _Values
 ) -> tuple[dict[str, Any], list[str]]:
     way, kind = base.way, _KINDS.get(base.way)
     if kind is None:
