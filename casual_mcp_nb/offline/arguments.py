@@ -161,8 +161,8 @@ class Parameter:
     def is_measured_in(self, unit: str) -> bool:
         """Check whether its name or description says that it has this unit."""
         about = f"{self.name} {self.schema.description[:_MAX_TEXT]}".replace("_", " ")
-        spelled = re.escape(unit.removesuffix("s"))
-        return re.search(rf"(?<![a-z]){spelled}s?(?![a-z])", about, re.I) is not None
+        pattern = rf"(?<![a-z]){re.escape(unit.removesuffix('s'))}s?(?![a-z])"
+        return re.search(pattern, about, re.I) is not None
 
     def _allows(self, value: Any) -> bool:
         from jsonschema import Draft202012Validator
@@ -226,7 +226,7 @@ class Filling:
         self.chosen: list[Mention] = []
         self.guess = ""
         self._need, self._text, self._parameters = need, need.text, parameters
-        self._known = known or {}
+        self._known = dict(known or {})
         self._found: dict[str, Any] = {}
         self._spans: list[Mention] = []
         # What is said most clearly comes first.
@@ -238,7 +238,7 @@ class Filling:
             self._put(parameter, value, place)
             self.guess = value
         self.missing = [one.name for one in self._lacking()]
-        values = {**self._known, **self._found}
+        values = self._known | self._found
         self.arguments = {one.name: values[one.name] for one in parameters if one.name in values}
         self.left = [one for one in need.words if not self.covers(one)]
 
@@ -254,7 +254,7 @@ class Filling:
         return any(one.accepted(word.value) is not None for one in given)
 
     def _lacking(self) -> list[Parameter]:
-        filled = {*self._known, *self._found}
+        filled = self._known | self._found
         return [one for one in self._parameters if one.required and one.name not in filled]
 
     def _put(self, parameter: Parameter, value: Any, place: Mention) -> None:

@@ -52,10 +52,8 @@ class Offered:
         self._defined = {str(definition["name"]): _tool(definition) for definition in definitions}
         self._programs = self._defined.pop(RUN_CODE, None)
         bridge = self._defined.pop(CALL_TOOL, None)
-        texts: list[str] = []
-        for message in messages:
-            if message.role == "tool" and message.name in FINDING:
-                texts.append(text_of(message.content))
+        found = [one for one in messages if one.role == "tool" and one.name in FINDING]
+        texts = [text_of(message.content) for message in found]
         described: list[Mapping[str, Any]] = []
         if self._programs is not None:
             texts.insert(0, self._programs.description.partition("<functions>\n")[2])

@@ -133,7 +133,7 @@ def _date(text: str) -> str | None:
     if text[:4].isdecimal():
         return text.replace(" ", "T")
     with suppress(ValueError):
-        written = parse(text.replace(" of ", " "), dayfirst=True).date()
+        written = parse(text, dayfirst=True).date()
         today = date.today()
         if not re.search(r"\d{4}", text) and written < today:
             written = written.replace(year=today.year + 1)

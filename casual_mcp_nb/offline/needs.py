@@ -22,7 +22,6 @@ _QUESTIONS = (
 _AND = r"\s*(?:(?:and|then|also|now|next|finally|please)[\s,]+)*"
 _FOLLOWS = re.compile(r"\s*(?:and|what about|how about|now|also|then|same)\b", re.I)
 _ASKS = re.compile(rf"{_AND}(?:{_VERBS}|{_QUESTIONS})\b|{_FOLLOWS.pattern}", re.I)
-ORDER = re.compile(rf"{_AND}(?:{_VERBS})\b", re.I)
 _JOINT = r",?\s{1,9}(?:and\s+then|and\s+also|and|then)"
 _CUT = re.compile(rf"(?<=[.?!;])\s+|\n+|{_JOINT}\s+(?=(?:{_VERBS}|{_QUESTIONS})\b)", re.I)
 _TRAILING = re.compile(rf"{_JOINT}$", re.I)
@@ -111,7 +110,7 @@ class Need:
         self.is_talk = not says_something or _REMARK.match(said) is not None
         self.asks = self.is_talk or "?" in said or _ASKS.match(said) is not None
         self.follows = _FOLLOWS.match(said) is not None or not self.words
-        self.query = " ".join(dict.fromkeys(self._hints())) or said.strip()[:200]
+        self.query = " ".join(dict.fromkeys(self._hints())) or said[:200]
 
     def _read(self, one: Mention) -> None:
         around = [other for other in self.mentions if overlap(one, other)]

@@ -30,12 +30,7 @@ from casual_mcp_nb.discovery.text import terms
 from casual_mcp_nb.offline.candidates import SURE, Candidate, choose
 from casual_mcp_nb.offline.deliveries import NextCall, Offered, PastCall, calls_in
 from casual_mcp_nb.offline.needs import Need, needs_of
-from casual_mcp_nb.offline.replies import (
-    ask_for,
-    cannot,
-    parse_question,
-    report,
-)
+from casual_mcp_nb.offline.replies import QUESTION, ask_for, cannot, report
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
@@ -44,6 +39,7 @@ if TYPE_CHECKING:
 
 MAX_REQUEST = 4_000
 _MAX_LOADED = 3
+_READS = ToolAnnotations(read_only=True)
 
 
 def plan(
@@ -99,8 +95,9 @@ class _Planner:
                 if missing.call not in calls:
                     calls.append(missing.call)
         if len(self.request) > MAX_REQUEST:
-            note = f"(The offline planner reads only the first {MAX_REQUEST:,} characters of a message.)"
-            replies[note] = None
+            replies[f"(The planner reads only a message's first {MAX_REQUEST:,} characters.)"] = (
+                None
+            )
         return calls, "" if calls else "\n\n".join(replies)
 
     def _made(self, name: str, arguments: dict[str, Any]) -> PastCall:
@@ -118,7 +115,7 @@ class _Planner:
 
         Anything else is a new request. Words that would be left over belong to the value.
         """
-        question = parse_question(self.last_reply)
+        question = QUESTION.search(self.last_reply)
         if question is None or Need(request).asks:
             return []
         asked, missing = question.groups()
@@ -176,6 +173,5 @@ class _Planner:
 
 def _as_tool(skill: Skill) -> ToolSpec:
     """Describe a skill as a tool that reads, to be ranked among tools."""
-    reads = ToolAnnotations(read_only=True)
     name = f"{skill.server}:{skill.name}"
-    return replace(skill_spec(skill), annotations=reads, wire_name=name)
+    return replace(skill_spec(skill), annotations=_READS, wire_name=name)

@@ -25,7 +25,8 @@ EXAMPLES = {
 """Questions that the planner answers with these bundled servers."""
 _WORDS = {"null": "none", "true": "yes", "false": "no"}
 _ITSELF = "This is the offline planner, not a language model: it can only use tools"
-_QUESTION = re.compile(r"For “(.*?)” I can use `[^`]+`, but I still need `([^`]+)`", re.S)
+QUESTION = re.compile(r"For “(.*?)” I can use `[^`]+`, but I still need `([^`]+)`", re.S)
+"""The request and the first missing argument in a question of `ask_for`."""
 
 
 _LARGE = re.compile(
@@ -36,18 +37,13 @@ _LARGE = re.compile(
 
 
 def ask_for(need: str, candidate: Candidate) -> str:
-    """Ask for a request's missing arguments; `parse_question` parses the question."""
+    """Ask for a request's missing arguments, as `QUESTION` reads it."""
     name = for_people(candidate.tool.wire_name)
     names = ", ".join(f"`{missing}`" for missing in candidate.filling.missing)
     return (
         f"For “{need}” I can use `{name}`, but I still need {names}. {_ITSELF}, with values that a"
         " message gives."
     )
-
-
-def parse_question(text: str) -> re.Match[str] | None:
-    """Match the need and the first missing argument in an `ask_for`, or None in any other text."""
-    return _QUESTION.search(text)
 
 
 def cannot(need: str, servers: Mapping[str, int], nearest: Candidate | None = None) -> str:
