@@ -203,7 +203,7 @@ def check_command(text: str) -> None:
         )
     if command and "$" not in command and "PATH" not in env and _found(command) is None:
         hint = ""
-        close = closest(command, BARE_PYTHON | _RUNNERS, 1)
+        close = closest(command, BARE_PYTHON | _FETCHERS, 1)
         if close:
             hint = f"Did you mean {shown(close[0])}? "
         elif runner is not None or (first and _found(first) is not None):

@@ -152,3 +152,18 @@ def test_an_entry_of_a_config_is_read_as_there() -> None:
         read_server({"command": "npx", "url": "https://example.com/mcp"}, "both")
     with pytest.raises(UsageError, match="int"):
         read_server(7, "seven")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("pyhton library.py", "'python'"),
+        ("books library.py", "--name"),
+        ("books npx -y library", "--name"),
+    ],
+)
+def test_a_command_that_does_not_exist_is_told_with_what_was_probably_meant(
+    line: str, hint: str
+) -> None:
+    with pytest.raises(UsageError, match=hint):
+        check_command(line)
