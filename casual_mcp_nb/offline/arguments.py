@@ -64,7 +64,7 @@ _ACCEPTED = {
     "": ("quoted", "path", "name", "word"),
     "integer": ("number",),
     "number": ("number",),
-    "limit": ("number",),
+    "limit": ("number", "quoted", "word"),
     "array": ("json",),
     "object": ("json",),
     "boolean": (),

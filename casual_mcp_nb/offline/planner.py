@@ -95,9 +95,8 @@ class _Planner:
                 if missing.call not in calls:
                     calls.append(missing.call)
         if len(self.request) > MAX_REQUEST:
-            replies[f"(The planner reads only a message's first {MAX_REQUEST:,} characters.)"] = (
-                None
-            )
+            note = f"(The offline planner reads only the first {MAX_REQUEST:,} characters.)"
+            replies[note] = None
         return calls, "" if calls else "\n\n".join(replies)
 
     def _made(self, name: str, arguments: dict[str, Any]) -> PastCall:
@@ -158,7 +157,8 @@ class _Planner:
             return None
         found = self._made(BROWSE_TOOLKIT, {"query": need.query})
         lines, _ = lines_in(found.result)
-        names = [line.name for line in lines if line.name not in self.loaded]
+        # What was loaded in another way may have no definition here.
+        names = [one.name for one in lines if not one.loaded or one.name not in self.loaded]
         if names:
             return self._made(LOAD_TOOLS, {"names": names[:_MAX_LOADED]})
         return found

@@ -97,3 +97,10 @@ def test_a_tool_is_found_among_many_categories() -> None:
         turn = session.chat("Feed the animal 'Elsa'", echo="none")
     assert called(turn) == ["browse_toolkit", "load_tools", "feed_animal"]
     assert "Elsa got hay" in turn.answer
+
+
+def test_tools_that_do_not_help_are_loaded_once() -> None:
+    with Session.from_config({**CONFIG, "servers": {}}, in_process=many_categories()) as session:
+        session.selection.defer_all = True
+        turn = session.chat("Is there any dust on the moon?", echo="none")
+    assert called(turn) == ["browse_toolkit", "load_tools"]
