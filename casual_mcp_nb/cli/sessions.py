@@ -110,12 +110,18 @@ def _usage_of_sessions(path: Path) -> ToolUsage:
     from casual_mcp_nb.conversation.conversation import Conversation
     from casual_mcp_nb.conversation.usage import Offers, UsageCounter, rows_of
 
+    path = path.expanduser()
     counter, offers, unread = UsageCounter(), Offers(), 0
     files = [path]
     if path.is_dir():
         # Files of subagents are read with the session that they belong to.
         found = sorted([*path.rglob("*.json"), *path.rglob("*.jsonl")])
         files = [each for each in found if each.is_file() and _is_session(each)]
+        if not files:
+            raise UsageError(
+                f"No file in {shown(path)} is a session.",
+                hint="casual-mcp-nb sessions lists those of Claude Code and Codex here.",
+            )
     for file in files:
         conversation = Conversation.load(file)
         counter.add_conversation()

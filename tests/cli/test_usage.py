@@ -44,12 +44,16 @@ def usage(capsys: pytest.CaptureFixture[str], *options: object) -> dict[str, Any
 
 
 def test_a_session_and_a_folder_of_them_are_counted(
-    session_file: Path, capsys: pytest.CaptureFixture[str]
+    session_file: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one = usage(capsys, "--sessions", session_file)
     assert (one["conversations"], one["turns"], one["calls"]) == (1, 1, 1)
     assert [(row["tool"], row["calls"]) for row in one["tools"]] == [("git:log", 1)]
     assert usage(capsys, "--sessions", session_file.parent) == one
+    monkeypatch.setenv("HOME", str(session_file.parents[1]))
+    assert usage(capsys, "--sessions", Path("~", session_file.parent.name)) == one
     # Which tools its requests offered is not known.
     assert main(["usage", "--sessions", str(session_file)]) == 0
     assert capsys.readouterr().out.splitlines()[-1].split()[4:6] == [UNKNOWN, UNKNOWN]
@@ -171,3 +175,7 @@ def test_what_cannot_be_counted_is_an_error(
     assert main(["usage", "--store", str(tmp_path / "missing.db")]) != 0
     assert main(["usage", "k7m2", "--sessions", str(session_file)]) != 0
     assert "--sessions" in capsys.readouterr().err
+    nothing = tmp_path / "nothing"
+    nothing.mkdir()
+    assert main(["usage", "--sessions", str(nothing)]) != 0
+    assert "nothing" in capsys.readouterr().err
