@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from urllib.parse import urlsplit
 
 # https://www.iana.org/assignments/iana-ipv4-special-registry. Python's own table depends on its
 # version: https://docs.python.org/3/library/ipaddress.html#ipaddress.IPv4Address.is_global.
@@ -55,6 +56,14 @@ def is_public(address: str) -> bool:
     else:
         special = parsed not in _GLOBAL_IPV6 or any(parsed in network for network in _SPECIAL_IPV6)
     return not special and parsed.is_global
+
+
+def host_in(url: str | None) -> str:
+    """Read the host in a URL, or return an empty text if there is none."""
+    try:
+        return urlsplit(url or "").hostname or ""
+    except ValueError:
+        return ""
 
 
 def is_this_computer(host: str) -> bool:

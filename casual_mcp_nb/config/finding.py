@@ -27,7 +27,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from casual_mcp_nb.base.config import REGISTRY, Config, ServerConfig
 from casual_mcp_nb.base.displayable import DisplayableList
-from casual_mcp_nb.base.ip_addresses import is_this_computer
+from casual_mcp_nb.base.ip_addresses import host_in, is_this_computer
 from casual_mcp_nb.base.iterables import of_type
 from casual_mcp_nb.config.document import object_in
 from casual_mcp_nb.config.loader import load_config
@@ -142,10 +142,10 @@ def is_site(text: str) -> bool:
     if text.startswith(("https://", "http://")):
         try:
             parts = urlsplit(text)
-            local = _is_local(text)
         except ValueError:
             return False
-        return parts.path in ("", "/") and not parts.query and (parts.scheme == "https" or local)
+        may_be_read = parts.scheme == "https" or _is_local(text)
+        return parts.path in ("", "/") and not parts.query and may_be_read
     if _LOCAL.fullmatch(text):
         return True
     ending = text.partition(":")[0].rpartition(".")[2]
@@ -303,7 +303,7 @@ async def _asked(
 
 
 def _is_local(address: str) -> bool:
-    return is_this_computer(urlsplit(address).hostname or "")
+    return is_this_computer(host_in(address))
 
 
 def _of_answer(answer: Mapping[str, Any], source: str, local: bool) -> list[FoundServer]:

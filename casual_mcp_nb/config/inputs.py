@@ -59,7 +59,12 @@ class Input:
     @property
     def variable(self) -> str:
         """The environment variable that can provide the value."""
-        return re.sub(r"[^A-Za-z0-9]+", "_", self.id).strip("_").upper() or "INPUT"
+        return variable_name(self.id) or "INPUT"
+
+
+def variable_name(text: str) -> str:
+    """Make the name of an environment variable of a text. It is empty without a letter or digit."""
+    return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").upper()
 
 
 class Inputs:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from casual_mcp_nb.config.document import (
 from casual_mcp_nb.config.environment import workspace_of
 from casual_mcp_nb.config.host_servers import ENV_FILE, AdaptedConfig, servers_in
 from casual_mcp_nb.config.hosts import adapt, is_of_host
-from casual_mcp_nb.config.inputs import Input
+from casual_mcp_nb.config.inputs import Input, variable_name
 from casual_mcp_nb.config.legacy import Migrated, is_legacy, migrated_legacy
 from casual_mcp_nb.config.loader import unusable_in
 from casual_mcp_nb.providers.registry import client_variable
@@ -186,12 +187,11 @@ class _Variables:
         """Choose the reference that replaces a secret: the first name that does not hold another
         one.
         """
-        numbered = (f"{names[-1]}_{number}" for number in range(2, 10_000))
-        for name in map(_variable, (*names, *numbered)):
-            if self._values.setdefault(name, value) == value:
-                self.where.setdefault(name, dotted(at))
-                return f"${{{name}}}"
-        raise AssertionError("There are not that many secrets in a config.")
+        numbered = (f"{names[-1]}_{number}" for number in count(2))
+        every = map(_variable, chain(names, numbered))
+        name = next(each for each in every if self._values.setdefault(each, value) == value)
+        self.where.setdefault(name, dotted(at))
+        return f"${{{name}}}"
 
     def ask(self, wanted: Input) -> str:
         self.where.setdefault(wanted.variable, f"inputs: {wanted.id}")
@@ -199,7 +199,7 @@ class _Variables:
 
 
 def _variable(text: str) -> str:
-    name = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").upper() or "SECRET"
+    name = variable_name(text) or "SECRET"
     return name if _NAME.fullmatch(text) is None or text != text.upper() else text
 
 

@@ -13,11 +13,10 @@ from importlib.metadata import PackageNotFoundError, version
 from itertools import count
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeGuard, Union
-from urllib.parse import urlsplit
 
 from casual_mcp_nb.base.config import ClientConfig, Config, ServerConfig
 from casual_mcp_nb.base.config_base import RequestOptions
-from casual_mcp_nb.base.ip_addresses import is_this_computer
+from casual_mcp_nb.base.ip_addresses import host_in, is_this_computer
 from casual_mcp_nb.base.iterables import by_name
 from casual_mcp_nb.bundled import BUNDLED
 from casual_mcp_nb.config.environment import read_environment
@@ -247,10 +246,7 @@ def unused(name: str, taken: Collection[str]) -> str:
 
 
 def _name_in_address(address: str) -> str:
-    try:
-        host = urlsplit(address).hostname or ""
-    except ValueError:
-        host = ""
+    host = host_in(address)
     labels = host.split(".")
     if len(labels) < 2 or labels[-1].isdigit():
         return "local" if is_this_computer(host) else "remote"

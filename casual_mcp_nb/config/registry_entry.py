@@ -16,13 +16,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from casual_mcp_nb.base.displayable import Displayable
+from casual_mcp_nb.base.ip_addresses import host_in
 from casual_mcp_nb.base.iterables import of_type
 from casual_mcp_nb.base.named_address import AddressGuard, AddressRefusedError
 from casual_mcp_nb.config.document import list_in, object_in
-from casual_mcp_nb.config.inputs import Input
+from casual_mcp_nb.config.inputs import Input, variable_name
 
 Way = Literal["http", "sse", "npm", "pypi", "oci", "nuget", "other"]
 """How a server is reached: at an address, or as a package that a command of this computer fetches
@@ -161,8 +161,8 @@ def _remote(
         # It is used only if the server requires it.
         entry["auth"] = "oauth"
     notes = []
-    home = urlsplit(catalog).hostname if catalog else None
-    if home is not None and host != home and not host.endswith(f".{home}"):
+    home = host_in(catalog)
+    if home and host != home and not host.endswith(f".{home}"):
         notes.append(
             f"Its address is on another host, {host}, than the catalog, which is on {home}."
         )
@@ -187,7 +187,7 @@ def _checked_host(url: str, local: bool) -> str:
         AddressGuard(named_by).check(url)
     except AddressRefusedError as error:
         raise UnreadableError(f"its address cannot be used: {error}") from None
-    return (urlsplit(url).hostname or "").lower()
+    return host_in(url).lower()
 
 
 @dataclass(frozen=True)
@@ -381,7 +381,7 @@ class _Values:
         return "".join([*pieces, _escaped(text[end:])])
 
     def _reference(self, variable: str, described: Mapping[str, Any]) -> str:
-        name = re.sub(r"[^A-Za-z0-9]+", "_", variable).strip("_").upper()
+        name = variable_name(variable)
         if len(self.needs) >= _MAX_INPUTS or not name:
             raise UnreadableError(f"it asks for more than {_MAX_INPUTS} values")
         options = tuple(map(line_of, list_in(described, "choices")[:_MAX_INPUTS]))

@@ -20,13 +20,12 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
-from urllib.parse import urlsplit
 
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import REGISTRY, ClientConfig, Config, ModelConfig, ServerConfig
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList
 from casual_mcp_nb.base.files import part_file, read_private
-from casual_mcp_nb.base.ip_addresses import is_this_computer
+from casual_mcp_nb.base.ip_addresses import host_in, is_this_computer
 from casual_mcp_nb.bundled import BUNDLED
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.providers.registry import spec_of
@@ -532,10 +531,7 @@ def _is_harmless_client(
         return own_key and not (
             _finds_keys(client) and any("://" in row.model for row in models.values())
         )
-    try:
-        local = is_this_computer(urlsplit(client.base_url).hostname or "")
-    except ValueError:
-        return False
+    local = is_this_computer(host_in(client.base_url))
     return local and client.key_variable is None and not _finds_keys(client)
 
 

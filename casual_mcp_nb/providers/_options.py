@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 from casual_mcp_nb.base.config_base import NO_OPTIONS, RequestOptions
 from casual_mcp_nb.base.content import MAX_IMAGES
+from casual_mcp_nb.base.iterables import attributes, drop_none
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.providers._messages import (
     IdRule,
@@ -494,11 +495,8 @@ def options_of(chat: ChatOptions | None) -> RequestOptions:
     """Read the options set in casual-llm's own, for a model that the user created with it."""
     if chat is None:
         return NO_OPTIONS
-    values: dict[str, Any] = {}
-    for name in ("temperature", "max_tokens", "top_p", "seed", "tool_choice"):
-        value = getattr(chat, name)
-        if value is not None:
-            values[name] = value
+    names = ("temperature", "max_tokens", "top_p", "seed", "tool_choice")
+    values = drop_none(attributes(chat, names))
     if chat.stop:
         values["stop"] = tuple(chat.stop)
     # Not validated: the user's own may be wrong in ways that only the provider knows.

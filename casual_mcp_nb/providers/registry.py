@@ -26,11 +26,11 @@ from itertools import chain
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-from urllib.parse import urlsplit
 
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config_base import TOOL_CHOICES, RequestOptions
 from casual_mcp_nb.base.dialects import Dialect, dialect_of
+from casual_mcp_nb.base.ip_addresses import host_in
 from casual_mcp_nb.base.iterables import by_name, of_type, present
 from casual_mcp_nb.base.model_options import ReasoningEffort
 from casual_mcp_nb.errors import shown
@@ -408,11 +408,7 @@ def is_home_address(address: str | None, homes: Sequence[str]) -> bool:
     """
     if not address:
         return bool(homes)
-    try:
-        host = urlsplit(address).hostname or ""
-    except ValueError:
-        return False
-    return _is_below(host, homes)
+    return _is_below(host_in(address), homes)
 
 
 def is_at_home(client: object, homes: Sequence[str]) -> bool:
@@ -426,7 +422,7 @@ def _is_below(host: str, homes: Sequence[str]) -> bool:
 
 def host_of(client: object) -> str:
     """Read the host in a client's URL, or empty if it is not known."""
-    return urlsplit(raw_address_of(client)).hostname or ""
+    return host_in(raw_address_of(client))
 
 
 def raw_address_of(client: object) -> str:
@@ -463,8 +459,8 @@ def dialect_for(client: ClientConfig) -> Dialect | None:
         return None
     if spec.adapter.dialect is not None:
         return spec.adapter.dialect
-    host = urlsplit(client.base_url or "").hostname or ""
-    return dialect_of(spec.adapter.name, host, at_home=is_home_address(client.base_url, spec.homes))
+    at_home = is_home_address(client.base_url, spec.homes)
+    return dialect_of(spec.adapter.name, host_in(client.base_url), at_home=at_home)
 
 
 def not_sent(provider: str, model: str, options: RequestOptions) -> dict[str, str]:
