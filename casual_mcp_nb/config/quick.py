@@ -341,8 +341,15 @@ def model_sections(
     missing key's variable, or the command that installs a missing SDK.
     """
     variables = read_environment(environ=environ)
+    sections = _sections(model or OFFLINE, base_url, variables)
+    for name, client in load_config(sections, environ=variables).clients.items():
+        _check(name, client)
+    return sections
+
+
+def _sections(model: str, base_url: str | None, variables: Mapping[str, str]) -> dict[str, Any]:
     local = by_name(registry.LOCAL_SERVERS)
-    provider, name, is_chat = _read(model or OFFLINE, local)
+    provider, name, is_chat = _read(model, local)
     client_name, settings = provider, {"provider": provider}
     if not spec_of(provider).name:
         settings = {"provider": local[provider].provider, "base_url": local[provider].base_url}
@@ -360,12 +367,10 @@ def model_sections(
     if "base_url" in settings and not variables.get(client_variable(client_name)):
         # The provider's own key belongs to the provider, not to this address.
         settings["api_key"] = "none"
-    sections = {
+    return {
         "clients": {client_name: settings},
         "models": {name: {"client": client_name, "model": name}},
     }
-    _check(client_name, load_config(sections, environ=variables).clients[client_name])
-    return sections
 
 
 def with_model(config: Config, model: str) -> Config:
@@ -385,12 +390,13 @@ def with_model(config: Config, model: str) -> Config:
         return config.model_copy(update={"models": {model: config.models[model], **config.models}})
     if ":" not in model and config.models:
         raise unknown_model(model, config.models)
-    variables = read_environment(config.path)
-    sections = model_sections(model, environ=variables)
+    variables = read_environment(config.folder)
+    sections = _sections(model, None, variables)
     (entry,) = sections["models"].values()
-    return config.with_models(
-        load_config({**sections, "models": {model: entry}}, environ=variables)
-    )
+    added = load_config({**sections, "models": {model: entry}}, environ=variables)
+    config = config.with_models(added)
+    _check(entry["client"], config.clients[entry["client"]])
+    return config
 
 
 def _read(model: str, local: Collection[str]) -> tuple[str, str, bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from kit.provider import Provider, answer
 from kit.shops import shop
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.base.secret import revealed
 from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.config.quick import model_sections, quick_config, with_model
 from casual_mcp_nb.errors import (
@@ -51,6 +53,22 @@ def test_a_model_uses_the_configs_client_of_its_provider(monkeypatch: pytest.Mon
     config = with_model(load_config({"clients": {"openai": here}}), "openai:gpt-4.1")
     assert config.models["openai:gpt-4.1"].model == "gpt-4.1"
     assert config.clients["openai"].base_url == here["base_url"]
+
+
+def test_a_model_needs_no_other_key_than_that_of_the_configs_client() -> None:
+    here = {"provider": "openai", "api_key": KEY}
+    config = with_model(load_config({"clients": {"openai": here}}), "openai:gpt-4.1")
+    assert config.models["openai:gpt-4.1"].client == "openai"
+    assert revealed([config.clients["openai"].api_key]) == {KEY}
+
+
+def test_a_models_key_is_read_from_the_env_file_beside_the_config(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text(f"OPENAI_API_KEY={KEY}\n")
+    (tmp_path / "config.json").write_text('{"mcpServers": {}}')
+    config = with_model(load_config(tmp_path / "config.json"), "openai:gpt-4.1")
+    assert revealed([config.clients["openai"].api_key]) == {KEY}
+    with pytest.raises(AuthenticationError):
+        with_model(load_config({"servers": {}}), "openai:gpt-4.1")
 
 
 def test_a_model_and_servers_are_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
