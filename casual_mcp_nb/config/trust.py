@@ -77,7 +77,7 @@ class Trust(DisplayableList[TrustEntry], items="entries"):
         for state in ("harmless", "trusted"):
             others = [entry for entry in self.entries if entry.state == state]
             if others:
-                names = ", ".join(f"{entry.kind} {exact(entry.name)}" for entry in others)
+                names = ", ".join(f"{entry.kind} {exact_word(entry.name)}" for entry in others)
                 lines.append(f"{state}: {names}")
         for entry in self.entries:
             if entry.state not in ("harmless", "trusted"):
@@ -119,7 +119,9 @@ def exact(text: str) -> str:
 
 
 def exact_word(text: str) -> str:
-    """Format a command's word so that it is clear where it ends, see `exact`."""
+    """Format a word of a command or a name in a list so that it is clear where it ends, see
+    `exact`.
+    """
     if " " not in text and exact(text) == text:
         return text
     return json.dumps(text)

@@ -222,6 +222,16 @@ def test_bundled_servers_and_providers_at_their_usual_address_are_harmless(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs the permissions of POSIX")
+def test_the_name_of_a_harmless_server_is_not_read_as_that_of_another_one(
+    tmp_path: Path, store: TrustStore
+) -> None:
+    path = tmp_path / "config.json"
+    servers = {"math, server local": {"bundled": "math"}, "local": LOCAL}
+    path.write_text(json.dumps({"servers": servers}))
+    first, *_ = Trust(str(path), store.entries(read(path))).text.splitlines()
+    assert first.endswith('server "math, server local"')
+
+
 def test_tools_that_a_provider_runs_are_accepted_too(tmp_path: Path, store: TrustStore) -> None:
     file = tmp_path / "config.json"
 
