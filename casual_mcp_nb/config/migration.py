@@ -5,6 +5,7 @@ references in place of secrets.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -311,7 +312,7 @@ def _moved(adapted: AdaptedConfig, old: Path, new: Path) -> list[str]:
         paths.append((client, "cassette", old))
     embedding = object_in(object_in(adapted.data, "tool_discovery"), "embedding")
     # It can also be a model's name.
-    if (old / str(embedding.get("local", ""))).is_dir():
+    if os.path.isdir(old / str(embedding.get("local", ""))):
         paths.append((embedding, "local", old))
     for _, server in servers_in(adapted.data):
         paths += [(server, "cwd", old), (server, ENV_FILE, before)]

@@ -214,6 +214,16 @@ def test_a_moved_config_finds_its_embedding_model(tmp_path: Path, is_a_folder: b
     assert local == (str(old / "minilm") if is_a_folder else "minilm")
 
 
+def test_a_moved_config_keeps_an_embedding_model_whose_name_no_folder_can_have(
+    tmp_path: Path,
+) -> None:
+    new = tmp_path / "new"
+    new.mkdir()
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"tool_discovery": {"embedding": {"local": "x" * 300}}}))
+    assert migrated(path, new).data["tool_discovery"]["embedding"]["local"] == "x" * 300
+
+
 COMMENTS = {
     "a trailing comma": ('{"mcpServers": {"a": {"command": "x"},},}', "old.json", False),
     "a slash in a text": (
