@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -216,10 +217,10 @@ def _path(source: str | Path) -> Path:
     if not isinstance(source, str | Path) or not str(source).isprintable():
         raise ConfigError("Expected a path, an object or a Config.")
     path = Path(source).expanduser().absolute()
-    if path.suffix in (".py", ".js") and path.is_file():
+    if path.suffix in (".py", ".js") and os.path.isfile(path):
         raise ConfigError(
             f"{shown(path.name)} is a program, not a config.",
-            hint=f"To start it as a server: Session.quick(servers=[{str(source)!r}]).",
+            hint=f"To start it as a server: Session.quick(servers=[{shlex.quote(str(source))!r}]).",
         )
     return path
 

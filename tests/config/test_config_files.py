@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import logging
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 from casual_mcp_nb.base.config import Config, ExcludeSpec
 from casual_mcp_nb.config.loader import load_config
+from casual_mcp_nb.config.quick import server_fields
 from casual_mcp_nb.errors import ConfigError
 
 
@@ -467,3 +470,19 @@ def test_a_program_in_place_of_a_config_is_told_how_to_start_it(tmp_path: Path) 
     (tmp_path / "server.py").write_text("import fastmcp\n")
     with pytest.raises(ConfigError, match=r"Session\.quick\(servers=\['.*server\.py'\]\)"):
         load_config(tmp_path / "server.py")
+
+
+def test_the_line_that_starts_a_program_with_a_space_in_its_path_works(tmp_path: Path) -> None:
+    file = tmp_path / "my server.py"
+    file.write_text("import fastmcp\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(file)
+    (line,) = re.findall(r"servers=(\[.+\])\)", caught.value.hint)
+    (server,) = ast.literal_eval(line)
+    _, fields = server_fields(server)
+    assert fields["args"] == [str(file)]
+
+
+def test_a_name_that_no_file_can_have_is_an_error_of_the_config() -> None:
+    with pytest.raises(ConfigError):
+        load_config("x" * 300 + ".py")
