@@ -44,6 +44,8 @@ _SIMULATED_RUNS = 300_000
 """About how many runs of one arm are simulated at most, for speed."""
 MOST_CASES = 100_000
 """The largest number of cases that `cases_needed` proposes."""
+_FURTHER = 8
+"""With how many more cases `cases_needed` tries the same."""
 
 
 def t_quantile(p: float, df: float) -> float:
@@ -503,7 +505,8 @@ def smallest_difference(
 def cases_needed(
     difference: float, repeats: int = 1, *, candidates: int = 1, looks: int = 1
 ) -> int | None:
-    """Compute how many independent cases find a mean gain in four of five experiments.
+    """Compute how many independent cases, and any more, find a mean gain in four of five
+    experiments.
 
     Args:
         difference: The gain, from 0 to 1, under the assumption of `smallest_difference`.
@@ -524,7 +527,12 @@ def cases_needed(
         low, high = high, high * 2
         if high > MOST_CASES:
             return None
-    return bisect_left(range(high + 1), True, lo=low + 1, key=finds)
+    found = bisect_left(range(high + 1), True, lo=low + 1, key=finds)
+    # The flips of few cases have few values, so that with one case more the test can find less.
+    for more in range(found + _FURTHER, found, -1):
+        if not finds(more):
+            return more + 1
+    return found
 
 
 def _helped(gain: float) -> tuple[float, float]:

@@ -311,6 +311,14 @@ def test_as_many_cases_as_proposed_find_the_difference(
     assert cases_needed(0.0001) is None
 
 
+@pytest.mark.parametrize("candidates", [1, 2, 3])
+def test_more_cases_than_needed_find_the_same(candidates: int) -> None:
+    cases = cases_needed(0.2, candidates=candidates)
+    assert cases is not None
+    for more in range(cases, cases + 6):
+        assert (smallest_difference(more, 1, candidates=candidates) or 1) <= 0.2
+
+
 @pytest.mark.slow
 @pytest.mark.defect("P9")
 def test_looks_at_growing_data_share_the_risk() -> None:
