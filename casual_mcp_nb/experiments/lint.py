@@ -146,7 +146,7 @@ def _same_texts(tools: Catalog) -> Iterator[LintFinding]:
             yield LintFinding(
                 "same text",
                 tools[index].tool_name,
-                f"Its description is the same as that of {listed(map(str, names), _NAMED)}.",
+                f"Same description: {listed(map(str, names), _NAMED)}.",
                 tuple(names),
             )
 
