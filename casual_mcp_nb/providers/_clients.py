@@ -258,7 +258,7 @@ def answer_of(
     wire: str,
     model: str,
     usage: TokenUsage | None,
-    reason: str | None,
+    reason: object,
     response_id: object = None,
 ) -> ModelResponse:
     """Build a response.
@@ -269,7 +269,7 @@ def answer_of(
         wire: The provider's format, as in `ProviderState`.
         model: The provider's name for the model.
         usage: The reported usage.
-        reason: Why the answer ended, in the provider's word.
+        reason: Why the answer ended, in the provider's word. What is no text says nothing.
         response_id: The response's id, kept if it looks like one.
 
     Raises:
@@ -279,6 +279,8 @@ def answer_of(
     from casual_llm import AssistantMessage
 
     text = "".join(part["text"] for part in parts if part["type"] == "text")
+    if not isinstance(reason, str):
+        reason = None
     if reason in ("content_filter", "refusal"):
         raise ContentFiltered(text or reason)
     if reason is not None and reason.casefold() in _FAILED:

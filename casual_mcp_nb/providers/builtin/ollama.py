@@ -80,7 +80,14 @@ def _read(part: object, sent: str) -> Piece:
     """
     if not isinstance(part, dict) or not isinstance(part.get("message"), dict):
         raise InvalidResponse(sent)
+    calls = part["message"].get("tool_calls") or []
+    if not isinstance(calls, list) or not all(map(_is_call, calls)):
+        raise InvalidResponse(sent)
     return Piece(part)
+
+
+def _is_call(call: object) -> bool:
+    return isinstance(call, dict) and isinstance(call.get("function"), dict)
 
 
 async def stream(
@@ -131,7 +138,7 @@ class _Streamed:
     def add(self, piece: Piece) -> None:
         self.text.append(text_in(piece.content))
         self.thinking.append(text_in(piece.thinking))
-        self.calls += (call for call in piece.tool_calls or () if call.function is not None)
+        self.calls += piece.tool_calls or ()
 
 
 def _request(
