@@ -321,7 +321,7 @@ def without_quotes(text: str) -> str:
     """Take off the quotes around a whole text, as a shell does. Quotes within it stay."""
     text = text.strip()
     quote = text[:1]
-    if len(text) > 1 and quote in ("'", '"') and text.index(quote, 1) == len(text) - 1:
+    if len(text) > 1 and quote in ("'", '"') and text.find(quote, 1) == len(text) - 1:
         return text[1:-1].strip()
     return text
 

@@ -235,6 +235,8 @@ def test_an_invalid_step_is_reported_with_the_right_syntax(text: str) -> None:
         ('"', '"'),
         ('""', ""),
         ('5 feet 4"', '5 feet 4"'),
+        ("'tis the season", "'tis the season"),
+        ('"unfinished', '"unfinished'),
         ("", ""),
     ],
 )
