@@ -183,6 +183,17 @@ def test_a_conversation_comes_back_with_its_turns(tmp_path: Path) -> None:
     assert len(back[:1]) == 1
 
 
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_file_that_another_program_has_written_again_is_read(
+    tmp_path: Path, indent: int | None
+) -> None:
+    document = json.loads(Conversation([Turn(Trace(EVENTS))]).to_json())
+    fields = dict(reversed(document.items()))
+    path = tmp_path / "conversation.json"
+    path.write_text(json.dumps(fields, indent=indent), encoding="utf-8")
+    assert len(Conversation.load(path)) == 1
+
+
 def test_what_json_cannot_hold_becomes_text_and_the_file_is_strict_json() -> None:
     events: list[Event] = [EVENTS[0], ToolProgress("a", math.inf), Notice("half \ud83d only")]
     text = Trace(events).to_json()

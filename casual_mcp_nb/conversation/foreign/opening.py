@@ -33,17 +33,23 @@ _HINT = (
 
 
 def check_saved(path: Path) -> None:
-    """Check that a file begins as a saved conversation does.
+    """Check that a file can be a saved conversation: one JSON object, with a format.
 
     Raises:
-        UsageError: It does not. The error describes it.
+        UsageError: It cannot. The error describes it.
     """
     with opened(path) as file:
         if _is_saved(file):
             return
-        first = parsed(file.readline(MAX_LINE))
-    has = "no JSON object"
+        line = file.readline(MAX_LINE)
+    first, has = parsed(line), "no JSON object"
+    if first is None and line.startswith(b"{"):
+        # It goes on in the next lines, as other programs write it.
+        return
     if isinstance(first, dict):
+        if "format" in first:
+            # Other programs write the fields in any order.
+            return
         names = ", ".join(shown(name, 40) for name in islice(first, _NAMED_FIELDS))
         has = f"{count(len(first), 'field')}: {names or 'none'}"
     raise UsageError(
