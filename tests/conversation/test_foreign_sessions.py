@@ -332,6 +332,21 @@ def test_a_codex_question_that_is_only_an_image_is_a_question(tmp_path: Path) ->
     assert (turn.prompt, turn.answer) == ("[Image #1]", "A cat.")
 
 
+@pytest.mark.parametrize(("code", "status"), [(0, "ok"), (1, "error")])
+def test_a_codex_command_fails_by_its_own_code_and_not_by_what_it_prints(
+    tmp_path: Path, code: int, status: str
+) -> None:
+    output = f"Exit code: {code}\nOutput:\nExit code: {1 - code}\n"
+    rows = [
+        _codex("session_meta", id="s"),
+        message("user", "Run the tests."),
+        item("function_call", name="shell", arguments="{}", call_id="c1"),
+        item("function_call_output", call_id="c1", output=output),
+    ]
+    (turn,) = Conversation.load(write(tmp_path / "rollout-6.jsonl", rows))
+    assert [call.status for call in turn.tool_calls] == [status]
+
+
 def test_a_codex_total_is_counted_if_an_answer_has_no_tokens_of_its_own(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [event("user_message", message="Go")]
     # The last one begins from zero again.
@@ -460,7 +475,8 @@ def test_other_files_are_refused_with_what_they_have(tmp_path: Path) -> None:
     # One that looks like an early session of Codex, of another agent.
     content = [{"type": "output_text", "text": "Hello"}]
     item = {"type": "message", "role": "assistant", "content": content, "sessionId": "s"}
-    for rows in ([item, item], [{"type": "other"}, {}], ["hello"], [], ["{}", "hello"]):
+    log = {"type": "system", "message": "The server has started."}
+    for rows in ([item, item], [{"type": "other"}, {}], [log, log], ["hello"], [], ["{}", "hello"]):
         with pytest.raises(UsageError) as refused:
             Conversation.load(write(tmp_path / "a.jsonl", rows))
         assert "OpenTelemetry" in str(refused.value.hint)

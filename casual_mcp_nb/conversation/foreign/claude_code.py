@@ -24,7 +24,7 @@ _SILENT = re.compile(
 )
 """Kinds of lines that are about the program rather than the conversation."""
 _SPOKEN = frozenset({"user", "assistant", "system", *_TITLES})
-_FIELDS = frozenset({"leafUuid", "message", "messageId", "sessionId", "uuid"})
+_IDS = frozenset({"leafUuid", "messageId", "sessionId", "uuid"})
 _AGENT_TOOLS = frozenset({"Agent", "Task"})
 _INTERRUPTED = "[Request interrupted by user"
 _SYNTHETIC = "<synthetic>"
@@ -50,7 +50,9 @@ class ClaudeCodeReader(Reader):
         """Check whether a line looks like one of Claude Code."""
         kind = _kind(record)
         is_known = kind in _SPOKEN or _SILENT.fullmatch(kind) is not None
-        return is_known and not record.keys().isdisjoint(_FIELDS)
+        # Logs of other programs have a text as their message.
+        has_message = isinstance(record.get("message"), dict)
+        return is_known and (has_message or not record.keys().isdisjoint(_IDS))
 
     def read(self, record: Fields) -> None:
         """Read a line."""

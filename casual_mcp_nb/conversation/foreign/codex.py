@@ -208,7 +208,8 @@ def _output(item: Fields) -> Result:
         output = fields.get("output", fields.get("content"))
     found = list(_found(item))
     text = text_of(output) or "\n".join(found)
-    codes = [object_in(fields, "metadata").get("exit_code"), *_EXIT.findall(text[:_HEAD])]
+    # Only the first line is Codex's own: what the command prints may look the same.
+    codes = [object_in(fields, "metadata").get("exit_code"), *_EXIT.findall(text[:_HEAD])[:1]]
     failed = any(code not in (None, 0, "0") for code in codes)
     failed = failed or (isinstance(fields, dict) and fields.get("success") is False)
     return Result(text_in(item, "call_id"), text, failed, found)
