@@ -259,8 +259,10 @@ class Mender:
             kind = _TYPE_WORDS.get(value.lower())
             if kind is None:
                 return self._wrong(value, at, "is no type")
-            if kind != value:
-                self._note(at.path, f"{_start(value)} is written {kind!r}")
+            if kind == value:
+                # This very text, so that nothing counts as changed.
+                return value
+            self._note(at.path, f"{_start(value)} is written {kind!r}")
             return kind
         if not isinstance(value, list | tuple):
             return self._wrong(value, at, "is no type")
