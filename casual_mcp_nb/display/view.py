@@ -331,7 +331,7 @@ def _fitted(part: Any, limits: DisplayLimits) -> Any:
     match part:
         case str():
             return one_line(cut(part, limits.cell))
-        case tuple():
+        case tuple() | list():
             return tuple(_fitted(each, limits) for each in part)
         case TextBlock():
             limit = min(part.limit or limits.text, limits.document)

@@ -35,6 +35,15 @@ from casual_mcp_nb.conversation.event import (
 )
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.display.render import to_html, to_markdown, to_text
+from casual_mcp_nb.display.view import (
+    DisplayLimits,
+    KeyValues,
+    Section,
+    Table,
+    View,
+    columns,
+    fit,
+)
 from casual_mcp_nb.views import MAX_BYTES, live_bundle, mimebundle
 
 MEGABYTE = 1_000_000
@@ -242,3 +251,13 @@ def test_each_form_is_drawn_only_when_it_is_wanted(make: Any, kind: str) -> None
         assert drawn.keys() <= {name}
         assert drawn.total() <= 1
     assert mimebundle(value, exclude={"text/html"}).keys() == {"text/plain", "text/markdown"}
+
+
+def test_rows_and_texts_in_lists_are_cleaned_and_cut_like_those_in_tuples() -> None:
+    text: Any = "\x1b[2J" + "long " * 10_000
+    rows: Any = ([text], (text,))
+    facts: Any = [(text, text)]
+    section = Section("Rows", (Table(columns("Text"), rows), KeyValues(facts)))
+    view = fit(View("view", "", (section,)), DisplayLimits())
+    assert "\x1b" not in to_text(view)
+    assert len(to_text(view)) < 10_000
