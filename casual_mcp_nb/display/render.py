@@ -252,7 +252,9 @@ def fenced(text: str, language: str = "text") -> str:
 
 
 def _marks_around(text: str, least: int) -> str:
-    """Write as many backticks as no text can end."""
+    """Write more backticks than there are in a row in a text, so that it cannot end what they
+    begin.
+    """
     longest = max(map(len, re.findall("`+", text)), default=0)
     return "`" * max(least, longest + 1)
 

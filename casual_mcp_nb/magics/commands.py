@@ -407,7 +407,7 @@ def _approval(session: Session, line: str) -> Any:
                 hint="For example: %mcp approval library never",
             )
         session.consent.set_policy(name.strip(), cast("Approval", policy))
-        return Done(f"Calls of {name.strip()} ask: {policy}. %mcp approval lists all policies.")
+        return Done(f"The policy of {name.strip()} is now {policy}. %mcp approval lists them all.")
     return session.consent
 
 
