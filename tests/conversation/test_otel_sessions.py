@@ -619,16 +619,17 @@ def test_models_without_an_agent_are_turns_by_their_messages(tmp_path: Path) -> 
     assert second.notices
 
 
-def test_conversations_by_their_id_come_one_after_the_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize("who_says", ["agent", "model"])
+def test_conversations_by_their_id_come_one_after_the_other(tmp_path: Path, who_says: str) -> None:
     spans: Spans = []
     for number, conversation in enumerate("ABA"):
-        turn = span(
-            *(f"a{number}", "", 10 * number, "invoke_agent x"),
-            gen_ai__conversation__id=conversation,
-        )
-        for each in as_json_text()[1:2]:
-            moved = {**each, "spanId": f"b{number}", "parentSpanId": f"a{number}"}
-            spans += [turn, {**moved, "startTimeUnixNano": turn["startTimeUnixNano"]}]
+        turn = span(f"a{number}", "", 10 * number, "invoke_agent x")
+        (model,) = as_json_text()[1:2]
+        model |= {"spanId": f"b{number}", "parentSpanId": f"a{number}"}
+        model |= {"startTimeUnixNano": turn["startTimeUnixNano"]}
+        told = turn if who_says == "agent" else model
+        told["attributes"]["gen_ai.conversation.id"] = conversation
+        spans += [turn, model]
     turns = load(tmp_path, spans)
     began = [turn.started.began for turn in turns]
     assert [round(at - began[0]) for at in began if at and began[0]] == [0, 20, 10]
@@ -647,6 +648,16 @@ def test_an_agent_whose_models_are_not_recorded_is_an_answer(tmp_path: Path) -> 
     assert (turn.prompt, turn.answer) == ("Weather in Oslo?", "It rains.")
     assert (turn.started.model, turn.seconds) == ("m-1", 1.0)
     assert conversation.stats.tokens.total_tokens == 13
+
+
+def test_an_error_of_a_model_or_an_agent_is_one_notice(tmp_path: Path) -> None:
+    failed = {"status": {"code": 2, "message": "The model is overloaded."}}
+    spans = as_json_text()
+    alone = {**spans[1], "parentSpanId": "", **failed}
+    agent = span("a", "", 0, "invoke_agent x", gen_ai__input__messages=json.dumps(ASKED)) | failed
+    for rows in ([alone], [agent], [{**spans[0], **failed}, *spans[1:]]):
+        (turn,) = load(tmp_path, rows)
+        assert [notice.text for notice in turn.notices] == ["The model is overloaded."]
 
 
 def test_other_spans_are_counted_and_their_children_are_found(tmp_path: Path) -> None:

@@ -169,20 +169,24 @@ class SpanReader(Reader):
             self._surround(span)
         spans = sorted(self._spans.values(), key=_order)
         answered = {span.root for span in spans if span.kind == "model"}
+        for span in spans:
+            # Some libraries say only with the model's requests which conversation it is.
+            span.root.conversation = span.root.conversation or span.conversation
         conversations: dict[str, list[Span]] = {}
         for span in spans:
+            span.conversation = span.conversation or span.root.conversation
             conversations.setdefault(span.conversation, []).append(span)
         for span in chain.from_iterable(conversations.values()):
             if span.call is not None:
                 self._place_call(span.call, span)
             elif span.answer is not None:
+                if span.kind == "model" or not (span.around or span in answered):
+                    self._place_answer(span.answer, span)
+                    continue
+                # The answers of models in this agent say the same.
+                self.draft.drop(span.answer)
                 if not span.around:
                     self._turn_of(span)
-                if span.kind == "agent" and (span.around or span in answered):
-                    # The answers of models in this agent say the same.
-                    self.draft.drop(span.answer)
-                else:
-                    self._place_answer(span.answer, span)
         self._spans.clear()
         self._turns.clear()
         super().close()
