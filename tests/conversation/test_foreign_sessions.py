@@ -255,7 +255,7 @@ def codex_session(path: Path) -> Path:
         path,
         [
             _codex("session_meta", id="s", base_instructions={"text": "You are Codex."}),
-            message("user", "<environment_context>here</environment_context>"),
+            message("user", "\n<environment_context>here</environment_context>\n"),
             _codex("turn_context", model="gpt-x"),
             message("user", "List the files."),
             event("user_message", message="List the files."),
@@ -286,7 +286,8 @@ def test_a_codex_total_is_counted_once(tmp_path: Path) -> None:
         *(100, 120, 130)
     ]
     first, second = conversation
-    assert (first.prompt, first.answer) == ("List the files.", "There are two.")
+    assert [message.content for message in first.started.messages] == ["List the files."]
+    assert first.answer == "There are two."
     assert (second.prompt, second.status) == ("Stop.", "stopped")
     assert first.steps[0].request.messages[0].content == "You are Codex."
     shell, log = first.tool_calls

@@ -124,7 +124,7 @@ class CodexReader(Reader):
         if role not in ("assistant", "user", "developer", "system"):
             self.draft.unread.add(f"message of {role}")
         if role == "user":
-            if text[:1] in ("<", "#") and not own_words(text):
+            if text.lstrip()[:1] in ("<", "#") and not own_words(text).strip():
                 return
             if text and not self.draft.waiting:
                 self._said.clear()
