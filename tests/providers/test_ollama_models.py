@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from casual_llm.messages import UserMessage
 from kit.option_rules import OptionsProvider, Rules
-from kit.provider import answer
+from kit.provider import Provider, answer
 from kit.scripted_http import Reply
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.errors import OverloadedError, ProviderError
+from casual_mcp_nb.errors import MalformedAnswerError, OverloadedError, ProviderError
 
 QWEN = {"capabilities": ["completion", "tools", "thinking"], "details": {"family": "qwen3"}}
 GPT_OSS = {"capabilities": ["completion", "tools", "thinking"], "details": {"family": "gptoss"}}
@@ -183,3 +183,22 @@ async def test_a_stream_that_failed_for_a_moment_is_asked_again() -> None:
         turn = await say(chat)
     assert turn.answer == "Noon."
     assert len(turn.retries) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("calls", ["text", [{"id": "c"}], ["text"], [{"function": "text"}]])
+def test_calls_that_cannot_be_read_are_an_error(calls: Any, *, stream: bool) -> None:
+    sent = {"role": "assistant", "content": "", "tool_calls": calls}
+    reply = Reply(200, json.dumps({"message": sent, "done": True, "done_reason": "stop"}))
+    with Provider(reply) as desk, Session(desk.config("ollama"), quiet=True) as session:
+        turn = session.chat("When?", stream=stream, echo="none")
+        assert isinstance(turn.exception, MalformedAnswerError)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_reason_that_is_no_text_says_nothing(*, stream: bool) -> None:
+    sent = {"role": "assistant", "content": "At nine."}
+    reply = Reply(200, json.dumps({"message": sent, "done": True, "done_reason": 5}))
+    with Provider(reply) as desk, Session(desk.config("ollama"), quiet=True) as session:
+        turn = session.chat("When?", stream=stream, echo="none")
+        assert (turn.status, turn.answer) == ("done", "At nine.")
