@@ -319,11 +319,17 @@ def _chat(source: Source, config: Config, message: str, settings: TurnSettings) 
             raise UsageError(
                 "The message is empty.", hint='For example: casual-mcp-nb chat "What is 17 * 24?"'
             )
-    from casual_mcp_nb.config.quick import with_model
+    from casual_mcp_nb.config.quick import OFFLINE, with_model
 
     config = config or source.load()
     if settings.model is not None:
         config = with_model(config, settings.model)
+    elif not config.models:
+        tell(
+            "The config has no model, so an offline planner answers, which is not a language model."
+            " Choose one: --model openai:gpt-4.1."
+        )
+        config = with_model(config, OFFLINE)
     with source.open(config, approval=dict.fromkeys(settings.allow, "never")) as session:
         connect(session)
         tell_failures(session)

@@ -260,8 +260,8 @@ def _config(config: Config) -> Iterator[Check]:
     for note in config.notes:
         yield Check("Config", "note", "warn", note)
     if not config.models:
-        advice = 'Add a model. A client with {"provider": "offline"} needs no key.'
-        yield Check("Config", "models", "warn", "none, so you cannot chat", advice)
+        advice = "Add a model, or choose one: --model openai:gpt-4.1."
+        yield Check("Config", "models", "warn", "none: the offline planner answers", advice)
 
 
 def _keys(config: Config) -> Iterator[Check]:
@@ -380,7 +380,10 @@ def _notices(notices: Iterable[Notice]) -> Iterator[Check]:
 def _servers(config: Config, servers: Servers) -> Iterator[Check]:
     for name, status in servers.items():
         server = config.servers.get(name)
-        if server is not None and not server.enabled and status.state == "closed":
+        if name in config.unusable:
+            advice = "Correct its entry in the config."
+            yield Check("Servers", name, "fail", config.unusable[name], advice)
+        elif server is not None and not server.enabled and status.state == "closed":
             yield Check(
                 "Servers",
                 name,

@@ -173,10 +173,15 @@ class SelectionState(AcceptsConfig, ToolsState):
     def set_mode(self, server: str, mode: Mode) -> None:
         """Make a server loaded, deferred or off.
 
+        Deferring turns discovery on, without which nothing is deferred.
+
         Raises:
             UnknownNameError: There is no such server.
         """
-        self._chat.selection.servers[server] = mode
+        selection = self._chat.selection
+        selection.servers[server] = mode
+        if mode == "deferred" and not selection.discovery:
+            selection.discovery = True
 
     @command
     def set_tool(self, name: str, on: bool) -> None:

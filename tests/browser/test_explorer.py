@@ -441,6 +441,19 @@ def test_a_tool_is_tried_from_its_card(page: Any) -> None:
     sync_api.expect(at(page, "alert")).to_be_hidden()
 
 
+def test_a_required_text_is_empty_only_if_it_was_emptied(page: Any) -> None:
+    tool(page, "math__evaluate_expression").click()
+    at(page, "call").click()
+    reads(page, "alert", "expression is required")
+    focuses(page, "field-expression")
+    sync_api.expect(at(page, "calls").get_by_test_id("earlier-call")).to_have_count(0)
+    at(page, "field-expression").fill("1")
+    at(page, "field-expression").fill("")
+    at(page, "call").click()
+    expect(page, at(page, "result"), data_status="error")
+    sync_api.expect(at(page, "alert")).to_be_hidden()
+
+
 def test_hostile_texts_of_a_tool_stay_texts(page: Any) -> None:
     row = tool(page, "shop__evil")
     sync_api.expect(row).to_contain_text("<img src=x")

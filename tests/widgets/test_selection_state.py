@@ -83,6 +83,20 @@ def test_the_manifest_is_exactly_what_the_model_reads(
     assert shown["tools"] == session.tools.manifest.tools
 
 
+def test_deferring_a_server_turns_discovery_on(
+    session: Session, state: SelectionState, do: Do
+) -> None:
+    do(state, "set_discovery", on=False)
+    do(state, "set_mode", server="shop", mode="off")
+    assert session.selection.discovery is False
+    do(state, "set_mode", server="shop", mode="deferred")
+    assert session.selection.discovery is True
+    assert state.snapshot()["servers"]["shop"]["effective"] == "deferred"
+    do(state, "set_discovery", on="auto")
+    do(state, "set_mode", server="shop", mode="deferred")
+    assert session.selection.discovery == "auto"
+
+
 @pytest.mark.parametrize(
     ("command", "arguments", "field", "value"),
     [

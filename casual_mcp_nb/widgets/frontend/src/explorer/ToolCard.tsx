@@ -7,7 +7,7 @@ import { ChangeBox } from "./ChangeBox";
 import { EarlierCalls } from "./EarlierCalls";
 import { MessageList } from "./MessageList";
 import { ParameterTable } from "./ParameterTable";
-import type { CallResult, ExplorerState, ToolDetail } from "./state";
+import type { CallResult, ExplorerState, Field, ToolDetail } from "./state";
 import { statusOf } from "./statuses";
 import { useCardFocus } from "./useCardFocus";
 import type { Trial, Workbench } from "./workbench";
@@ -75,6 +75,11 @@ function trialOf(bench: Workbench, name: string): Trial {
   return trial;
 }
 
+/** Only a text that was typed and deleted again is meant to be empty. */
+function isMissing(field: Field, value: string | undefined): boolean {
+  return field.kind === "string" ? value === undefined : !value;
+}
+
 function TryIt({ bench, detail }: { bench: Workbench; detail: ToolDetail }) {
   const name = detail.wire_name;
   const bridge = useBridge<ExplorerState>();
@@ -97,7 +102,7 @@ function TryIt({ bench, detail }: { bench: Workbench; detail: ToolDetail }) {
   const toggle = (part: "schema" | "messages") => setShown((before) => (before === part ? null : part));
   const run = async () => {
     if (running) return;
-    const missing = detail.fields.find((field) => field.required && !values[field.name] && field.kind !== "string");
+    const missing = detail.fields.find((field) => field.required && isMissing(field, values[field.name]));
     if (missing) {
       bridge.error.value = `${missing.name} is required.`;
       form.current?.querySelector<HTMLElement>(`[data-testid="field-${CSS.escape(missing.name)}"]`)?.focus();
