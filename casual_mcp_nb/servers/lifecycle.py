@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.config import Protocol, ServerConfig
+from casual_mcp_nb.base.cutting import cut_at_word
 from casual_mcp_nb.base.proxies import connection_advice
 from casual_mcp_nb.base.status import ServerState
 from casual_mcp_nb.errors import ConfigError, ConnectError
@@ -326,7 +327,9 @@ class Lifecycle:
         stderr = session.stderr_tail
         if not stderr.strip():
             return f". {advice_of_silence(command)}" if reason == EXITED else ""
-        line, text = telling_line(stderr)[:_MAX_LINE], ""
+        line, text = telling_line(stderr), ""
+        if len(line) > _MAX_LINE:
+            line = f"{cut_at_word(line, _MAX_LINE)} …"
         if line:
             text = f", with this on its stderr: {line}"
         advice = advice_of_stderr(stderr, command)
