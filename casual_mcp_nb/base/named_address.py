@@ -47,8 +47,8 @@ def without_credentials(url: str) -> str:
     parts = urlsplit(url)
     if not parts.hostname:
         return ""
-    port = f":{parts.port}" if parts.port else ""
-    return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
+    address = parts.netloc.rpartition("@")[2].lower()
+    return f"{parts.scheme}://{address}{parts.path}"
 
 
 def origin_of(url: str) -> str:

@@ -20,7 +20,12 @@ from mcp.server.mcpserver.exceptions import ToolError
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.guarded_http import GuardedTransport
-from casual_mcp_nb.base.named_address import AddressGuard, AddressRefusedError, origin_of
+from casual_mcp_nb.base.named_address import (
+    AddressGuard,
+    AddressRefusedError,
+    origin_of,
+    without_credentials,
+)
 from casual_mcp_nb.bundled.web_server import fetch
 from casual_mcp_nb.config.finding import look_up
 from casual_mcp_nb.config.registry_entry import FoundServer
@@ -422,3 +427,16 @@ def test_behind_a_proxy_private_names_are_refused_and_unknown_ones_are_the_proxy
         assert proxy.seen == []
         with pytest.raises(httpx2.ProxyError):
             asyncio.run(get("https://known-to-the-proxy.invalid/"))
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://user:key@Example.com:8443/a?key=1#b", "https://example.com:8443/a"),
+        ("https://user:key@[::1]:8443/a", "https://[::1]:8443/a"),
+        ("http://desk:99999/v1", "http://desk:99999/v1"),
+        ("server.py", ""),
+    ],
+)
+def test_an_address_is_shown_without_credentials(url: str, shown: str) -> None:
+    assert without_credentials(url) == shown
