@@ -842,7 +842,7 @@ class Config(BaseConfig):
     def with_models(self, other: Config) -> Config:
         """Copy the config with another one's models before its own, and with their clients.
 
-        An entry of its own stays where both have the name.
+        Where both have a name, this config's entry stays.
         """
         return self._joined(
             other,

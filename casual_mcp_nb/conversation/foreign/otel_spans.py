@@ -32,7 +32,7 @@ class Span:
     """A span, and what was read of it.
 
     Args:
-        id: The hash of its own and its trace's id.
+        id: The hash of the ids of the span and its trace.
         parent: The same of the span around it, or 0.
         name: Its name.
         began: When it began, in seconds since 1970.
