@@ -161,6 +161,18 @@ def test_the_file_of_another_host_is_asked_with_the_planner_or_a_model_by_its_pr
     assert (code, "44" in out, "--model" in err) == (0, True, False)
 
 
+@pytest.mark.parametrize("command", ["check", "doctor"])
+def test_an_entry_that_cannot_be_used_is_a_failure_before_anything_starts(
+    command: str, tmp_path: Path, run: Run
+) -> None:
+    servers = {"web": {"url": "htps://x"}, "own": {"command": sys.executable}}
+    file = tmp_path / "claude.json"
+    file.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+    code, out, _ = run(command, str(file), "--json")
+    failed = [check["name"] for check in json.loads(out)["checks"] if check["verdict"] == "fail"]
+    assert (code, failed) == (FAILED, ["web"])
+
+
 @pytest.mark.defect("K3")
 @pytest.mark.parametrize(
     ("words", "exit_code", "ends_at"),
