@@ -7,7 +7,6 @@ import contextvars
 import shutil
 import sys
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -16,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.callbacks import ignore_outcome
 from casual_mcp_nb.errors import ToolCallError
-from casual_mcp_nb.own_tools.context import Call, Job, on_thread, on_worker
+from casual_mcp_nb.own_tools.context import Call, Job, on_thread, on_worker, run_here
 
 if TYPE_CHECKING:
+    from casual_mcp_nb.base.handover import Handover
     from casual_mcp_nb.conversation.step import ToolCall
 
 
@@ -131,41 +131,55 @@ class NotebookRunner:
             )
         return await _on_loop(call, loop)
 
-    def wait(self, start: Callable[[], Future[ToolCall]], context: contextvars.Context) -> ToolCall:
+    def wait(
+        self, prepare: Callable[[], Handover[ToolCall]], context: contextvars.Context
+    ) -> ToolCall:
         """Start a nested call on the engine, and block the function's thread until it ends.
 
         A thread that waits for its turn waits for the nested call meanwhile, and runs the functions
         that the nested call needs.
 
         Args:
-            start: Starts the call.
+            prepare: Prepares the call.
             context: The context in which the function runs.
         """
         caller = context.get(CALLER)
-        context = context.copy()
         if caller is None or not caller.blocking:
-            return context.run(start).result()
-        nested = Caller(caller.loop, blocking=True)
-        context.run(CALLER.set, nested)
-        future = context.run(start)
-        future.add_done_callback(nested.end)
+            return run_here.wait(prepare, context)
+        own = Caller(caller.loop, blocking=True)
+        nested = _prepared_for(own, prepare, context)
+        nested.future.add_done_callback(own.end)
         try:
-            nested.serve()
-            return future.result()
+            nested.start()
+            own.serve()
+            return nested.future.result()
         except BaseException:
-            future.cancel()
+            nested.cancel()
             raise
 
     async def wait_async(
-        self, start: Callable[[], Future[ToolCall]], context: contextvars.Context
+        self, prepare: Callable[[], Handover[ToolCall]], context: contextvars.Context
     ) -> ToolCall:
         """Start a nested call on the engine, and await its end on the function's loop.
 
         For the arguments, see `wait`.
         """
-        context = context.copy()
-        context.run(CALLER.set, caller_here(blocking=False))
-        return await asyncio.wrap_future(context.run(start))
+        nested = _prepared_for(caller_here(blocking=False), prepare, context)
+        try:
+            nested.start()
+            return await asyncio.wrap_future(nested.future)
+        except BaseException:
+            nested.cancel()
+            raise
+
+
+def _prepared_for(
+    caller: Caller, prepare: Callable[[], Handover[ToolCall]], context: contextvars.Context
+) -> Handover[ToolCall]:
+    """Prepare a nested call in a copy of the context, with the one who waits for it."""
+    context = context.copy()
+    context.run(CALLER.set, caller)
+    return context.run(prepare)
 
 
 async def _on_loop(call: Call, loop: asyncio.AbstractEventLoop) -> Any:

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 # Imported with it, so that no warning is printed into a cell.
 import casual_mcp_nb.notebook.log  # noqa: F401
+from casual_mcp_nb.base.handover import Handover
 from casual_mcp_nb.errors import ClosedError, UsageError
 from casual_mcp_nb.notebook.caller import CALLER, Caller, caller_here
 
@@ -47,14 +48,10 @@ class EngineThread:
 
     The loop keeps running while a cell sleeps, computes or waits: connections stay alive and
     displays are updated.
-
-    Attributes:
-        blocked: How many callers block now.
     """
 
     def __init__(self) -> None:
-        self.blocked = 0
-        self._blocking = threading.Lock()
+        self._blocked: set[Caller] = set()
         self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="casual-mcp-engine", daemon=True)
@@ -79,6 +76,11 @@ class EngineThread:
         return threading.current_thread() is self._thread
 
     @property
+    def blocked(self) -> int:
+        """How many callers block now."""
+        return len(self._blocked)
+
+    @property
     def inherited(self) -> bool:
         """Whether this is a forked child's copy. A fork copies no threads, so nothing runs on it."""
         return os.getpid() != self._process
@@ -91,14 +93,25 @@ class EngineThread:
                 hint="Open a new session here, in the child.",
             )
 
-    def submit(
-        self, work: Coroutine[Any, Any, T], caller: Caller | None = None
-    ) -> tuple[Future[T], threading.Event]:
-        """Start `work` on the loop.
+    def hand_over(self, work: Coroutine[Any, Any, T], caller: Caller | None = None) -> Handover[T]:
+        """Prepare `work` for the loop. Start it with the `start` of what is returned.
 
         Args:
             work: The work.
             caller: Who waits for it, or None if nobody does.
+
+        Raises:
+            ClosedError: The engine was inherited through a fork.
+        """
+        if self.inherited:
+            work.close()
+        self.check_process()
+        context = contextvars.copy_context()
+        context.run(CALLER.set, caller)
+        return context.run(Handover, work, self._loop)
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> tuple[Future[T], threading.Event]:
+        """Start `work` on the loop, for nobody that waits.
 
         Returns:
             Its future, and an event that is set when the work has ended. If the future is
@@ -107,37 +120,9 @@ class EngineThread:
         Raises:
             ClosedError: The engine was inherited through a fork.
         """
-        if self.inherited:
-            work.close()
-        self.check_process()
-        future, ended = Future[T](), threading.Event()
-        context = contextvars.copy_context()
-        context.run(CALLER.set, caller)
-
-        def end(task: asyncio.Task[T]) -> None:
-            ended.set()
-            if task.cancelled():
-                future.cancel()
-            if not future.set_running_or_notify_cancel():
-                return
-            error = task.exception()
-            if error is not None:
-                future.set_exception(error)
-            else:
-                future.set_result(task.result())
-
-        def start() -> None:
-            task = self._loop.create_task(work, context=context)
-            task.add_done_callback(end)
-
-            def on_done(_: object) -> None:
-                if future.cancelled():
-                    self._loop.call_soon_threadsafe(task.cancel)
-
-            future.add_done_callback(on_done)
-
-        self._loop.call_soon_threadsafe(start)
-        return future, ended
+        handover = self.hand_over(work)
+        handover.start()
+        return handover.future, handover.ended
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` and block until it has ended.
@@ -156,20 +141,20 @@ class EngineThread:
                 hint="Await the method that ends in _async instead.",
             )
         caller = caller_here(blocking=True)
-        future, ended = self.submit(work, caller)
-        future.add_done_callback(caller.end)
-        self._count(1)
+        handover = self.hand_over(work, caller)
+        handover.future.add_done_callback(caller.end)
         try:
+            self._blocked.add(caller)
+            handover.start()
             caller.serve()
-            return future.result()
+            return handover.future.result()
         except BaseException as error:
-            if future.cancel():
-                ended.wait(CLEAN_UP_SECONDS)
+            handover.cancel(CLEAN_UP_SECONDS)
             if isinstance(error, KeyboardInterrupt):
                 _show_in_one_line(error)
             raise
         finally:
-            self._count(-1)
+            self._blocked.discard(caller)
 
     async def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` and await its end from any other loop.
@@ -178,17 +163,17 @@ class EngineThread:
         interrupt cancels the work, which has half a second to clean up. IPython shows one line for
         it.
         """
-        future, ended = self.submit(work, caller_here(blocking=False))
-        waiting = asyncio.wrap_future(future)
+        handover = self.hand_over(work, caller_here(blocking=False))
+        waiting = asyncio.wrap_future(handover.future)
         try:
+            handover.start()
             while not waiting.done():
                 await asyncio.wait({waiting}, timeout=_WAKE_SECONDS)
-        except asyncio.CancelledError as cancelled:
-            future.cancel()
-            await asyncio.to_thread(ended.wait, CLEAN_UP_SECONDS)
+        except (asyncio.CancelledError, KeyboardInterrupt) as interrupt:
+            await asyncio.to_thread(handover.cancel, CLEAN_UP_SECONDS)
             # The same error is raised again: asyncio.timeout and TaskGroup recognize their own
             # cancellation by its exact type.
-            _show_in_one_line(cancelled)
+            _show_in_one_line(interrupt)
             raise
         return waiting.result()
 
@@ -200,10 +185,6 @@ class EngineThread:
         if self.inherited:
             return
         self._loop.call_soon_threadsafe(self._loop.call_later, seconds, function)
-
-    def _count(self, change: int) -> None:
-        with self._blocking:
-            self.blocked += change
 
     def stop(self) -> None:
         """End the thread. Work that still runs on it is dropped."""

@@ -9,7 +9,6 @@ iterator is collected, and that stops the turn.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
@@ -161,7 +160,7 @@ class Pauses:
         options: ChatOptions = {**self._options, "step": gate}
         work = self._parts.turn_service.paused(self.turn, self._prompt, options, channel)
         self._started = True
-        running.start(self._parts.engine, work, caller)
+        running.prepare(self._parts.engine, work, caller)
         return running
 
     def __repr__(self) -> str:
@@ -179,10 +178,15 @@ class _Running:
         self._wake = wake
         self._pause: Pause | None = None
 
-    def start(self, engine: EngineThread, work: Coroutine[Any, Any, Turn], caller: Caller) -> None:
+    def prepare(
+        self, engine: EngineThread, work: Coroutine[Any, Any, Turn], caller: Caller
+    ) -> None:
         wake = self._wake
-        self._future, self._ended = engine.submit(work, caller)
-        self._future.add_done_callback(lambda _: wake())
+        self._handover = engine.hand_over(work, caller)
+        self._handover.future.add_done_callback(lambda _: wake())
+
+    def start(self) -> None:
+        self._handover.start()
 
     async def ask(self, step: int, request: Request) -> StepAnswer:
         """Pause, and wait for the answer of the loop."""
@@ -193,7 +197,7 @@ class _Running:
     @property
     def waits(self) -> bool:
         """Whether it waits at a pause, or the turn has ended."""
-        return self._pause is not None or self._future.done()
+        return self._pause is not None or self._handover.future.done()
 
     def next_pause(self) -> Pause | None:
         """Take the pause at which the turn waits. None if the turn has ended.
@@ -202,17 +206,13 @@ class _Running:
             UsageError: The turn could not begin.
         """
         pause, self._pause = self._pause, None
-        if pause is None and not self._future.cancelled():
-            self._future.result()
+        if pause is None and not self._handover.future.cancelled():
+            self._handover.future.result()
         return pause
 
-    def cancel(self) -> threading.Event:
-        """Stop the turn, from any thread. Harmless if it has ended.
-
-        Returns an event that is set when it has ended.
-        """
-        self._future.cancel()
-        return self._ended
+    def cancel(self, seconds: float = 0) -> None:
+        """Stop the turn, and wait for its end so many seconds at most. Harmless if it has ended."""
+        self._handover.cancel(seconds)
 
 
 class _Loop:
@@ -231,6 +231,8 @@ class _Loop:
         try:
             if self._pause is not None:
                 self._pause.send()
+            else:
+                self._running.start()
             while not self._running.waits:
                 self._caller.serve()
             self._pause = self._running.next_pause()
@@ -242,9 +244,10 @@ class _Loop:
         return self._pause
 
     def _close(self) -> None:
-        ended = self._running.cancel()
-        if not self._engine.is_current:
-            ended.wait(CLEAN_UP_SECONDS)
+        seconds = CLEAN_UP_SECONDS
+        if self._engine.is_current:
+            seconds = 0
+        self._running.cancel(seconds)
 
     def __del__(self) -> None:
         self._close()
@@ -265,6 +268,8 @@ class _AsyncLoop:
         try:
             if self._pause is not None:
                 self._pause.send()
+            else:
+                self._running.start()
             while not self._running.waits:
                 self._arrived.clear()
                 # Woken often, so that a notebook interrupt is noticed.
@@ -272,8 +277,7 @@ class _AsyncLoop:
                     await asyncio.wait_for(self._arrived.wait(), _WAKE_SECONDS)
             self._pause = self._running.next_pause()
         except BaseException:
-            ended = self._running.cancel()
-            await asyncio.to_thread(ended.wait, CLEAN_UP_SECONDS)
+            await asyncio.to_thread(self._running.cancel, CLEAN_UP_SECONDS)
             raise
         if self._pause is None:
             raise StopAsyncIteration

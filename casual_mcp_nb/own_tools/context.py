@@ -10,7 +10,6 @@ import contextvars
 import os
 import threading
 from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
 from casual_mcp_nb.base.content import OnProgress
+from casual_mcp_nb.base.handover import Handover
 from casual_mcp_nb.errors import ToolCallError, UsageError
 
 if TYPE_CHECKING:
@@ -55,15 +55,17 @@ class FunctionRunner(Protocol):
         """Run a function without arguments. With `is_async` its result is awaited."""
         ...
 
-    def wait(self, start: Callable[[], Future[ToolCall]], context: contextvars.Context) -> ToolCall:
+    def wait(
+        self, prepare: Callable[[], Handover[ToolCall]], context: contextvars.Context
+    ) -> ToolCall:
         """Start a nested call, and block the function's thread until it has ended.
 
-        `start` runs in the function's own call `context`.
+        `prepare` runs in the function's own call `context`.
         """
         ...
 
     async def wait_async(
-        self, start: Callable[[], Future[ToolCall]], context: contextvars.Context
+        self, prepare: Callable[[], Handover[ToolCall]], context: contextvars.Context
     ) -> ToolCall:
         """Start a nested call, and await its end on the function's loop."""
         ...
@@ -185,17 +187,17 @@ class NestedCalls:
                 hint="Await call_tool_async instead.",
             )
         try:
-            return self._runner.wait(partial(self._start, name, arguments), self._context)
+            return self._runner.wait(partial(self._prepare, name, arguments), self._context)
         except concurrent.futures.CancelledError:
             raise ToolCallError(STOPPED) from None
 
     async def call_async(self, name: str, arguments: Mapping[str, Any]) -> ToolCall:
         """Make a call and await its end."""
-        start = partial(self._start, name, arguments)
-        return await self._runner.wait_async(start, self._context)
+        prepare = partial(self._prepare, name, arguments)
+        return await self._runner.wait_async(prepare, self._context)
 
-    def _start(self, name: str, arguments: Mapping[str, Any]) -> Future[ToolCall]:
-        return asyncio.run_coroutine_threadsafe(self._scope.call_tool(name, arguments), self._loop)
+    def _prepare(self, name: str, arguments: Mapping[str, Any]) -> Handover[ToolCall]:
+        return Handover(self._scope.call_tool(name, arguments), self._loop)
 
 
 Call = Callable[[], Any]
@@ -221,15 +223,21 @@ class RunHere:
             return await call()
         return await on_worker(partial(contextvars.copy_context().run, call))
 
-    def wait(self, start: Callable[[], Future[ToolCall]], context: contextvars.Context) -> ToolCall:
+    def wait(
+        self, prepare: Callable[[], Handover[ToolCall]], context: contextvars.Context
+    ) -> ToolCall:
         """Start a nested call and block until it has ended."""
-        return context.copy().run(start).result()
+        nested = context.copy().run(prepare)
+        nested.start()
+        return nested.future.result()
 
     async def wait_async(
-        self, start: Callable[[], Future[ToolCall]], context: contextvars.Context
+        self, prepare: Callable[[], Handover[ToolCall]], context: contextvars.Context
     ) -> ToolCall:
         """Start a nested call and await its end."""
-        return await asyncio.wrap_future(context.copy().run(start))
+        nested = context.copy().run(prepare)
+        nested.start()
+        return await asyncio.wrap_future(nested.future)
 
 
 run_here = RunHere()

@@ -305,6 +305,7 @@ def test_only_so_many_requests_of_an_app_are_open_and_it_is_closed_before_their_
     inside = _open(page, "crowd")
     sync_api.expect(inside.locator("#said")).to_have_text("busy 92")
     # A cell waits behind few of them, and the app is taken away while they wait.
+    execute(page, "session.tools.functions.places.asked_for_a_slow_place()")
     execute(page, "app.close()")
     _status(page, "closed")
     sync_api.expect(page.locator(f"{APP} iframe")).to_have_count(0)

@@ -267,13 +267,19 @@ def app_server(address: str = "", allowed: str = "") -> FastMCP[Any]:
         return "word " * 20_000
 
     slow: list[int] = []
-    released = asyncio.Event()
+    asked, released = asyncio.Event(), asyncio.Event()
 
     @server.resource("ui://places/slow/{number}")
     async def slow_place(number: int) -> str:
         slow.append(number)
+        asked.set()
         await released.wait()
         return str(number)
+
+    @server.tool(annotations=READ_ONLY)
+    async def asked_for_a_slow_place() -> None:
+        """Wait for the first request of one."""
+        await asyncio.wait_for(asked.wait(), 60)
 
     @server.tool(annotations=READ_ONLY)
     def release() -> list[int]:
