@@ -2,11 +2,12 @@
 [--data DIR] [--past 100] [--seeds 8] [--held-out]`.
 
 The data folder is that of `discovery.py`. Of every other case in a set, some are past questions, at
-most half of them, each with the first tool of each of its needs. The others are searched for. Each
-line has the share of their needs met among the first five, and of cases whose first tool meets one,
-in percent: by words, and what past questions add, first as they are and then with every fifth tool
-replaced by a random one. The ranking was tuned on these cases. `--held-out` measures the others.
-Times are of the processor, so the load of the machine does not count.
+most half of them, each with the first tool of each of its needs. The others are searched for. If
+that would leave fewer past questions than asked for, each case is searched for with all others as
+past questions. Each line has the share of needs met among the first five, and of cases whose first
+tool meets one, in percent: by words, and what past questions add, first as they are and then with
+every fifth tool replaced by a random one. The ranking was tuned on these cases. `--held-out`
+measures the others. Times are of the processor, so the load of the machine does not count.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from common import DATA, parser_for
@@ -64,23 +65,34 @@ def quality(index: ToolSearchIndex, cases: Sequence[Case]) -> Quality:
     return Quality(100 * statistics.fmean(recalls), 100 * statistics.fmean(firsts))
 
 
+def splits(
+    cases: Sequence[Case], past: int, seeds: int
+) -> Iterator[tuple[Sequence[Case], Sequence[Case], random.Random]]:
+    """Yield past cases, those that are searched for, and random numbers for them."""
+    if len(cases) < 2 * past:
+        for index, case in enumerate(cases):
+            yield [*cases[:index], *cases[index + 1 :]][:past], [case], random.Random(index)
+        return
+    for seed in range(seeds):
+        draw = random.Random(seed)
+        drawn = draw.sample(cases, len(cases))
+        yield drawn[:past], drawn[past:], draw
+
+
 def gains(
     tools: Sequence[ToolSpec], cases: Sequence[Case], past: int, seeds: int
 ) -> tuple[Quality, Quality, Quality]:
     """Measure searches by words, and with past questions, right ones and partly wrong ones. The
-    mean over several draws.
+    mean over all splits.
     """
     index = ToolSearchIndex(tools)
-    rows: list[tuple[Quality, Quality, Quality]] = []
-    for seed in range(seeds):
-        draw = random.Random(seed)
-        drawn = draw.sample(cases, len(cases))
-        count = min(past, len(drawn) // 2)
-        earlier, searched = drawn[:count], drawn[count:]
-        right, mixed = (
-            index.with_past(past_questions(earlier, tools, wrong, draw)) for wrong in (0.0, WRONG)
-        )
-        rows.append((quality(index, searched), quality(right, searched), quality(mixed, searched)))
+    rows: list[list[Quality]] = []
+    for earlier, searched, draw in splits(cases, past, seeds):
+        row = [quality(index, searched)]
+        for wrong in (0.0, WRONG):
+            learned = index.with_past(past_questions(earlier, tools, wrong, draw))
+            row.append(quality(learned, searched))
+        rows.append(row)
     words, right, mixed = (_mean(column) for column in zip(*rows, strict=True))
     return words, right, mixed
 
@@ -148,17 +160,21 @@ def main(argv: Sequence[str]) -> None:
     data = load(options.data) if options.data else sample()
     print(f"needs met among {CUT} / first tool, percent\n")
     print(
-        "| set | searched | words | past questions | a fifth of them wrong |\n|---|---|---|---|---|"
+        "| set | past | searched | words | past questions | a fifth of them wrong |"
+        "\n|---|---|---|---|---|---|"
     )
     for name, (tools, cases) in data.sets.items():
         half = cases[int(options.held_out) :: 2]
         words, *others = gains(tools, half, options.past, options.seeds)
-        searched = len(half) - min(options.past, len(half) // 2)
+        earlier, *_ = next(splits(half, options.past, 1))
+        searched = len(half)
+        if len(half) >= 2 * options.past:
+            searched -= options.past
         cells = [f"{words.recall:.1f} / {words.first:.1f}"]
         for other in others:
             added = other.recall - words.recall, other.first - words.first
             cells.append("{:+.1f} / {:+.1f}".format(*added))
-        print(f"| {name} | {searched} | {' | '.join(cells)} |", flush=True)
+        print(f"| {name} | {len(earlier)} | {searched} | {' | '.join(cells)} |", flush=True)
     for figure in speed(data):
         print(figure)
 
