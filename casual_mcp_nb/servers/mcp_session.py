@@ -137,7 +137,7 @@ SessionFate = Literal["alive", "forgotten", "broken"]
 - `broken`: it has ended, and the server may have acted on the request.
 """
 LAST_ANSWER_SECONDS = 2.0
-"""How long to wait for the answer from a process that ended during startup."""
+"""How long to wait for the last answer of a process that has ended, and for the end of its stdout."""
 
 
 class McpSession:
@@ -412,16 +412,14 @@ class McpSession:
             yield session
 
     async def _watch_process(self) -> None:
-        # A child that holds the server's stdout keeps the stream open when the server itself has
-        # ended.
+        # The stream ends after the last answer, unless a child keeps the server's stdout open.
         stderr = self.context.stderr
         while stderr is not None:
             await asyncio.sleep(WATCH_SECONDS)
             if stderr.pid is not None and process_ended(stderr.pid):
-                # Its last answer may still be unread.
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(LAST_ANSWER_SECONDS):
-                        await self._life.wait_for_handshake()
+                        await self._life.wait_until_over()
                 self.give_up()
                 return
 

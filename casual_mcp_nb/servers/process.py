@@ -145,13 +145,13 @@ _GRACE_SECONDS = 0.3
 
 async def end_group(pid: int) -> None:
     """End whatever is left in a process group: SIGTERM, then SIGKILL after a short time."""
-    if not signal_group(pid, signal.SIGTERM):
-        return
-    for _ in range(round(_GRACE_SECONDS / POLL_SECONDS)):
-        await asyncio.sleep(POLL_SECONDS)
-        if not signal_group(pid, 0):
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if not signal_group(pid, number):
             return
-    signal_group(pid, signal.SIGKILL)
+        for _ in range(round(_GRACE_SECONDS / POLL_SECONDS)):
+            await asyncio.sleep(POLL_SECONDS)
+            if not signal_group(pid, 0):
+                return
 
 
 KEPT_BYTES = 32 * 1024

@@ -377,11 +377,11 @@ async def test_a_probe_that_waits_for_a_limit_takes_nothing_from_the_time_of_the
 ) -> None:
     def refuses_first(name: str, schema: Any) -> str | None:
         if name == "tool_3" and not desk.server.refused:
-            desk.model.limits.pause(2)
+            desk.model.limits.pause(6)
         return "an unknown rule" if name == "tool_3" else None
 
     desk = asked("openai", refuses_first)
-    desk.model.timeout = 1.5
+    desk.model.timeout = 5
     answer = await desk.ask(plain(5))
     assert answer.message.content == "done"
 

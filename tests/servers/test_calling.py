@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from fastmcp import Context, FastMCP
 from kit.raw_server import OK, received
+from kit.waiting import wait_until
 
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.mcp import APPS_EXTENSION, TASKS_EXTENSION, QuestionAnswer, ServerQuestion
@@ -17,6 +19,7 @@ from casual_mcp_nb.base.secret import MASK
 from casual_mcp_nb.errors import ConnectError, ToolCallError, ToolTimeoutError
 from casual_mcp_nb.servers.connection import Connection
 from casual_mcp_nb.servers.handlers import Handlers
+from casual_mcp_nb.servers.mcp_session import WATCH_SECONDS
 
 Raw = Callable[..., ServerConfig]
 Opened = Callable[..., Any]
@@ -69,6 +72,27 @@ async def test_a_death_between_calls_is_noticed_and_the_next_call_starts_the_ser
     results = await asyncio.gather(*(connection.call("last", {}) for _ in range(3)))
     assert [result.content[0].text for result in results] == ["ok"] * 3
     assert len(received(record, "initialize")) == 2
+
+
+@pytest.mark.holds_the_loop("the process ends before the loop reads its answer")
+async def test_the_last_answer_of_a_process_is_read_also_if_it_ended_before(
+    opened: Opened,
+    raw: Raw,
+    until: Callable[..., Any],
+    processes: Callable[[], list[str]],
+    tmp_path: Path,
+) -> None:
+    record = tmp_path / "record"
+    plan = OK | {"delay": 0.2, "die_after": 0}
+    connection = opened(Connection("brief", raw(calls={"last": plan}, record=str(record))))
+    await connection.connect()
+    calling = asyncio.create_task(connection.call("last", {}))
+    await until(lambda: received(record, "tools/call"))
+    wait_until(lambda: not processes(), "the end of the process")
+    # The next look at the process is due as well.
+    held_until = time.monotonic() + WATCH_SECONDS
+    wait_until(lambda: time.monotonic() > held_until, "the next look")
+    assert (await calling).content[0].text == "ok"
 
 
 async def test_a_server_that_cannot_restart_is_failed_and_not_retried_on_every_use(
