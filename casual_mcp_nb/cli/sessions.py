@@ -108,10 +108,10 @@ def _stored_usage(path: Path | None, id: str | None) -> ToolUsage:
 def _usage_of_sessions(path: Path) -> ToolUsage:
     """Count the uses of tools in a session of another agent, or in all of a folder."""
     from casual_mcp_nb.conversation.conversation import Conversation
-    from casual_mcp_nb.conversation.usage import Offers, UsageCounter, rows_of
+    from casual_mcp_nb.conversation.usage import UsageCounter, used_events
 
     path = path.expanduser()
-    counter, offers, unread = UsageCounter(), Offers(), 0
+    counter, unread = UsageCounter(), 0
     files = [path]
     if path.is_dir():
         # Files of subagents are read with the session that they belong to.
@@ -131,7 +131,7 @@ def _usage_of_sessions(path: Path) -> ToolUsage:
             if turn.started.agent == "Codex" and turn.tool_calls:
                 # It writes the turns that a fork copies with the time of the copy.
                 identity = (turn.prompt, *(call.id for call in turn.tool_calls))
-            counter.add_turn(rows_of(turn, offers), identity)
+            counter.add_turn(used_events(turn), identity)
     return replace(counter.usage(), unread_records=unread)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+from pydantic import TypeAdapter
 from pydantic_core import from_json
 
 from casual_mcp_nb.base.iterables import of_type
@@ -16,15 +18,15 @@ from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.conversation.codec import spread
 from casual_mcp_nb.conversation.usage import (
     FIELDS,
-    Offers,
+    Offer,
     ToolUsage,
     UsageCounter,
-    UsageRow,
-    row_of,
+    UsedEvent,
+    name_and_tokens,
 )
 
 
-def query_of(fields: Mapping[str, Sequence[str]]) -> str:
+def query_of(fields: Mapping[str, Iterable[str]]) -> str:
     """Write a query for the events that have some fields: conversation, turn, event, and the
     values as a JSON list. Damaged events are left out.
 
@@ -62,40 +64,46 @@ def read_usage(
         id: The conversation, or None for all.
         names: Tools by their wire name, see `UsageCounter.usage`.
     """
-    counter, offers = UsageCounter(), Offers()
+    counter, definition_in = UsageCounter(), cache(_definition_in)
     query, values = f"{_EVENTS}{_ORDER}", []
     if id is not None:
         query, values = f"{_EVENTS} AND conversation = ?{_ORDER}", [id]
     for conversation, events in groupby(connection.execute(query, values), itemgetter(0)):
-        definitions: list[tuple[str, int] | None] = []
-        known: dict[tuple[str, str], UsageRow] = {}
-        for (text,) in connection.execute(_DEFINITIONS, (conversation,)):
-            with suppress(*_DAMAGE):
-                definitions.append(offers.read_text(text))
+        # Many requests offer the same tools.
+        known: dict[str, Offer] = {}
+        texts = connection.execute(_DEFINITIONS, (conversation,))
+        definitions = [definition_in(text) for (text,) in texts]
         counter.add_conversation()
         for _turn, rows in groupby(events, itemgetter(1)):
-            counter.add_turn(_rows(rows, definitions, known))
+            counter.add_turn(_events(rows, definitions, known))
     return counter.usage(names)
 
 
-def _rows(
+def _definition_in(text: str) -> tuple[str, int] | None:
+    with suppress(*_DAMAGE):
+        return name_and_tokens(from_json(text))
+    return None
+
+
+def _events(
     rows: Iterable[tuple[str, int, str, str]],
     definitions: Sequence[tuple[str, int] | None],
-    known: dict[tuple[str, str], UsageRow],
-) -> Iterator[UsageRow]:
-    """Read a turn's rows. `known` has those of earlier requests: many offer the same tools."""
+    known: dict[str, Offer],
+) -> Iterator[UsedEvent]:
+    """Read a turn's rows. `known` has the offers of earlier requests."""
     for _conversation, _turn, event, fields in rows:
-        row = known.get((event, fields))
-        if row is None:
-            offered: Sequence[Any] = ()
-            try:
-                values = from_json(fields)
-                if event == "StepStarted":
-                    tools, found = values
-                    offered = of_type(spread((*tools, *(found or ())), definitions), tuple)
-                row = row_of(event, values, tuple(offered))
-            except _DAMAGE:
+        with suppress(*_DAMAGE):
+            if event != "StepStarted":
+                yield event, _reader(event).validate_json(fields)
                 continue
-            if event == "StepStarted":
-                known[event, fields] = row
-        yield row
+            if fields not in known:
+                tools, found = _reader(event).validate_json(fields)
+                offered = spread((*tools, *(found or ())), definitions)
+                known[fields] = tuple(of_type(offered, tuple))
+            yield event, [known[fields]]
+
+
+@cache
+def _reader(event: str) -> TypeAdapter[Any]:
+    of_types: Any = tuple
+    return TypeAdapter(of_types[*FIELDS[event].values()])

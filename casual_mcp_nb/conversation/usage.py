@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from copy import deepcopy
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,7 +13,7 @@ from casual_mcp_nb.base.displayable import Displayable, DisplayableList
 from casual_mcp_nb.base.iterables import present
 from casual_mcp_nb.base.tokens import definition_tokens, total_tokens
 from casual_mcp_nb.base.tool import SYNTHETIC, ToolName, wire_name
-from casual_mcp_nb.conversation.event import PACKAGE_TOOLS, UNKNOWN, StepStarted, ToolsSearched
+from casual_mcp_nb.conversation.event import PACKAGE_TOOLS, UNKNOWN, StepStarted
 
 if TYPE_CHECKING:
     from casual_mcp_nb.conversation.turn import Turn
@@ -112,99 +112,51 @@ Offer = tuple[tuple[str, int], ...]
 """The definitions in a request: each tool's wire name and estimated tokens."""
 
 
-class UsageRow(NamedTuple):
-    """What usage needs of one event. A saved conversation is read into such rows without its texts."""
+class Hit(NamedTuple):
+    """What usage needs of a tool that a search returned."""
 
-    event: str
-    at: float = 0.0
-    began: float | None = None
-    call_id: str = ""
-    tool: ToolName | None = None
-    wire_name: str = ""
-    status: str = ""
-    offered: Offer = ()
-    hits: tuple[ToolName, ...] = ()
-    seconds: float = 0.0
-    added: bool = False
-    recorded: int = 0
+    tool: ToolName
 
 
-FIELDS = {
-    "TurnStarted": ("began", "model", "recorded"),
-    "StepStarted": ("request.tools", "request.found"),
-    "ToolsSearched": ("rows", "at"),
-    "ToolStarted": ("at", "call_id", "tool", "wire_name"),
-    "ToolFinished": ("at", "call_id", "status"),
-    "ApprovalAsked": ("at", "call_id"),
-    "ApprovalAnswered": ("at", "call_id"),
-    "AppCalled": ("began", "tool", "status", "seconds"),
+FIELDS: Mapping[str, Mapping[str, Any]] = {
+    "TurnStarted": {"began": float | None, "model": str, "recorded": int | None},
+    "StepStarted": {"request.tools": list[Any], "request.found": list[Any] | None},
+    "ToolsSearched": {"rows": list[Hit], "at": float},
+    "ToolStarted": {"at": float, "call_id": str, "tool": ToolName, "wire_name": str | None},
+    "ToolFinished": {"at": float, "call_id": str, "status": str},
+    "ApprovalAsked": {"at": float, "call_id": str},
+    "ApprovalAnswered": {"at": float, "call_id": str},
+    "AppCalled": {"began": float, "tool": ToolName, "status": str, "seconds": float},
 }
-"""The events that usage is computed from, with the fields that it needs."""
+"""The events that usage is computed from, with the fields that it needs, and their types in JSON."""
 
-
-def row_of(event: str, values: Sequence[Any], offered: Offer = ()) -> UsageRow:
-    """Read an event.
-
-    Args:
-        event: The name of its class.
-        values: Its `FIELDS`, also as JSON has them.
-        offered: The definitions in its request, if it is a `StepStarted`.
-    """
-    match event:
-        case "TurnStarted":
-            began, model, recorded = values
-            return UsageRow(
-                event, began=began and float(began), added=not model, recorded=int(recorded or 0)
-            )
-        case "StepStarted":
-            return UsageRow(event, offered=offered)
-        case "ToolsSearched":
-            hits, _at = values
-            return UsageRow(event, hits=tuple([_tool(hit["tool"]) for hit in hits]))
-        case "ToolStarted":
-            at, call_id, tool, name = values
-            return UsageRow(event, float(at), None, str(call_id), _tool(tool), str(name or ""))
-        case "ToolFinished":
-            at, call_id, status = values
-            return UsageRow(event, float(at), call_id=str(call_id), status=str(status))
-        case "AppCalled":
-            began, tool, status, seconds = values
-            return UsageRow(
-                event,
-                began=float(began),
-                tool=_tool(tool),
-                status=str(status),
-                seconds=float(seconds),
-            )
-    at, call_id = values
-    return UsageRow(event, float(at), call_id=str(call_id))
-
-
-def _tool(value: ToolName | Mapping[str, Any]) -> ToolName:
-    if isinstance(value, ToolName):
-        return value
-    return ToolName(str(value["server"]), str(value["tool"]))
+UsedEvent = tuple[str, Sequence[Any]]
+"""The name of an event's class, and its `FIELDS`. A `StepStarted` has one `Offer` in their place."""
 
 
 @dataclass
 class _Count:
     """What is known of a tool so far."""
 
+    requests: int = 0
+    tokens: int = 0
+    definition: int = 0
     found: int = 0
     calls: int = 0
     succeeded: int = 0
     seconds: float = 0.0
     last_used: float | None = None
 
+    def start(self, when: float | None) -> None:
+        """Count a call that began at a time, if that is known."""
+        self.calls += 1
+        if when is not None:
+            self.last_used = max(self.last_used or 0.0, when)
 
-@dataclass
-class _OpenCall:
-    """A call that has no end yet."""
-
-    tool: ToolName
-    at: float
-    asked: float | None = None
-    waited: float = 0.0
+    def end(self, seconds: float, status: str) -> None:
+        """Count how the call ended."""
+        self.seconds += max(0.0, seconds)
+        self.succeeded += status == "ok"
 
 
 class UsageCounter:
@@ -219,63 +171,64 @@ class UsageCounter:
         self._turns = 0
         self._counted: set[Hashable] = set()
         self._offers: Counter[Offer] = Counter()
-        self._counts: dict[ToolName, _Count] = {}
+        self._counts: defaultdict[ToolName, _Count] = defaultdict(_Count)
         self._names: dict[str, ToolName] = {}
 
     def add_conversation(self) -> None:
         """Count one more conversation."""
         self._conversations += 1
 
-    def add_turn(self, rows: Iterable[UsageRow], identity: Hashable = None) -> None:
+    def add_turn(self, events: Iterable[UsedEvent], identity: Hashable = None) -> None:
         """Count a turn by its events, in order. Its copies, which have its time, are left out.
 
         Args:
-            rows: The events.
+            events: The events.
             identity: What a copy of the turn has, too, if that is not the time when it began.
         """
-        rows = list(rows)
+        events = list(events)
         began, recorded = None, 0
-        if rows and rows[0].event == "TurnStarted":
-            began, recorded = rows[0].began, rows[0].recorded
+        if events and events[0][0] == "TurnStarted":
+            began, _model, recorded = events[0][1]
         if identity is None and began is not None:
-            identity = began, len(rows)
+            identity = began, len(events)
         if identity is not None and self._is_counted(identity):
             return
-        open_calls: dict[str, _OpenCall] = {}
+        # The time of an open call's begin moves by the time in which a person is asked.
+        open_calls: dict[str, tuple[ToolName, float]] = {}
+        asked: dict[str, float] = {}
         steps = 0
-        for row in rows:
-            steps += row.event == "StepStarted"
-            if 0 < steps <= recorded:
+        for event, values in events:
+            steps += event == "StepStarted"
+            if 0 < steps <= (recorded or 0):
                 # It was made in the turn from which it is copied.
                 continue
-            match row.event:
-                case "TurnStarted":
-                    self._turns += not row.added
-                case "StepStarted":
-                    self._offers[row.offered] += 1
-                case "ToolsSearched":
-                    for tool in row.hits:
-                        self._of(tool).found += 1
-                case "ToolStarted" if row.tool is not None and _is_real(row.tool):
+            match event, values:
+                case "TurnStarted", [_, model, _]:
+                    self._turns += bool(model)
+                case "StepStarted", [offer]:
+                    self._offers[offer] += 1
+                case "ToolsSearched", [hits, _]:
+                    for hit in hits:
+                        self._counts[hit.tool].found += 1
+                case "ToolStarted", [at, id, tool, name] if _is_real(tool):
                     # Another agent's turn can be copied before it has ended.
-                    if began is not None and self._is_counted((began, row.at, row.call_id)):
+                    if began is not None and self._is_counted((began, at, id)):
                         continue
-                    open_calls[row.call_id] = _OpenCall(row.tool, row.at)
-                    self._names.setdefault(row.wire_name, row.tool)
-                    self._start(row.tool, None if began is None else began + row.at)
-                case "AppCalled" if row.tool is not None and _is_real(row.tool):
-                    self._start(row.tool, row.began)
-                    self._end(row.tool, row.seconds, row.status)
-                case "ApprovalAsked" if row.call_id in open_calls:
-                    open_calls[row.call_id].asked = row.at
-                case "ApprovalAnswered" if row.call_id in open_calls:
-                    call = open_calls[row.call_id]
-                    if call.asked is not None:
-                        call.waited += row.at - call.asked
-                        call.asked = None
-                case "ToolFinished" if row.call_id in open_calls:
-                    call = open_calls.pop(row.call_id)
-                    self._end(call.tool, row.at - call.at - call.waited, row.status)
+                    open_calls[id] = tool, at
+                    self._names.setdefault(name or "", tool)
+                    self._counts[tool].start(None if began is None else began + at)
+                case "AppCalled", [when, tool, status, seconds] if _is_real(tool):
+                    self._counts[tool].start(when)
+                    self._counts[tool].end(seconds, status)
+                case "ApprovalAsked", [at, id]:
+                    asked[id] = at
+                case "ApprovalAnswered", [at, id] if id in asked and id in open_calls:
+                    tool, start = open_calls[id]
+                    open_calls[id] = tool, start + at - asked.pop(id)
+                case "ToolFinished", [at, id, status] if id in open_calls:
+                    tool, start = open_calls.pop(id)
+                    # It may have been stopped while it waited.
+                    self._counts[tool].end(asked.pop(id, at) - start, status)
 
     def _is_counted(self, identity: Hashable) -> bool:
         """Check whether a turn or a call was counted before, and remember it."""
@@ -284,24 +237,6 @@ class UsageCounter:
         self._counted.add(identity)
         return False
 
-    def _start(self, tool: ToolName, when: float | None) -> None:
-        count = self._of(tool)
-        count.calls += 1
-        if when is not None:
-            count.last_used = max(count.last_used or 0.0, when)
-
-    def _end(self, tool: ToolName, seconds: float, status: str) -> None:
-        count = self._of(tool)
-        count.seconds += max(0.0, seconds)
-        count.succeeded += status == "ok"
-
-    def _of(self, tool: ToolName) -> _Count:
-        count = self._counts.get(tool)
-        if count is None:
-            self._names.setdefault(wire_name(tool), tool)
-            count = self._counts[tool] = _Count()
-        return count
-
     def usage(self, names: Mapping[str, ToolName] | None = None) -> ToolUsage:
         """Sum up.
 
@@ -309,22 +244,17 @@ class UsageCounter:
             names: Tools by their wire name, for those that were only offered. Others are split at
                 their first `__`.
         """
-        known = {**(names or {}), **self._names}
-        uses: dict[ToolName, ToolUse] = {}
-        for tool, count in self._counts.items():
-            uses[tool] = ToolUse(tool, **vars(count))
+        counts = deepcopy(self._counts)
+        known = {**(names or {}), **{wire_name(tool): tool for tool in counts}, **self._names}
         for offer, requests in self._offers.items():
             for name, tokens in offer:
-                tool = known.get(name) or ToolName.split(name)
-                use = uses.get(tool) or ToolUse(tool)
-                uses[tool] = replace(
-                    use,
-                    requests=use.requests + requests,
-                    tokens=use.tokens + requests * tokens,
-                    definition=tokens,
-                )
+                count = counts[known.get(name) or ToolName.split(name)]
+                count.requests += requests
+                count.tokens += requests * tokens
+                count.definition = tokens
+        uses = [ToolUse(tool, **vars(count)) for tool, count in counts.items()]
         return ToolUsage(
-            tuple(sorted(uses.values(), key=_by_calls)),
+            tuple(sorted(uses, key=_by_calls)),
             self._conversations,
             self._turns,
             self._offers.total(),
@@ -335,49 +265,27 @@ def _is_real(tool: ToolName) -> bool:
     return tool.server not in (SYNTHETIC, UNKNOWN)
 
 
-class Offers:
-    """Reads the definitions in requests. Equal ones are counted once."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[str, int] | None] = {}
-
-    def read(self, definitions: Iterable[Mapping[str, Any]]) -> Offer:
-        """Read definitions. This package's own tools are left out."""
-        return tuple(present(map(_name_and_tokens, definitions)))
-
-    def read_text(self, text: str) -> tuple[str, int] | None:
-        """Read a definition as JSON, or return None if it is one of this package's own tools."""
-        if text not in self._known:
-            definition = json.loads(text)
-            self._known[text] = (
-                _name_and_tokens(definition) if isinstance(definition, dict) else None
-            )
-        return self._known[text]
+def offer_of(definitions: Iterable[Mapping[str, Any]]) -> Offer:
+    """Read the definitions in a request. This package's own tools are left out."""
+    return tuple(present(map(name_and_tokens, definitions)))
 
 
-def _name_and_tokens(definition: Mapping[str, Any]) -> tuple[str, int] | None:
+def name_and_tokens(definition: Mapping[str, Any]) -> tuple[str, int] | None:
+    """Read a definition, or return None if it is one of this package's own tools."""
     name = definition.get("name")
     if not isinstance(name, str) or name in PACKAGE_TOOLS:
         return None
     return name, definition_tokens(definition)
 
 
-def rows_of(turn: Turn, offers: Offers) -> Iterator[UsageRow]:
-    """Read a turn of this process into rows."""
+def used_events(turn: Turn) -> Iterator[UsedEvent]:
+    """Yield what usage needs of a turn of this process."""
     for event in turn.trace:
         name = type(event).__name__
-        values: Sequence[Any] = ()
-        offered: Offer = ()
-        match event:
-            case StepStarted(request=request):
-                offered = offers.read((*request.tools, *request.found))
-            case ToolsSearched():
-                values = [[{"tool": row.tool} for row in event.rows], event.at]
-            case _ if name in FIELDS:
-                values = attrgetter(*FIELDS[name])(event)
-            case _:
-                continue
-        yield row_of(name, values, offered)
+        if isinstance(event, StepStarted):
+            yield name, [offer_of((*event.request.tools, *event.request.found))]
+        elif name in FIELDS:
+            yield name, attrgetter(*FIELDS[name])(event)
 
 
 def usage_of(turns: Iterable[Turn], names: Mapping[str, ToolName] | None = None) -> ToolUsage:
@@ -387,8 +295,8 @@ def usage_of(turns: Iterable[Turn], names: Mapping[str, ToolName] | None = None)
         turns: Its turns.
         names: Tools by their wire name, see `UsageCounter.usage`.
     """
-    counter, offers = UsageCounter(), Offers()
+    counter = UsageCounter()
     counter.add_conversation()
     for turn in turns:
-        counter.add_turn(rows_of(turn, offers))
+        counter.add_turn(used_events(turn))
     return counter.usage(names)

@@ -24,7 +24,7 @@ from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.event import CALL_TOOL, FINDING, RUN_CODE, Request
 from casual_mcp_nb.conversation.step import Step, with_nested
 from casual_mcp_nb.conversation.turn import Turn
-from casual_mcp_nb.conversation.usage import Offers, ToolUsage, usage_of
+from casual_mcp_nb.conversation.usage import ToolUsage, offer_of, usage_of
 from casual_mcp_nb.discovery.manifest import compose, generate_manifest, manifest_budget
 from casual_mcp_nb.discovery.search_tools import (
     Finder,
@@ -148,9 +148,9 @@ class _Replay:
         self._loaded: set[ToolName] = set()
         self._called: set[ToolName] = set()
         self._said = 0
-        offers, offered = Offers(), []
+        offered = []
         for step in steps:
-            tools = dict(offers.read(step.request.tools))
+            tools = dict(offer_of(step.request.tools))
             if tools and step.request.tokens.tools:
                 offered.append((step, tools))
                 for definition in step.request.tools:

@@ -6,15 +6,24 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from fastmcp import FastMCP
 from fastmcp.exceptions import ToolError
 
-from casual_mcp_nb import Session
+from casual_mcp_nb import Session, Turn
 from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.conversation.event import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    Event,
+    ToolFinished,
+    ToolStarted,
+)
 from casual_mcp_nb.conversation.store import ConversationStore
+from casual_mcp_nb.conversation.turn import Trace
 from casual_mcp_nb.conversation.usage import ToolUse, usage_of
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.magics.commands import COMMANDS
@@ -91,6 +100,21 @@ def test_each_tool_has_what_was_sent_and_called(session: Session) -> None:
     assert usage.of(ToolName("no", "tool")) == ToolUse(ToolName("no", "tool"))
 
 
+def test_the_wait_for_a_person_is_no_time_of_a_call() -> None:
+    def waited(id: str, at: float, answered: float | None) -> Iterator[Event]:
+        """A call that takes 2 seconds besides the wait, or is stopped while it waits."""
+        yield ToolStarted(0, id, "math__add", ADD, {}, at)
+        yield ApprovalAsked(id, at + 1)
+        if answered is not None:
+            yield ApprovalAnswered(id, answered)
+            yield ToolFinished(0, id, ADD, "ok", "3", at=answered + 1)
+        else:
+            yield ToolFinished(0, id, ADD, "stopped", "", at=at + 60)
+
+    events = [*waited("1", 0.5, 10.5), *waited("2", 20, None)]
+    assert usage_of([Turn(Trace(events))]).of(ADD).seconds == 3
+
+
 def test_what_a_search_found_is_counted(session: Session) -> None:
     session.selection.discovery, session.selection.defer_all = True, True
     model = scripted_model(
@@ -164,6 +188,19 @@ def test_damaged_rows_are_left_out(session: Session, damage: str) -> None:
     assert usage.conversations == 1
     assert usage.calls <= 3
     assert "Use of tools" in str(usage)
+
+
+def test_a_damaged_definition_costs_only_its_own_tool(session: Session) -> None:
+    _talk(session)
+    before, store = session.tools.usage(), session.conversations.store
+    assert store is not None
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
+        other.execute("UPDATE parts SET json = '{' WHERE kind = 'tool' AND number = 0")
+    after = session.tools.usage()
+    assert after.requests == before.requests
+    sent = {use.tool: use.tokens for use in before}
+    lost = {tool for tool, tokens in sent.items() if after.of(tool).tokens != tokens}
+    assert len(lost) == 1
 
 
 def test_unused_tools_are_deferred_once_the_difference_was_shown(session: Session) -> None:
