@@ -214,13 +214,18 @@ HANDLE_NOTE = re.compile(r"\[Result (r_[0-9a-f]{10}): ")
 
 
 class KeptText:
-    """A result's whole text until it is dropped; `plain` if reading it as JSON took too long or too
-    much memory.
+    """A result's whole text until it is dropped.
+
+    Args:
+        text: The text.
+        plain: Whether reading it as JSON took too long or too much memory.
+        server: The server that it came from.
     """
 
-    def __init__(self, text: str, plain: bool = False) -> None:
+    def __init__(self, text: str, plain: bool = False, server: str = "") -> None:
         self.text: str | None = text
         self.plain = plain
+        self.server = server
 
     def drop(self) -> None:
         """Free the text."""
@@ -239,7 +244,7 @@ class LargeResult:
     handle: str
     what: str
     size: int
-    tokens: int
+    tokens: int = 0
     source: Any = field(default=None, repr=False, compare=False)
 
     @property

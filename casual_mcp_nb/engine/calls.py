@@ -440,9 +440,9 @@ class Calls:
     async def _within_limit(self, call: RunningCall, outcome: CallOutcome) -> Readable:
         """Shorten a large result to its head, and keep the whole."""
         text, server = encodable(outcome.text), call.tool.server
-        limit = None
+        limit = 0
         if outcome.synthetic is None:
-            limit = self.large_results.limit_for(server, self.limits.result_tokens)
+            limit = self.limits.result_tokens
         offered = self.dispatcher.offered
         spec = offered.view.catalog.get(call.tool)
         read = await self.large_results.within(

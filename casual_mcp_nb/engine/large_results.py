@@ -33,8 +33,6 @@ from casual_mcp_nb.isolation.worker import GaveUp, Worker
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
-    from casual_mcp_nb.base.content import TableRows
-
 MAX_KEPT = 128_000_000
 """How many bytes a chat keeps for large results. The oldest go first."""
 
@@ -148,27 +146,13 @@ def not_there(handle: str, messages: Iterable[ChatMessage]) -> str:
     )
 
 
-class Kept(NamedTuple):
-    """A large result that a chat keeps.
-
-    Args:
-        text: Its text.
-        size: How many bytes that takes.
-        server: The server that it came from.
-    """
-
-    text: KeptText
-    size: int
-    server: str
-
-
 class Readable(NamedTuple):
     """The part of a result that a model reads at once.
 
     Args:
         text: The whole text, or its head with a note on how to read on.
         result: The result, cut as the text is.
-        large: What was kept of it, or None if the model reads everything.
+        large: What was kept of it, without its tokens, or None if the model reads everything.
     """
 
     text: str
@@ -185,7 +169,7 @@ class LargeResults:
     config_of: Callable[[str], ServerConfig | None] = lambda _: None
     max_bytes: int = MAX_KEPT
     worker: Worker = field(default_factory=Worker)
-    _results: OrderedDict[str, Kept] = field(default_factory=OrderedDict)
+    _results: OrderedDict[str, KeptText] = field(default_factory=OrderedDict)
 
     def apart(self) -> LargeResults:
         """Create another conversation's store for large results, empty and queried through the same
@@ -203,7 +187,7 @@ class LargeResults:
 
     async def within(
         self,
-        limit: int | None,
+        default: int,
         call_id: str,
         text: str,
         result: ToolResult | None,
@@ -211,27 +195,45 @@ class LargeResults:
         server: str,
         for_app: bool = False,
     ) -> Readable:
-        """Keep a result if it has more tokens than the limit, or if it is a table and its text has
-        only the first rows.
+        """Keep a result if it has more tokens than the server's limit, or if it is a table and its
+        text has only the first rows.
 
         Args:
-            limit: From `limit_for`.
+            default: The limit of servers without their own, or 0 for none.
             call_id: The call's id, on which the handle depends.
             text: The result's text.
             result: The result, if there is more than the text.
             server: The server that it came from.
             for_app: Whether the cut result keeps the whole one, for the tool's app.
         """
+        limit = self.limit_for(server, default)
         if limit is not None and characters_within(text, limit) < len(text):
-            head, large = await self._keep(call_id, result, text, limit, server)
-            if result is None:
-                return Readable(head, None, large)
-            whole = result if for_app and len(text) <= _MAX_FOR_APP else None
-            return Readable(head, replace(cut_result(result, limit), whole=whole), large)
-        if result is not None and result.rows is not None:
-            noted, large = await self._keep_rows(call_id, result.rows, text, server)
-            return Readable(noted, result, large)
-        return Readable(text, result)
+            whole, other = await asyncio.to_thread(whole_of, result, text)
+            handle, size = await asyncio.to_thread(_handle_and_size, call_id, whole)
+            tokens = max(limit // _HEAD_SHARE, MIN_RESULT_TOKENS)
+            answer, plain = await self._described(handle, whole, tokens)
+            source = self._added(handle, KeptText(whole, plain, server))
+            if other:
+                other = f"{other[: characters_within(other, tokens // 2)].rstrip()}\n"
+            head = _head(handle, answer, size, tokens - estimate_tokens(other))
+            if result is not None:
+                uncut = result if for_app and len(text) <= _MAX_FOR_APP else None
+                result = replace(cut_result(result, limit), whole=uncut)
+            return Readable(
+                f"{other}{head}", result, LargeResult(handle, answer["what"], size, source=source)
+            )
+        if result is None or result.rows is None:
+            return Readable(text, result)
+        rows = result.rows
+        handle, size = await asyncio.to_thread(_handle_and_size, call_id, rows.json)
+        source = self._added(handle, KeptText(rows.json, server=server))
+        note = (
+            f"[Result {handle}: {rows.what}, {size_in_words(size)}. {READ_RESULT}"
+            f" {_means({'unit': 'rows'})}.]"
+        )
+        return Readable(
+            f"{text}\n{note}", result, LargeResult(handle, rows.what, size, source=source)
+        )
 
     async def ask(
         self, handle: str, question: Mapping[str, Any], tokens: int
@@ -242,9 +244,8 @@ class LargeResults:
         """
         if handle not in self._results:
             return None
-        source = self._results[handle].text
-        assert source.text is not None
-        return await self._query(handle, source.text, {**question, "plain": source.plain}, tokens)
+        source = self._results[handle]
+        return await self._query(handle, source, question, tokens)
 
     async def take(
         self, handle: str, path: str, limit: int, *, as_text: bool
@@ -262,11 +263,9 @@ class LargeResults:
         """
         if handle not in self._results:
             return None
-        source, _, server = self._results[handle]
-        text = source.text
-        assert text is not None
-        if not path and len(text) > limit:
-            return {"size": len(text)}
+        source = self._results[handle]
+        if not path and len(source.text or "") > limit:
+            return {"size": len(source.text or "")}
         as_it_is = as_text and not path
         question = {
             "path": path,
@@ -274,17 +273,16 @@ class LargeResults:
             "head": MAX_HEAD,
             "as_text": as_text,
             "as_it_is": as_it_is,
-            "plain": source.plain,
         }
         key = f"{handle} as it is" if as_it_is else handle
-        taken = await self._query(key, text, question, 0)
-        return {**taken, "server": server}
+        taken = await self._query(key, source, question, 0)
+        return {**taken, "server": source.server}
 
     def forget_server(self, server: str) -> None:
         """Tell the results of a removed server from those of another one that gets its name."""
-        for handle, kept in list(self._results.items()):
+        for kept in self._results.values():
             if kept.server == server:
-                self._results[handle] = kept._replace(server=f"{server} (removed)")
+                kept.server = f"{server} (removed)"
 
     async def close(self, *, for_good: bool = True) -> None:
         """End the process that answers questions.
@@ -293,65 +291,31 @@ class LargeResults:
         """
         await self.worker.aclose(for_good=for_good)
 
-    async def _keep(
-        self,
-        call_id: str,
-        result: ToolResult | None,
-        text: str,
-        limit: int,
-        server: str,
-    ) -> tuple[str, LargeResult]:
-        """Keep a large result, and shorten it to the part that the model reads."""
-        tokens = max(limit // _HEAD_SHARE, MIN_RESULT_TOKENS)
-        whole, other = await asyncio.to_thread(whole_of, result, text)
-        handle, size = await asyncio.to_thread(_handle_and_size, call_id, whole)
-        answer, plain = await self._described(handle, whole, tokens)
-        source = self._added(handle, KeptText(whole, plain), server)
-        if other:
-            other = f"{other[: characters_within(other, tokens // 2)].rstrip()}\n"
-        head = f"{other}{_head(handle, answer, size, tokens - estimate_tokens(other))}"
-        return head, LargeResult(
-            handle, what=answer["what"], size=size, tokens=estimate_tokens(head), source=source
-        )
-
-    async def _keep_rows(
-        self, call_id: str, rows: TableRows, text: str, server: str
-    ) -> tuple[str, LargeResult]:
-        """Keep a whole table of which the model reads only the first rows, and add a note on the
-        others.
-        """
-        handle, size = await asyncio.to_thread(_handle_and_size, call_id, rows.json)
-        source = self._added(handle, KeptText(rows.json), server)
-        noted = (
-            f"{text}\n[Result {handle}: {rows.what}, {size_in_words(size)}. {READ_RESULT}"
-            f" {_means({'unit': 'rows'})}.]"
-        )
-        return noted, LargeResult(
-            handle, what=rows.what, size=size, tokens=estimate_tokens(noted), source=source
-        )
-
-    def _added(self, handle: str, source: KeptText, server: str) -> KeptText:
+    def _added(self, handle: str, source: KeptText) -> KeptText:
         """Keep a text as the newest one, and drop the oldest ones beyond the limit.
 
         Returns:
             The text that is kept: an equal one, if it was already here.
         """
         before = self._results.pop(handle, None)
-        if before is not None and before.text.text == source.text:
-            source = before.text
-        self._results[handle] = Kept(source, sys.getsizeof(source.text), server)
-        kept_bytes = sum(kept.size for kept in self._results.values())
-        while len(self._results) > 1 and kept_bytes > self.max_bytes:
-            _, oldest = self._results.popitem(last=False)
-            oldest.text.drop()
-            kept_bytes -= oldest.size
+        if before is not None and before.text == source.text:
+            before.server = source.server
+            source = before
+        self._results[handle] = source
+        sizes = [sys.getsizeof(kept.text) for kept in self._results.values()]
+        kept_bytes = sum(sizes)
+        for size in sizes[:-1]:
+            if kept_bytes > self.max_bytes:
+                _, oldest = self._results.popitem(last=False)
+                oldest.drop()
+                kept_bytes -= size
         return source
 
     async def _described(self, handle: str, whole: str, tokens: int) -> tuple[dict[str, Any], bool]:
         """Describe a result's head, and tell whether it is readable only as plain text."""
         for plain in (False, True):
             try:
-                return await self._query(handle, whole, {"plain": plain}, tokens), plain
+                return await self._query(handle, KeptText(whole, plain), {}, tokens), plain
             except GaveUp:
                 continue
         # Without the process's help, its beginning is one line.
@@ -365,19 +329,20 @@ class LargeResults:
         return description, True
 
     async def _query(
-        self, handle: str, text: str, question: Mapping[str, Any], tokens: int
+        self, key: str, source: KeptText, question: Mapping[str, Any], tokens: int
     ) -> dict[str, Any]:
         """Put a question to the process. It gets the text only if it does not have it yet."""
         argument = {
-            "key": handle,
+            "key": key,
             "text": None,
+            "plain": source.plain,
             "characters": tokens * MAX_CHARACTERS_PER_TOKEN,
             "seconds": _STATEMENT_SECONDS,
             **question,
         }
         answer = await self.worker.call("query", argument, SECONDS)
         if "missing" in answer:
-            answer = await self.worker.call("query", {**argument, "text": text}, SECONDS)
+            answer = await self.worker.call("query", {**argument, "text": source.text}, SECONDS)
         return dict(answer)
 
 

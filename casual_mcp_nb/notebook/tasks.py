@@ -200,10 +200,12 @@ class TaskRegister:
         task, text, result = entry.task, entry.task.error, entry.task.result
         if result is not None and not task.in_call:
             text = encodable(await result_text_async(result))
-            large_results = self._chat.state.large_results
-            limit = large_results.limit_for(task.tool.server, self._chat.limits.result_tokens)
-            read = await large_results.within(
-                limit, f"task-{task.number}", text, result, server=task.tool.server
+            read = await self._chat.state.large_results.within(
+                self._chat.limits.result_tokens,
+                f"task-{task.number}",
+                text,
+                result,
+                server=task.tool.server,
             )
             text = read.text
             if read.large is not None:
