@@ -178,15 +178,15 @@ class ToolClient:
         list.
         """
         at, start = time.time(), time.monotonic()
-        waited, asked_at = 0.0, 0.0
+        waited = 0.0
         permission: Permission | None = None
 
         def on_approval(waiting: bool) -> None:
-            nonlocal waited, asked_at
+            nonlocal waited
             if waiting:
-                asked_at = time.monotonic()
+                waited -= time.monotonic()
             else:
-                waited += time.monotonic() - asked_at
+                waited += time.monotonic()
 
         def on_permission(decided: Permission) -> None:
             nonlocal permission
@@ -199,6 +199,10 @@ class ToolClient:
             ):
                 outcome = await run(CallListener(on_progress, on_approval, on_permission))
         finally:
+            end = time.monotonic()
+            if waited < 0:
+                # It was stopped while it waited.
+                waited += end
             content = outcome.result.content if outcome.result else ()
             self.chat.audit.add(
                 AuditRecord(
@@ -207,7 +211,7 @@ class ToolClient:
                     caller=caller,
                     permission=permission,
                     status=outcome.status,
-                    seconds=time.monotonic() - start - waited,
+                    seconds=end - start - waited,
                     arguments_size=size_of_arguments(arguments),
                     result_size=size_of_result(content, outcome.text),
                 )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,8 +18,10 @@ from kit.turns import ask
 from casual_mcp_nb.base.limits import AnswerLimits
 from casual_mcp_nb.base.mcp import NobodyToAsk
 from casual_mcp_nb.config.loader import load_config
+from casual_mcp_nb.engine import tool_client
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.consent import ApprovalRequest, Decision
+from casual_mcp_nb.engine.tool_client import ToolClient, tool_options
 from casual_mcp_nb.errors import ConfigError, UnknownNameError, UsageError
 from casual_mcp_nb.providers.scripted import call
 
@@ -364,3 +367,28 @@ async def test_an_approver_that_fails_or_answers_something_else_denies(answer: A
 )
 def test_a_limit_is_said_in_words(seconds: float, words: str) -> None:
     assert AnswerLimits(seconds).nobody_answered == f"No one answered within {words}."
+
+
+async def test_the_audit_counts_no_wait_of_a_call_that_is_stopped_before_the_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 10.0
+
+    async def approver(request: ApprovalRequest) -> Any:
+        nonlocal now
+        now += 60.0
+        raise asyncio.CancelledError
+
+    async def admit() -> None:
+        pass
+
+    options: dict[str, Any] = {"approver": approver, "approval": {"box": "always"}}
+    async with McpToolChat.from_config({}, in_process={"box": box()}, **options) as chat:
+        client = ToolClient(chat, tool_options(None), chat.consent, admit)
+        clock = SimpleNamespace(time=time.time, monotonic=lambda: now)
+        monkeypatch.setattr(tool_client, "time", clock)
+        caller: Any = None
+        with pytest.raises(asyncio.CancelledError):
+            await client.call("box__note", {}, asker=caller)
+        (record,) = chat.audit.read()
+    assert (record.status, record.seconds) == ("stopped", 0.0)
