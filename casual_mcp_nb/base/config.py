@@ -735,7 +735,7 @@ class SpendLimits(BaseConfig):
         """Whether there is a limit."""
         return any(map(self.of, PERIODS))
 
-    def replaced(self, period: Period, limits: Mapping[LimitKind, float | None]) -> SpendLimits:
+    def replaced(self, period: Period, limits: Mapping[str, float | None]) -> SpendLimits:
         """Copy the limits with other ones for a period. None ends one."""
         values = self.model_dump()
         for kind, limit in limits.items():

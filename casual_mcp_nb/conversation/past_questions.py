@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any
 
 from casual_mcp_nb.base.displayable import DisplayableList
@@ -33,6 +34,16 @@ MAX_CONVERSATIONS = 500
 MAX_QUESTION = 300
 """How many characters of a question count."""
 _SHOWN = 60
+
+
+def local_time(when: float | None) -> datetime | None:
+    """Convert seconds since 1970. None if that is no time: a file can say anything."""
+    if when is None:
+        return None
+    try:
+        return datetime.fromtimestamp(when)
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 @dataclass(frozen=True)
@@ -60,12 +71,8 @@ class PastQuestion:
     @property
     def day(self) -> str:
         """The day, such as `3 November 2026`, or empty if it is not known."""
-        if self.when is None:
-            return ""
-        try:
-            moment = datetime.fromtimestamp(self.when)
-        except (ValueError, OverflowError, OSError):
-            # A file can say anything.
+        moment = local_time(self.when)
+        if moment is None:
             return ""
         return f"{moment.day} {moment:%B %Y}"
 
@@ -150,7 +157,10 @@ class PastQuestionReader:
                 read = writes, tuple(_questions_in(connection, id))
             self._read[id] = read
         forgotten = dict(_rows(connection, _WHEN_FORGOTTEN))
-        self._definitions = _definitions(connection)
+        self._definitions = {
+            (id, ToolName(server, tool)): digest
+            for id, server, tool, digest in _rows(connection, _DEFINED)
+        }
         distinct: dict[tuple[str, ToolName, str], PastQuestion] = {}
         for question in sorted(self._questions(), key=_age):
             if question.agent:
@@ -164,7 +174,7 @@ class PastQuestionReader:
         return self._last
 
     def _questions(self) -> Iterator[PastQuestion]:
-        for _, questions in self._read.values():
+        for _writes, questions in self._read.values():
             yield from questions
 
     def first_used(
@@ -228,11 +238,6 @@ def _rows(connection: sqlite3.Connection, query: str) -> list[Any]:
         return []
 
 
-def _definitions(connection: sqlite3.Connection) -> Mapping[tuple[str, ToolName], str]:
-    rows = _rows(connection, _DEFINED)
-    return {(id, ToolName(server, tool)): digest for id, server, tool, digest in rows}
-
-
 def forget(connection: sqlite3.Connection, text: str | None = None) -> None:
     """Forget a question, or all of them, as far as they were asked until now.
 
@@ -256,15 +261,12 @@ def _age(question: PastQuestion) -> float:
 
 def _questions_in(connection: sqlite3.Connection, id: str) -> Iterator[PastQuestion]:
     """Read a conversation's questions. Damaged rows are skipped."""
-    turn = _PastTurn()
-    number = None
-    for _id, turn_number, event, fields in connection.execute(_EVENTS, (id,)).fetchall():
-        if turn_number != number:
-            yield from turn.questions(connection, id)
-            turn, number = _PastTurn(), turn_number
-        with suppress(*_DAMAGE):
-            turn.add(event, json.loads(fields))
-    yield from turn.questions(connection, id)
+    for _number, rows in groupby(connection.execute(_EVENTS, (id,)).fetchall(), itemgetter(1)):
+        turn = _PastTurn()
+        for _id, _number, event, fields in rows:
+            with suppress(*_DAMAGE):
+                turn.add(event, json.loads(fields))
+        yield from turn.questions(connection, id)
 
 
 @dataclass

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
-from casual_mcp_nb.conversation.past_questions import PastQuestion, PastQuestions
+from casual_mcp_nb.conversation.past_questions import PastQuestion, PastQuestions, local_time
 from casual_mcp_nb.conversation.usage import ToolUsage, ToolUse
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import (
@@ -101,10 +99,7 @@ def _past_question_row(number: int, question: PastQuestion) -> tuple[Cell, ...]:
 
 
 def _day(when: float | None) -> str:
-    if when is None:
+    moment = local_time(when)
+    if moment is None:
         return ""
-    try:
-        return f"{datetime.fromtimestamp(when):%Y-%m-%d %H:%M}"
-    except (ValueError, OverflowError, OSError):
-        # A file can say anything.
-        return ""
+    return f"{moment:%Y-%m-%d %H:%M}"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from casual_mcp_nb.base.callbacks import ignore
-from casual_mcp_nb.base.config import PERIODS, LimitKind, Period, SpendLimits
+from casual_mcp_nb.base.config import PERIODS, Period
 from casual_mcp_nb.base.displayable import NamespaceList
+from casual_mcp_nb.base.iterables import drop_none
 from casual_mcp_nb.base.status import SpendRow, SpendStatus
 from casual_mcp_nb.conversation.stored_spending import Spent
 from casual_mcp_nb.engine.chat import McpToolChat
@@ -40,10 +40,10 @@ class SessionLimits(NamespaceList[SpendRow]):
         """What was spent in the last turn, in this conversation and today, and the limits."""
         spending = self._chat.models.spending
         account = self._chat.state.last_account or self._chat.account()
-        place, spent = "", {}
-        if self._saver.store is not None:
-            place = str(self._saver.store.path)
-        if not place or Path(place).exists():
+        store, place, spent = self._saver.store, "", {}
+        if store is not None:
+            place = str(store.path)
+        if store is None or store.path.exists():
             spent = spending.spent(account.keys())
         rows: list[SpendRow] = []
         for period in PERIODS:
@@ -68,12 +68,8 @@ class SessionLimits(NamespaceList[SpendRow]):
         Raises:
             UsageError: There is no such period, or a limit is not more than 0.
         """
-        limits: dict[LimitKind, float | None] = {}
-        if max_cost is not None:
-            limits["max_cost"] = max_cost
-        if max_total_tokens is not None:
-            limits["max_total_tokens"] = max_total_tokens
-        self._replace(period, limits)
+        limits = {"max_cost": max_cost, "max_total_tokens": max_total_tokens}
+        self._replace(period, drop_none(limits))
 
     def clear(self, period: Period | None = None) -> None:
         """End the limits of a period, or all of them.
@@ -84,13 +80,13 @@ class SessionLimits(NamespaceList[SpendRow]):
         Raises:
             UsageError: There is no such period.
         """
-        if period is None:
-            self._chat.models.spending.limits = SpendLimits()
-            self._changed()
-            return
-        self._replace(period, {"max_cost": None, "max_total_tokens": None})
+        periods = PERIODS
+        if period is not None:
+            periods = (period,)
+        for each in periods:
+            self._replace(each, {"max_cost": None, "max_total_tokens": None})
 
-    def _replace(self, period: Period, limits: dict[LimitKind, float | None]) -> None:
+    def _replace(self, period: Period, limits: Mapping[str, float | None]) -> None:
         if period not in PERIODS:
             raise UnknownNameError("period", str(period), PERIODS)
         spending = self._chat.models.spending

@@ -27,7 +27,7 @@ class LimitsState(State):
         super().__init__(session)
         self._used: list[str] = []
         self._waits_to_read = False
-        self._reads = self._shown_read = 0
+        self._reading = asyncio.Lock()
         self.follow(session.parts.observers.events.add(self._on_event))
         self.follow(session.parts.observers.changes.add(self._read))
         self._read()
@@ -47,18 +47,13 @@ class LimitsState(State):
             self.parts.engine.submit(self._limits_read())
 
     async def _limits_read(self) -> None:
-        self._waits_to_read = False
-        self._reads += 1
-        number = self._reads
-        # Another process may have locked the file.
-        used = await asyncio.to_thread(_in_words, self.parts.limits)
-        if number < self._shown_read:
-            # A later read was faster.
-            return
-        self._shown_read = number
-        if used != self._used:
-            self._used = used
-            self.changed()
+        async with self._reading:
+            self._waits_to_read = False
+            # Another process may have locked the file.
+            used = await asyncio.to_thread(_in_words, self.parts.limits)
+            if used != self._used:
+                self._used = used
+                self.changed()
 
 
 def _in_words(limits: SessionLimits) -> list[str]:
