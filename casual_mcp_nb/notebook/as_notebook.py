@@ -14,10 +14,11 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from casual_mcp_nb.base.passed import handles_passed
+from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.secret import MASK
 from casual_mcp_nb.conversation.event import SYNTHETIC, UNKNOWN
 from casual_mcp_nb.conversation.step import ToolCall, is_program
-from casual_mcp_nb.discovery.signatures import identifier, parameters_of, unused
+from casual_mcp_nb.discovery.signatures import identifier, unused
 from casual_mcp_nb.display.render import escape, fenced, prose_markdown
 from casual_mcp_nb.display.words import (
     call_code,
@@ -59,6 +60,7 @@ _OWN = "Not run: only a model needs this tool."
 _PASSES = "Not run: it passes a large result that this notebook does not have."
 _HAS_SECRET = "Not run: an argument has a secret, which is not saved."
 _DESTRUCTIVE = "It may change or delete something."
+_OUTPUT = {"output_type": "execute_result", "execution_count": None}
 
 
 def notebook_of(
@@ -102,18 +104,19 @@ def _opening(session: SavedSession | None, title: str) -> str:
     lines = ["from casual_mcp_nb import Session, load_config", ""]
     for name, reason in session.lost.items():
         lines.append(_comment(f"{one_line(name)} is not here. {one_line(reason)}"))
-    source: Any = session.config
     added = {"servers": dict(session.added)}
-    if source is None:
-        source = {**session.content, **added}
-    lines.append(f"config = load_config({_pretty(source)})")
-    if session.config is not None and session.added:
-        lines.append(f"added = load_config({_pretty(added)})")
-        lines.append(f"config = config.with_servers(added, found={session.found!r})")
     if session.config is None:
-        lines.append("# You are asked about the programs in it, as about those in a config file.")
         recalled = [f"the notebook {one_line(title)}"]
-        lines.append(python_call("config = config.recalled_from", recalled, {}))
+        lines += [
+            f"config = load_config({_pretty({**session.content, **added})})",
+            "# You are asked about the programs in it, as about those in a config file.",
+            python_call("config = config.recalled_from", recalled, {}),
+        ]
+    else:
+        lines.append(f"config = load_config({_pretty(session.config)})")
+        if session.added:
+            lines.append(f"added = load_config({_pretty(added)})")
+            lines.append(f"config = config.with_servers(added, found={session.found!r})")
     options = ", strict=True" if session.strict else ""
     lines += [f"session = Session.from_config(config{options})", "session.connect()"]
     return "\n".join(lines)
@@ -178,8 +181,7 @@ class _Writer:
         outputs: list[dict[str, Any]] = []
         if result:
             data = {"text/plain": clean(cut(result, _MAX_OUTPUT))}
-            output = {"output_type": "execute_result", "execution_count": None}
-            outputs.append({**output, "data": data, "metadata": {}})
+            outputs = [{**_OUTPUT, "data": data, "metadata": {}}]
         self._add("code", source, execution_count=None, outputs=outputs)
 
     def _add(self, kind: str, source: str, **fields: Any) -> None:
@@ -311,10 +313,10 @@ def _expression(call: ToolCall, tool: ToolSpec | None) -> str:
     """Write a call's value: of the tool's function, if the tool is known and has a plain name."""
     arguments: Any = call.arguments
     if tool is not None and _is_plain(tool.server) and _is_plain(tool.name):
-        parameters = parameters_of(tool).values()
-        declared = {name for name, _, _ in parameters}
-        required = {name for name, _, is_required in parameters if is_required}
-        if required <= arguments.keys() and (not declared or arguments.keys() <= declared):
+        schema = SchemaReader(tool.input_schema).resolved()
+        declared = schema.properties.keys()
+        is_complete = declared & schema.required <= arguments.keys()
+        if is_complete and (not declared or arguments.keys() <= declared):
             return python_call(f"session.tools.functions.{tool.server}.{tool.name}", [], arguments)
     return f"{code_of_call(call)}.value"
 
