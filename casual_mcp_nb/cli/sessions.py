@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from casual_mcp_nb.base.iterables import attributes
 from casual_mcp_nb.cli.terminal import AsJson, show, write_json
 from casual_mcp_nb.errors import UsageError, shown
 
@@ -73,15 +73,12 @@ def usage(
     rows = []
     for each in found:
         rows.append({**asdict(each), "tool": str(each.tool)})
-    unused = [str(each.tool) for each in found.never_used]
+    counts = attributes(found, ("conversations", "turns", "requests", "calls"))
     write_json(
         {
-            "conversations": found.conversations,
-            "turns": found.turns,
-            "requests": found.requests,
-            "calls": found.calls,
+            **counts,
             "unread": found.unread_records,
-            "never_used": unused,
+            "never_used": [str(each.tool) for each in found.never_used],
             "unused_tokens": found.unused_tokens,
             "tools": rows,
         }
@@ -108,10 +105,10 @@ def _stored_usage(path: Path | None, id: str | None) -> ToolUsage:
 def _usage_of_sessions(path: Path) -> ToolUsage:
     """Count the uses of tools in a session of another agent, or in all of a folder."""
     from casual_mcp_nb.conversation.conversation import Conversation
-    from casual_mcp_nb.conversation.usage import UsageCounter, used_events
+    from casual_mcp_nb.conversation.usage import UsageCounter
 
     path = path.expanduser()
-    counter, unread = UsageCounter(), 0
+    counter = UsageCounter()
     files = [path]
     if path.is_dir():
         # Files of subagents are read with the session that they belong to.
@@ -124,15 +121,8 @@ def _usage_of_sessions(path: Path) -> ToolUsage:
             )
     for file in files:
         conversation = Conversation.load(file)
-        counter.add_conversation()
-        unread += conversation.unread_records
-        for turn in conversation:
-            identity: Hashable = None
-            if turn.started.agent == "Codex" and turn.tool_calls:
-                # It writes the turns that a fork copies with the time of the copy.
-                identity = (turn.prompt, *(call.id for call in turn.tool_calls))
-            counter.add_turn(used_events(turn), identity)
-    return replace(counter.usage(), unread_records=unread)
+        counter.add(conversation, conversation.unread_records)
+    return counter.usage()
 
 
 def _is_session(path: Path) -> bool:

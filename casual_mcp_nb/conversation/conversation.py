@@ -94,7 +94,7 @@ class Conversation(Sequence[Turn], Displayable):
 
         `session.tools.usage()` has it for all saved conversations.
         """
-        return replace(usage_of(self), unread_records=self.unread_records)
+        return usage_of(self, unread_records=self.unread_records)
 
     def as_in_a_file(self) -> Conversation:
         """Copy the conversation in the form for files: values that stay in the kernel are only

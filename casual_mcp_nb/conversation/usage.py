@@ -13,7 +13,7 @@ from casual_mcp_nb.base.displayable import Displayable, DisplayableList
 from casual_mcp_nb.base.iterables import present
 from casual_mcp_nb.base.tokens import definition_tokens, total_tokens
 from casual_mcp_nb.base.tool import SYNTHETIC, ToolName, wire_name
-from casual_mcp_nb.conversation.event import PACKAGE_TOOLS, UNKNOWN, StepStarted
+from casual_mcp_nb.conversation.event import PACKAGE_TOOLS, UNKNOWN, StepStarted, TurnStarted
 
 if TYPE_CHECKING:
     from casual_mcp_nb.conversation.turn import Turn
@@ -167,8 +167,7 @@ class UsageCounter:
     """
 
     def __init__(self) -> None:
-        self._conversations = 0
-        self._turns = 0
+        self._conversations = self._turns = self._unread = 0
         self._counted: set[Hashable] = set()
         self._offers: Counter[Offer] = Counter()
         self._counts: defaultdict[ToolName, _Count] = defaultdict(_Count)
@@ -177,6 +176,23 @@ class UsageCounter:
     def add_conversation(self) -> None:
         """Count one more conversation."""
         self._conversations += 1
+
+    def add(self, turns: Iterable[Turn], unread_records: int = 0) -> None:
+        """Count one more conversation, by its turns.
+
+        Args:
+            turns: Its turns.
+            unread_records: How many records of its file were not understood.
+        """
+        self.add_conversation()
+        self._unread += unread_records
+        for turn in turns:
+            identity: Hashable = None
+            started = turn.trace.of(TurnStarted)
+            if started and started[0].agent == "Codex" and turn.tool_calls:
+                # It writes the turns that a fork copies with the time of the copy.
+                identity = (turn.prompt, *(call.id for call in turn.tool_calls))
+            self.add_turn(_used_events(turn), identity)
 
     def add_turn(self, events: Iterable[UsedEvent], identity: Hashable = None) -> None:
         """Count a turn by its events, in order. Its copies, which have its time, are left out.
@@ -258,6 +274,7 @@ class UsageCounter:
             self._conversations,
             self._turns,
             self._offers.total(),
+            self._unread,
         )
 
 
@@ -278,7 +295,7 @@ def name_and_tokens(definition: Mapping[str, Any]) -> tuple[str, int] | None:
     return name, definition_tokens(definition)
 
 
-def used_events(turn: Turn) -> Iterator[UsedEvent]:
+def _used_events(turn: Turn) -> Iterator[UsedEvent]:
     """Yield what usage needs of a turn of this process."""
     for event in turn.trace:
         name = type(event).__name__
@@ -288,15 +305,16 @@ def used_events(turn: Turn) -> Iterator[UsedEvent]:
             yield name, attrgetter(*FIELDS[name])(event)
 
 
-def usage_of(turns: Iterable[Turn], names: Mapping[str, ToolName] | None = None) -> ToolUsage:
+def usage_of(
+    turns: Iterable[Turn], names: Mapping[str, ToolName] | None = None, unread_records: int = 0
+) -> ToolUsage:
     """Count the uses of tools in one conversation.
 
     Args:
         turns: Its turns.
         names: Tools by their wire name, see `UsageCounter.usage`.
+        unread_records: How many records of its file were not understood.
     """
     counter = UsageCounter()
-    counter.add_conversation()
-    for turn in turns:
-        counter.add_turn(used_events(turn))
+    counter.add(turns, unread_records)
     return counter.usage(names)
