@@ -59,9 +59,6 @@ _USUAL_LIMIT = 4_000
 
 _MAX_OFFSET_DIGITS = 12
 
-MAX_HEAD = 500
-"""How many characters of a passed value a person sees who is asked about it."""
-
 _MAX_FOR_APP = 2_000_000
 """How long a result may be that is kept whole for an app, in characters."""
 
@@ -144,6 +141,10 @@ def not_there(handle: str, messages: Iterable[ChatMessage]) -> str:
         f"the whole result {shown(handle)} is not kept any more. Call {again} again, for less at a"
         " time"
     )
+
+
+class NoAnswer(ValueError):
+    """A question about a result is not answered. The message has the reason, for the model."""
 
 
 class Readable(NamedTuple):
@@ -236,47 +237,43 @@ class LargeResults:
         )
 
     async def ask(
-        self, handle: str, question: Mapping[str, Any], tokens: int
-    ) -> dict[str, Any] | None:
-        """Answer a question about a result, see `isolation._query`.
-
-        None if the chat does not keep the result any more.
-        """
-        if handle not in self._results:
-            return None
-        source = self._results[handle]
-        return await self._query(handle, source, question, tokens)
-
-    async def take(
-        self, handle: str, path: str, limit: int, *, as_text: bool
-    ) -> dict[str, Any] | None:
-        """Get a result's value, or the part of it at a path. None if it is not kept any more.
+        self,
+        messages: Sequence[ChatMessage],
+        handle: str,
+        question: Mapping[str, Any],
+        tokens: int = 0,
+    ) -> dict[str, Any]:
+        """Answer a question about a result.
 
         Args:
+            messages: The conversation. Only its own results are read.
             handle: The result.
-            path: The part, or empty for all.
-            limit: A larger value is only described, in characters.
-            as_text: Whether a text is wanted: as the tool gave it, or else as JSON.
+            question: What to do, see `isolation._query`.
+            tokens: How many tokens the answer may have, unless the value itself is wanted.
 
         Returns:
-            As `isolation._query._taken` does, or `error`, with the `server` that it came from.
+            The answer, with the `server` that the result came from. A whole text that is too long
+            to be passed has only its `size`.
+
+        Raises:
+            NoAnswer: The result is not kept, or the question cannot be answered.
         """
-        if handle not in self._results:
-            return None
-        source = self._results[handle]
-        if not path and len(source.text or "") > limit:
-            return {"size": len(source.text or "")}
-        as_it_is = as_text and not path
-        question = {
-            "path": path,
-            "take": limit,
-            "head": MAX_HEAD,
-            "as_text": as_text,
-            "as_it_is": as_it_is,
-        }
-        key = f"{handle} as it is" if as_it_is else handle
-        taken = await self._query(key, source, question, 0)
-        return {**taken, "server": source.server}
+        source = self._results.get(handle)
+        if source is None or source.text is None or handle not in results_in(messages):
+            raise NoAnswer(not_there(handle, messages))
+        size, most = len(source.text), question.get("take")
+        if most is not None and size > most and not question["path"]:
+            return {"size": size}
+        key = f"{handle} as it is" if question.get("as_it_is") else handle
+        try:
+            answer = await self._query(key, source, question, tokens)
+        except GaveUp as error:
+            raise NoAnswer(
+                f"the question was not answered: {error}. Ask for less at a time"
+            ) from None
+        if "error" in answer:
+            raise NoAnswer(encodable(answer["error"]))
+        return {**answer, "server": source.server}
 
     def forget_server(self, server: str) -> None:
         """Tell the results of a removed server from those of another one that gets its name."""
@@ -443,8 +440,6 @@ class ReadResultTool:
 
     async def _answer(self, args: Mapping[str, Any]) -> str:
         handle, offset = str(args.get("handle", "")), str(args.get("offset") or 0)
-        if handle not in results_in(self._messages):
-            return f"Error: {not_there(handle, self._messages)}."
         if not offset.isdecimal() or len(offset) > _MAX_OFFSET_DIGITS:
             return "Error: offset must be a whole number, 0 or more."
         question = {name: args[name] for name in ("path", "search", "sql") if args.get(name)}
@@ -453,13 +448,9 @@ class ReadResultTool:
             return "Error: path, search and sql are texts; give search or sql, not both."
         question = {**question, "regex": args.get("regex") is True, "offset": int(offset)}
         try:
-            answer = await self._large_results.ask(handle, question, self._tokens)
-        except GaveUp as error:
-            return f"Error: the question was not answered: {error}. Ask for less at a time."
-        if answer is None:
-            return f"Error: {not_there(handle, self._messages)}."
-        if "error" in answer:
-            return f"Error: {encodable(answer['error'])}."
+            answer = await self._large_results.ask(self._messages, handle, question, self._tokens)
+        except NoAnswer as error:
+            return f"Error: {error}."
         return _part(answer, int(offset), self._tokens)
 
 

@@ -13,8 +13,7 @@ from casual_mcp_nb.base.arguments_by_schema import takes
 from casual_mcp_nb.base.limits import MAX_DEPTH, encodable, is_too_deep, strict_json
 from casual_mcp_nb.base.passed import FilledArguments, PassedResult, handle_in
 from casual_mcp_nb.base.schema import SchemaReader
-from casual_mcp_nb.engine.large_results import LargeResults, not_there, results_in
-from casual_mcp_nb.isolation.worker import GaveUp
+from casual_mcp_nb.engine.large_results import LargeResults, NoAnswer
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
@@ -24,6 +23,9 @@ MAX_PASSED = 4_000_000
 
 MAX_PLACES = 20
 """How many results one call can pass."""
+
+MAX_HEAD = 500
+"""How many characters of a passed value a person sees who is asked about it."""
 
 _UNKNOWN = SchemaReader({})
 
@@ -95,16 +97,17 @@ class ResultPasser:
     async def _take(self, place: Place, left: int) -> tuple[Any, PassedResult]:
         """Get the value for a place, with its description. `left` is how large it may be."""
         _, _, handle, path, as_text = place
-        taken = None
-        if handle in results_in(self.messages):
-            try:
-                taken = await self.large_results.take(handle, path, left, as_text=as_text)
-            except GaveUp as error:
-                taken = {"error": str(error)}
-        if taken is None:
-            raise CannotPass(not_there(handle, self.messages))
-        if "error" in taken:
-            raise CannotPass(f"{handle} cannot be passed like this: {encodable(taken['error'])}")
+        question = {
+            "path": path,
+            "take": left,
+            "head": MAX_HEAD,
+            "as_text": as_text,
+            "as_it_is": as_text and not path,
+        }
+        try:
+            taken = await self.large_results.ask(self.messages, handle, question)
+        except NoAnswer as error:
+            raise CannotPass(f"{handle} cannot be passed like this: {error}") from None
         size = taken["size"]
         if size > left:
             raise CannotPass(
