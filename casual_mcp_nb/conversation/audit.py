@@ -14,9 +14,10 @@ from typing import Any, Literal
 
 from pydantic_core import to_json
 
-from casual_mcp_nb.base.content import ContentPart, ToolResult
+from casual_mcp_nb.base.content import ToolResult
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList
 from casual_mcp_nb.base.files import write_text
+from casual_mcp_nb.base.iterables import attributes
 from casual_mcp_nb.base.secret import redacted
 from casual_mcp_nb.base.tool import Permission, ToolName
 from casual_mcp_nb.conversation.event import (
@@ -70,6 +71,7 @@ class AuditRecord(Displayable):
     def as_dict(self) -> dict[str, Any]:
         """Convert the record to plain values, for JSON."""
         permission = self.permission or _NOT_ASKED
+        decided = attributes(permission, ("scope", "policy", "reason", "definition"))
         return {
             "time": datetime.fromtimestamp(self.at, UTC).isoformat(timespec="milliseconds"),
             "server": self.tool.server,
@@ -79,10 +81,7 @@ class AuditRecord(Displayable):
             "seconds": None if self.seconds is None else round(self.seconds, 3),
             "allowed": permission.allowed,
             "decided_by": permission.by or None,
-            "scope": permission.scope,
-            "policy": permission.policy,
-            "reason": permission.reason,
-            "definition": permission.definition,
+            **decided,
             "arguments_size": self.arguments_size,
             "result_size": self.result_size,
         }
@@ -174,8 +173,7 @@ class _Follower:
                 if waited < 0:
                     # It was stopped while it waited.
                     waited += event.at
-                content = event.result.content if event.result else ()
-                size = size_of_result(content, event.text)
+                size = size_of_result(event.result, event.text)
                 if event.large is not None:
                     size = event.large.size
                 self._add(
@@ -215,9 +213,13 @@ def size_of_arguments(arguments: Mapping[str, Any] | str) -> int:
         return 0
 
 
-def size_of_result(content: tuple[ContentPart, ...], text: str) -> int:
+def size_of_result(result: ToolResult | None, text: str) -> int:
     """Measure a result, in characters: its parts as they came, or its text where it has none."""
-    return sum([len(part.text) + len(part.data or b"") for part in content]) or len(text)
+    size = 0
+    if result is not None:
+        for part in result.content:
+            size += len(part.text) + len(part.data or b"")
+    return size or len(text)
 
 
 MAX_APP_CALLS = 200
@@ -255,21 +257,20 @@ def app_call_event(
     event = AppCalled(
         shown_call.id, call.tool, arguments, call.status, text, result, at, seconds, permission
     )
-    events = tuple(trace)
-    before = []
-    for each in events:
+    calls, size, texts = 0, _size_of_app_call(event), set()
+    for each in trace:
         if isinstance(each, AppCalled) and each.call_id == shown_call.id:
-            before.append(each)
-    size = sum(map(_size_of_app_call, (*before, event)))
-    if len(before) < MAX_APP_CALLS and size <= MAX_APP_CALLS_SIZE:
+            calls += 1
+            size += _size_of_app_call(each)
+        elif isinstance(each, Notice):
+            texts.add(each.text)
+    if calls < MAX_APP_CALLS and size <= MAX_APP_CALLS_SIZE:
         return event
     text = (
         f"The app of {shown(str(shown_call.tool))} makes more calls than a turn keeps: see"
         " session.consent.audit."
     )
-    if any(isinstance(each, Notice) and each.text == text for each in events):
-        return None
-    return Notice(text)
+    return None if text in texts else Notice(text)
 
 
 def _short(text: str) -> str:
@@ -279,5 +280,4 @@ def _short(text: str) -> str:
 
 
 def _size_of_app_call(event: AppCalled) -> int:
-    content = event.result.content if event.result else ()
-    return size_of_arguments(event.arguments) + len(event.text) + size_of_result(content, "")
+    return size_of_arguments(event.arguments) + len(event.text) + size_of_result(event.result, "")

@@ -99,7 +99,7 @@ class CallOutsideATurn:
         """
         self.call = replace(self.call, seconds=time.monotonic() - self._began)
         arguments_size = size_of_arguments(self.call.arguments)
-        result_size = size_of_result(self.call.content, self.call.result)
+        result_size = size_of_result(self.call.original, self.call.result)
         trail.add(
             AuditRecord(
                 self.at,

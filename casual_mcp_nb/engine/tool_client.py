@@ -203,7 +203,6 @@ class ToolClient:
             if waited < 0:
                 # It was stopped while it waited.
                 waited += end
-            content = outcome.result.content if outcome.result else ()
             self.chat.audit.add(
                 AuditRecord(
                     at,
@@ -213,7 +212,7 @@ class ToolClient:
                     status=outcome.status,
                     seconds=end - start - waited,
                     arguments_size=size_of_arguments(arguments),
-                    result_size=size_of_result(content, outcome.text),
+                    result_size=size_of_result(outcome.result, outcome.text),
                 )
             )
         return outcome
