@@ -118,11 +118,10 @@ class ResultPasser:
         return taken["value"], PassedResult(handle, path, taken["server"], what, size, head)
 
 
-def places_in(
-    arguments: dict[str, Any], schema: Mapping[str, Any]
-) -> tuple[dict[str, Any], list[Place]]:
-    """Copy a call's arguments, and collect the places with handles in the copy. The schema is the
-    tool's.
+def places_in(arguments: dict[str, Any], schema: object) -> tuple[dict[str, Any], list[Place]]:
+    """Copy a call's arguments, and collect the places with handles in the copy.
+
+    The schema is the tool's. A file that was opened can say anything there.
     """
     places: list[Place] = []
     return _copied(arguments, SchemaReader(schema), places), places

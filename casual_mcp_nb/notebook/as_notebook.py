@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from casual_mcp_nb.base.passed import handles_passed
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.secret import MASK
+from casual_mcp_nb.base.tool import by_tool_name
 from casual_mcp_nb.conversation.event import SYNTHETIC, UNKNOWN
 from casual_mcp_nb.conversation.step import ToolCall, is_program
 from casual_mcp_nb.discovery.signatures import identifier, unused
@@ -33,7 +34,7 @@ from casual_mcp_nb.engine.passed_results import places_in
 from casual_mcp_nb.errors import UsageError
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.base.tool import Catalog, ToolSpec
+    from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
     from casual_mcp_nb.conversation.conversation import Conversation, SavedSession
     from casual_mcp_nb.conversation.turn import Turn
     from casual_mcp_nb.conversation.written_program import WrittenProgram
@@ -83,7 +84,7 @@ def notebook_of(
     for turn in conversation:
         for call in turn.tool_calls:
             passed.update(handles_passed(call.arguments))
-    writer = _Writer(tools, session.lost if session else {}, passed)
+    writer = _Writer(by_tool_name(tools), session.lost if session else {}, passed)
     writer.markdown(f"# {escape(one_line(title))}", _ABOUT)
     writer.code(_opening(session, title))
     for number, turn in enumerate(conversation, 1):
@@ -153,7 +154,7 @@ class _Writer:
         passed: The handles of the results that calls pass.
     """
 
-    tools: Catalog
+    tools: Mapping[ToolName, ToolSpec]
     lost: Mapping[str, str]
     passed: Collection[str]
     _offered: tuple[Mapping[str, Any], ...] = ()
@@ -205,9 +206,21 @@ class _Writer:
             self.markdown(f"**The turn {turn.status}.** {escape(one_line(turn.error))}")
 
     def _call(self, call: ToolCall) -> None:
-        if not is_program(call.tool):
-            self._single(call)
+        if is_program(call.tool):
+            self._program(call)
             return
+        why_not = self._why_not(call)
+        # Only a model's own calls pass results.
+        if not why_not and not self._results.keys() >= set(handles_passed(call.arguments)):
+            why_not = _PASSES
+        if why_not:
+            self.code("\n\n".join(self._sources(call, why_not)))
+            return
+        variable = self._variable(call, "result")
+        # As the last line, the variable shows its value.
+        self.code(f"{self._assignment(variable, self._filled(call))}\n{variable}", call.result)
+
+    def _program(self, call: ToolCall) -> None:
         program = ""
         if isinstance(call.arguments, dict):
             program = str(call.arguments.get("code", ""))
@@ -220,32 +233,17 @@ class _Writer:
             sources += self._sources(nested, self._why_not(nested))
         self.code("\n\n".join(sources))
 
-    def _single(self, call: ToolCall) -> None:
-        why_not = self._why_not(call)
-        # Only a model's own calls pass results.
-        if not why_not and not self._results.keys() >= set(handles_passed(call.arguments)):
-            why_not = _PASSES
-        if why_not:
-            self.code("\n\n".join(self._sources(call, why_not)))
-            return
-        variable = self._variable(call, "result")
-        # As the last line, the variable shows its value.
-        self.code(f"{self._assignment(variable, self._filled(call))}\n{variable}", call.result)
-
     def _filled(self, call: ToolCall) -> ToolCall:
         """Put the variables that have the results in the place of their handles."""
-        if isinstance(call.arguments, str):
-            return call
-        tool = self._tool(call)
-        schema: Mapping[str, Any] = {}
+        schema: object = None
+        tool = self.tools.get(call.tool)
         if tool is not None:
             schema = tool.input_schema
         for definition in self._offered:
             if tool is None and definition.get("name") == call.name:
-                # A file can say anything.
-                parameters = definition.get("parameters")
-                schema = parameters if isinstance(parameters, Mapping) else {}
-        arguments, places = places_in(call.arguments, schema)
+                schema = definition.get("parameters")
+        written: Any = call.arguments
+        arguments, places = places_in(written, schema)
         for place in places:
             result, options = self._results[place.handle], []
             if place.path:
@@ -268,7 +266,7 @@ class _Writer:
             yield self._assignment(self._variable(call, "result"), call)
 
     def _assignment(self, variable: str, call: ToolCall) -> str:
-        tool = self._tool(call)
+        tool = self.tools.get(call.tool)
         line = f"{variable} = {_expression(call, tool)}"
         if call.large is not None and call.large.handle in self.passed:
             whole = self._variable(call, "call")
@@ -277,12 +275,6 @@ class _Writer:
         if tool is not None and tool.annotations and tool.annotations.destructive:
             return f"{_comment(_DESTRUCTIVE)}\n{line}"
         return line
-
-    def _tool(self, call: ToolCall) -> ToolSpec | None:
-        tool = self.tools.get(call.tool)
-        if tool is not None and tool.tool_name == call.tool:
-            return tool
-        return None
 
     def _variable(self, call: ToolCall, what: str) -> str:
         name = what
