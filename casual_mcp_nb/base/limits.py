@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.callbacks import ignore
+from casual_mcp_nb.base.displayable import count
 from casual_mcp_nb.errors import UsageError
 
 if TYPE_CHECKING:
@@ -111,8 +112,8 @@ def parts_in(message: ChatMessage) -> int:
 def check_parts(messages: Iterable[ChatMessage]) -> None:
     """Check that no message has more than `MAX_PARTS` parts and tool calls."""
     for number, message in enumerate(messages, 1):
-        plain = message.role == "user" and isinstance(message.content, str)
-        if not plain and (parts := parts_in(message)) > MAX_PARTS:
+        parts = parts_in(message)
+        if parts > MAX_PARTS:
             raise UsageError(
                 f"Message {number} has {parts:,} parts and tool calls. A message may have"
                 f" {MAX_PARTS:,}.",
@@ -182,8 +183,7 @@ class AnswerLimits:
     def wait(self, seconds: float | None) -> None:
         """Set how long to wait for an answer: a positive number of seconds, or None."""
         is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-        is_valid = seconds is None or (is_number and math.isfinite(seconds) and seconds > 0)
-        if not is_valid:
+        if seconds is not None and not (is_number and 0 < seconds < math.inf):
             raise UsageError(
                 "The time limit for answers must be a positive number of seconds.",
                 hint="None waits forever.",
@@ -199,7 +199,7 @@ class AnswerLimits:
 def _in_words(seconds: float) -> str:
     minutes, seconds_left = divmod(seconds, 60)
     if minutes and not seconds_left:
-        return f"{minutes:g} minute{'s' if minutes > 1 else ''}"
+        return count(int(minutes), "minute")
     return f"{seconds:g} s"
 
 
