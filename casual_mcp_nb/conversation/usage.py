@@ -13,7 +13,7 @@ from casual_mcp_nb.base.displayable import Displayable, DisplayableList
 from casual_mcp_nb.base.iterables import present
 from casual_mcp_nb.base.tokens import definition_tokens, total_tokens
 from casual_mcp_nb.base.tool import SYNTHETIC, ToolName, wire_name
-from casual_mcp_nb.conversation.event import PACKAGE_TOOLS, UNKNOWN, StepStarted, TurnStarted
+from casual_mcp_nb.conversation.event import PACKAGE_TOOLS, UNKNOWN, StepStarted
 
 if TYPE_CHECKING:
     from casual_mcp_nb.conversation.turn import Turn
@@ -119,7 +119,12 @@ class Hit(NamedTuple):
 
 
 FIELDS: Mapping[str, Mapping[str, Any]] = {
-    "TurnStarted": {"began": float | None, "model": str, "recorded": int | None},
+    "TurnStarted": {
+        "began": float | None,
+        "model": str,
+        "recorded": int | None,
+        "agent": str | None,
+    },
     "StepStarted": {"request.tools": list[Any], "request.found": list[Any] | None},
     "ToolsSearched": {"rows": list[Hit], "at": float},
     "ToolStarted": {"at": float, "call_id": str, "tool": ToolName, "wire_name": str | None},
@@ -187,29 +192,25 @@ class UsageCounter:
         self.add_conversation()
         self._unread += unread_records
         for turn in turns:
-            identity: Hashable = None
-            started = turn.trace.of(TurnStarted)
-            if started and started[0].agent == "Codex" and turn.tool_calls:
-                # It writes the turns that a fork copies with the time of the copy.
-                identity = (turn.prompt, *(call.id for call in turn.tool_calls))
-            self.add_turn(_used_events(turn), identity)
+            self.add_turn(_used_events(turn))
 
-    def add_turn(self, events: Iterable[UsedEvent], identity: Hashable = None) -> None:
-        """Count a turn by its events, in order. Its copies, which have its time, are left out.
+    def add_turn(self, events: Iterable[UsedEvent]) -> None:
+        """Count a turn by its events, in order, unless it is a copy: that has its time.
 
-        Args:
-            events: The events.
-            identity: What a copy of the turn has, too, if that is not the time when it began.
+        Codex writes the turns that a fork copies with the time of the copy. They have its calls.
         """
         events = list(events)
         began, recorded = None, 0
+        identity: Hashable = None
         if events and events[0][0] == "TurnStarted":
-            began, _model, recorded = events[0][1]
-        if identity is None and began is not None:
-            identity = began, len(events)
+            began, _model, recorded, agent = events[0][1]
+            if began is not None:
+                identity = began, len(events)
+            calls = [tuple(values[1:3]) for name, values in events if name == "ToolStarted"]
+            if agent == "Codex" and calls:
+                identity = tuple(calls)
         if identity is not None and self._is_counted(identity):
             return
-        # The time of an open call's begin moves by the time in which a person is asked.
         open_calls: dict[str, tuple[ToolName, float]] = {}
         asked: dict[str, float] = {}
         steps = 0
@@ -219,7 +220,7 @@ class UsageCounter:
                 # It was made in the turn from which it is copied.
                 continue
             match event, values:
-                case "TurnStarted", [_, model, _]:
+                case "TurnStarted", [_, model, *_]:
                     self._turns += bool(model)
                 case "StepStarted", [offer]:
                     self._offers[offer] += 1

@@ -141,6 +141,11 @@ def test_what_a_fork_of_codex_copies_is_counted_once(
     write("b.jsonl", "fork", "2026-01-06T09:00:00Z", 3, forked_from_id="first")
     both = usage(capsys, "--sessions", tmp_path)
     assert (both["conversations"], both["turns"], both["calls"]) == (2, 3, 3)
+    store = tmp_path / "chats.db"
+    with Session({}, quiet=True, store=store) as session:
+        for name in ("a.jsonl", "b.jsonl"):
+            session.conversations.save(Conversation.load(tmp_path / name))
+    assert usage(capsys, "--store", store) == both
 
 
 def test_the_audit_of_a_session_starts_no_server(
