@@ -178,13 +178,12 @@ class LargeResults:
         """
         return LargeResults(self.config_of, self.max_bytes, self.worker)
 
-    def limit_for(self, server: str, default: int) -> int | None:
-        """Look up how many tokens the model reads from a server's result, or None for no limit."""
-        limit = default
+    def limit_for(self, server: str, default: int) -> int:
+        """Look up how many tokens the model reads from a server's result, or 0 for no limit."""
         config = self.config_of(server)
-        if config is not None and config.max_result_tokens is not None:
-            limit = config.max_result_tokens
-        return limit or None
+        if config is None or config.max_result_tokens is None:
+            return default
+        return config.max_result_tokens
 
     async def within(
         self,
@@ -208,7 +207,7 @@ class LargeResults:
             for_app: Whether the cut result keeps the whole one, for the tool's app.
         """
         limit = self.limit_for(server, default)
-        if limit is not None and characters_within(text, limit) < len(text):
+        if limit and characters_within(text, limit) < len(text):
             whole, other = await asyncio.to_thread(whole_of, result, text)
             handle, size = await asyncio.to_thread(_handle_and_size, call_id, whole)
             tokens = max(limit // _HEAD_SHARE, MIN_RESULT_TOKENS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from casual_mcp_nb.base.displayable import Displayable
@@ -40,12 +41,11 @@ class UsageChange(Displayable):
     turns: int
     before: Budget
     after: Budget
-    _selection: Selection = field(repr=False)
-    _apply: Callable[[Selection], object] = field(repr=False)
+    _apply: Callable[[], object] = field(repr=False)
 
     def apply(self) -> None:
         """Change the selection, from the next turn on."""
-        self._apply(self._selection)
+        self._apply()
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,7 @@ class SessionUsage(ToolUsage, items="tools"):
             turns=self.turns,
             before=estimated_budget(self._chat, self._chat.current_view()),
             after=estimated_budget(self._chat, self._chat.current_view(selection)),
-            _selection=selection,
-            _apply=self._chat.selection.assign,
+            _apply=partial(self._chat.selection.assign, selection),
         )
 
 
