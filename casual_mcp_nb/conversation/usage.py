@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList
 from casual_mcp_nb.base.iterables import present
@@ -112,7 +112,8 @@ Offer = tuple[tuple[str, int], ...]
 """The definitions in a request: each tool's wire name and estimated tokens."""
 
 
-class Hit(NamedTuple):
+@dataclass(frozen=True)
+class Hit:
     """What usage needs of a tool that a search returned."""
 
     tool: ToolName

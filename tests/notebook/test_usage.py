@@ -127,6 +127,7 @@ def test_what_a_search_found_is_counted(session: Session) -> None:
     assert (lend.found, lend.requests, lend.calls) == (1, 2, 1)
     assert usage.requests == 3
     assert "search_tools" not in {use.tool.tool for use in usage}
+    assert session.tools.usage().tools == usage.tools
 
 
 def test_the_file_has_the_same_numbers_as_the_turns(session: Session) -> None:
