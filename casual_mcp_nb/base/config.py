@@ -850,6 +850,20 @@ class Config(BaseConfig):
             models={**other.models, **self.models},
         )
 
+    def model_named(self, name: str) -> str | None:
+        """Find the model that a name means, which may be from another config.
+
+        Args:
+            name: A name in `models`, or one of a model's `common_names`.
+        """
+        if name in self.models:
+            return name
+        for own, entry in self.models.items():
+            provider = self.clients[entry.client].provider
+            if name in common_names(entry.model, entry.client, provider):
+                return own
+        return None
+
     def _joined(self, other: Config, **sections: Mapping[str, RemoteConfig]) -> Config:
         merged = self.model_copy(update=sections)
         merged._origin = replace(
@@ -905,6 +919,17 @@ class Config(BaseConfig):
 
     def _reached(self) -> list[RemoteConfig]:
         return [*self.clients.values(), *self.models.values(), *self.servers.values()]
+
+
+def common_names(model: str, client: str, provider: str) -> tuple[str, ...]:
+    """List the names that any session may have for a model: `planner` and `offline:planner`.
+
+    Args:
+        model: What the provider calls it.
+        client: The client's name.
+        provider: The client's provider.
+    """
+    return (model, f"{client}:{model}", f"{provider}:{model}")
 
 
 def unknown_clients(

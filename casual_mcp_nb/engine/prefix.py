@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.base.config import common_names
 from casual_mcp_nb.conversation.event import (
     FINDING,
     READ_RESULT,
@@ -75,7 +76,7 @@ class PromptPrefix:
         return cls(
             before,
             response_id,
-            other_model=turn.started.model != model.name,
+            other_model=not _is_by(turn, model),
             new_selection=new_selection,
             options=options,
         )
@@ -227,6 +228,15 @@ class PromptPrefix:
         if changed == names and not FINDING.intersection(changed):
             return "definition", names
         return "tools", names
+
+
+def _is_by(turn: Turn, model: ChatModel) -> bool:
+    """Check whether a turn is by a model, maybe under the name that another session has for it."""
+    name = turn.started.model
+    if name == model.name:
+        return True
+    names = common_names(model.model, model.client_name, model.provider)
+    return turn.started.provider == model.provider and name in names
 
 
 def _only_longer(before: Request, request: Request) -> bool:

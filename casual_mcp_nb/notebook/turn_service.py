@@ -363,8 +363,11 @@ class TurnService:
             return list(self._set_up(head))
 
     def _set_up(self, head: ConversationHead) -> Iterator[str]:
-        if head.model in self._config.models:
-            self.model = head.model
+        model = None
+        if head.model is not None:
+            model = self._config.model_named(head.model)
+        if model is not None:
+            self.model = model
         elif head.model is not None:
             yield f"There is no model {shown(head.model)} here: {self.model or 'none'} is used."
         if head.selection:

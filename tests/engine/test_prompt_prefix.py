@@ -139,10 +139,18 @@ async def test_the_event_says_what_changed(chat: McpToolChat) -> None:
     chat.selection.servers["weather"] = "off"
     turns.append(await ask(chat, "Hi.", after=turns, system="Be long."))
     assert causes(turns[-1]) == ["selection"]
-    model = scripted_model("Hi.")
-    model.name = "another"
+    model = scripted_model("Hi.", name="another")
     turns.append(await ask(chat, model=model, after=turns, system="Be long."))
     assert (causes(turns[-1]), turns[-1].steps[0].request.reused) == (["model"], 0)
+
+
+async def test_a_model_under_another_name_is_the_same_model(chat: McpToolChat) -> None:
+    first = await ask(chat, "Hi.")
+    renamed = scripted_model("Hi.")
+    renamed.name = "scripted:scripted"
+    second = await ask(chat, model=renamed, after=[first])
+    third = await ask(chat, "Hi.", after=[first, second])
+    assert [causes(second), causes(third)] == [[], []]
 
 
 async def test_tools_of_servers_that_change_are_named(chat: McpToolChat) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import sys
+import warnings
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -211,6 +212,24 @@ def test_what_another_session_lacks_stays_in_the_file(file: Path) -> None:
     with Session.resume(id, store=file) as session:
         assert dict(session.selection.servers)["units"] == "loaded"
         assert session.selection.tool_set == "sums"
+
+
+@pytest.mark.parametrize(
+    ("here", "is_known"), [("offline:planner", True), ("planner", True), ("elsewhere", False)]
+)
+@pytest.mark.parametrize("there", ["planner", "offline:planner"])
+def test_a_model_under_another_name_is_no_other_model(
+    file: Path, there: str, here: str, is_known: bool
+) -> None:
+    id = saved({**MODELS, "models": {there: MODELS["models"]["planner"]}}, file)
+    entry = {"client": "offline", "model": "planner" if is_known else "elsewhere"}
+    with (
+        Session({**MODELS, "models": {here: entry}}, store=file, quiet=True) as session,
+        warnings.catch_warnings(record=True) as caught,
+    ):
+        warnings.simplefilter("always")
+        session.conversations.resume(id)
+        assert (session.model, bool(caught)) == (here, not is_known)
 
 
 def test_one_that_was_saved_without_its_config_says_so(file: Path) -> None:
