@@ -37,7 +37,7 @@ from casual_mcp_nb.base.config_base import (
     Variables,
     Written,
 )
-from casual_mcp_nb.base.iterables import attributes, drop_none
+from casual_mcp_nb.base.iterables import all_are, attributes, drop_none
 from casual_mcp_nb.base.model_options import DeliverySetting
 from casual_mcp_nb.base.prices import PriceTable
 from casual_mcp_nb.base.secret import (
@@ -547,7 +547,11 @@ class ClientConfig(RemoteConfig):
 
 
 def _by_name(value: Any) -> Any:
-    return {name: {} for name in value} if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple) and all_are(value, str):
+        return {name: {} for name in value}
+    if not isinstance(value, Mapping):
+        raise ValueError("must be a list of names, or an object with the settings of each")
+    return value
 
 
 class ModelConfig(RequestOptions):

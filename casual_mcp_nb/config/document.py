@@ -11,11 +11,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from casual_mcp_nb.base.config import Config, ExcludeSpec, server_problem, unknown_clients
+from casual_mcp_nb.base.config import Config, server_problem, unknown_clients
 from casual_mcp_nb.base.iterables import all_are
 from casual_mcp_nb.base.yaml_text import YamlError, read_yaml
 from casual_mcp_nb.errors import ConfigError, MissingFileError, closest, did_you_mean
@@ -34,12 +34,17 @@ _WORDS = {
     "string_type": "must be a string",
     "bool_type": "must be true or false",
     "float_type": "must be a number",
+    "float_parsing": "must be a number",
     "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
     "dict_type": "must be an object",
     "model_type": "must be an object",
     "tuple_type": "must be a list",
     "finite_number": "must be a finite number",
 }
+_KEY = "[key]"
+"""How pydantic marks that a key itself is wrong, behind it."""
 _TOOLS_OF_A_SERVER = 'must be true, a list of tool names, or {"exclude": [tool names]}'
 
 
@@ -113,38 +118,87 @@ def _name(part: str) -> str:
     return plain if len(plain) <= 60 else f"{plain[:60]}…"
 
 
-def problems_of(error: ValidationError, within: KeyPath = ()) -> list[ConfigProblem]:
-    """Convert validation errors from pydantic to problems."""
+def problems_of(
+    error: ValidationError, data: Mapping[str, Any], within: KeyPath = ()
+) -> list[ConfigProblem]:
+    """Convert validation errors from pydantic to problems, one for each value.
+
+    Args:
+        error: What pydantic raised.
+        data: What it checked.
+        within: The key path of the data.
+    """
     # `cross_problems` reports unknown names, even when there are other errors.
     items = error.errors(include_url=False, include_context=False, include_input=False)
-    errors = [item for item in items if item["type"] != "unknown_reference"]
-    return [_problem((*within, *item["loc"]), item["type"], item["msg"]) for item in errors]
+    texts: dict[KeyPath, list[str]] = {}
+    values_of_a_union: set[KeyPath] = set()
+    for item in items:
+        if item["type"] == "unknown_reference":
+            continue
+        path = _path_in(data, item["loc"], item["type"])
+        problem = _problem((*within, *path), item["type"], item["msg"])
+        texts.setdefault(problem.path, []).append(problem.text)
+        if len(path) < len(item["loc"]):
+            values_of_a_union.add(problem.path)
+    with_problems_inside = {path[:size] for path in texts for size in range(len(path))}
+    problems: list[ConfigProblem] = []
+    for path, each in texts.items():
+        # A value of the right form with a problem inside does not have to be of another form.
+        if path not in values_of_a_union or path not in with_problems_inside:
+            problems.append(ConfigProblem(path, _one_text(path, each)))
+    return problems
+
+
+def _path_in(data: Any, loc: KeyPath, kind: str) -> KeyPath:
+    """Leave only keys and positions in a location: pydantic adds a part for each member of a
+    union.
+    """
+    path: list[str | int] = []
+    for part in loc:
+        is_key = isinstance(data, Mapping) and part in data
+        if is_key or (isinstance(data, list | tuple) and isinstance(part, int)):
+            data = data[part]
+        elif part != _KEY and not (kind == "missing" and part == loc[-1]):
+            continue
+        path.append(part)
+    return tuple(path)
+
+
+def _one_text(path: KeyPath, texts: list[str]) -> str:
+    """Join the forms that a value could have."""
+    if len(texts) > 1 and path[0] == "tool_sets":
+        return _TOOLS_OF_A_SERVER
+    first, *others = dict.fromkeys(texts)
+    return " or ".join([first, *(text.removeprefix("must be ") for text in others)])
 
 
 def _problem(loc: KeyPath, kind: str, message: str) -> ConfigProblem:
-    if loc[0:1] == ("tool_sets",) and len(loc) > 4:
-        # One problem for a value with none of the allowed types.
-        if kind == "extra_forbidden":
-            return ConfigProblem((*loc[:4], loc[-1]), _unknown_key(str(loc[-1]), ExcludeSpec))
-        return ConfigProblem(loc[:4], _TOOLS_OF_A_SERVER)
     if kind == "extra_forbidden":
         return ConfigProblem(loc, _unknown_key(str(loc[-1]), _model_at(loc[:-1])))
-    if loc[-1:] == ("[key]",):
+    if loc[-1:] == (_KEY,):
         text = "the name must be a string"
         if kind == "value_error":
             text = message.removeprefix("Value error, ")
         return ConfigProblem(loc[:-1], text)
     text = _WORDS.get(kind) or message.removeprefix("Value error, ").replace("Input should", "must")
+    if kind == "literal_error":
+        text = text.replace("True", "true").replace("False", "false")
     return ConfigProblem(loc, text)
 
 
 def _model_at(path: KeyPath) -> type[BaseModel]:
-    """Find the model whose fields are the keys at a path: the config itself, or a section's
-    entry.
+    """Find the model whose fields are the keys at a path: the config itself, a section's entry, or
+    a part of it.
     """
-    if not path:
-        return Config
-    return next(_models_in(Config.model_fields[str(path[0])].annotation), Config)
+    model: type[BaseModel] = Config
+    parts = iter(path)
+    for part in parts:
+        annotation = model.model_fields[str(part)].annotation
+        model = next(_models_in(annotation), model)
+        if get_origin(annotation) is dict:
+            # The next part is a name that the person chose.
+            next(parts, None)
+    return model
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:

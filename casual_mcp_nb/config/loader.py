@@ -290,7 +290,7 @@ def _attempt(
         config._origin = replace(origin, notes=(*origin.notes, *_notes_on_options(config)))
         _remember(config, substitution.written)
     except ValidationError as error:
-        config, problems = Config(), problems_of(error)
+        config, problems = Config(), problems_of(error, data)
     problems += cross_problems(data, problems)
     return config, _as_written(adapted, substitution.problems, problems), failure
 

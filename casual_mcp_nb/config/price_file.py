@@ -43,7 +43,7 @@ def read_prices(source: str | Path | Mapping[str, Any]) -> dict[str, Price]:
     try:
         prices, errors = TypeAdapter(PriceTable).validate_python(document.data), []
     except ValidationError as error:
-        prices, errors = {}, problems_of(error, within=("prices",))
+        prices, errors = {}, problems_of(error, document.data, within=("prices",))
     # In a config, the table's keys are below `prices`; in a separate file they are at the top
     # level.
     within = 1 if document.path else 0

@@ -220,8 +220,33 @@ WRONG_FIELDS: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "toolset with a misspelt key": (
         {"servers": {"time": SERVER}, "tool_sets": {"s": {"servers": {"time": {"excludes": []}}}}},
-        "tool_sets.s.servers.time",
+        "tool_sets.s.servers.time.exclude",
         "tool_sets.s.servers.time.excludes: unknown key. Did you mean 'exclude'?",
+    ),
+    "a part of a toolset that is of the wrong type": (
+        {"servers": {"time": SERVER}, "tool_sets": {"s": {"servers": {"time": ["now", 3]}}}},
+        "tool_sets.s.servers.time[1]",
+        "must be a string",
+    ),
+    "neither of two types": (
+        {"tool_discovery": {"enabled": "on"}},
+        "tool_discovery.enabled",
+        "must be true or false or 'auto'",
+    ),
+    "neither false nor a text": ({"store": 3}, "store", "must be false or a string"),
+    "an object for a value": ({"store": {"path": "x"}}, "store", "must be false or a string"),
+    "misspelt key two levels down": (
+        {"tool_discovery": {"embedding": {"modle": "x"}}},
+        "tool_discovery.embedding.modle",
+        "Did you mean 'model'",
+    ),
+    "hosted tools of the wrong type": (
+        {
+            "clients": {"c": {"provider": "offline"}},
+            "models": {"m": {"client": "c", "model": "x", "hosted_tools": [{"a": 1}]}},
+        },
+        "models.m.hosted_tools",
+        "a list of names, or an object",
     ),
 }
 
