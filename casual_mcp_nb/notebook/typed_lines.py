@@ -20,6 +20,9 @@ from casual_mcp_nb.notebook.caller import notebook_shell
 _END_SECONDS = 2.0
 """How long a prompt waits for a cancelled one before it to end."""
 
+_CELL_WIDTH = 80
+"""The columns of a line in a cell, which does not say how wide it is."""
+
 
 def can_prompt() -> bool:
     """Check whether somebody could answer a prompt now.
@@ -132,7 +135,7 @@ class _InputReader:
     """Reads a line with `input()`, where a front end has replaced Python's own."""
 
     def __init__(self, text: str) -> None:
-        self._text = text
+        self._text = _wrapped(text)
         self._ended = threading.Event()
 
     def read(self) -> str:
@@ -166,8 +169,12 @@ class _InputReader:
 
 
 def _wrapped(text: str) -> str:
-    """Break a prompt's long lines between words, where a terminal would break them anywhere."""
-    width = shutil.get_terminal_size().columns
+    """Break a prompt's long lines between words, where a terminal or a cell would break them
+    anywhere.
+    """
+    width = _CELL_WIDTH
+    if notebook_shell() is None:
+        width = shutil.get_terminal_size().columns
     lines: list[str] = []
     for line in text.split("\n"):
         lines.append(fill(line, width, break_long_words=False, break_on_hyphens=False))
