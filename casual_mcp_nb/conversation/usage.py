@@ -32,7 +32,8 @@ class ToolUse(Displayable):
         found: How many searches returned it.
         calls: How many calls the model, its programs and apps made.
         succeeded: How many of these calls ended without an error.
-        seconds: How long they took together, without waiting for a person.
+        seconds: How long they took together, without waiting for a person. A call that was stopped
+            took the time until then.
         last_used: When it was last called, in seconds since 1970, or None if it never was, or the
             file does not say when.
     """
@@ -132,6 +133,8 @@ FIELDS: Mapping[str, Mapping[str, Any]] = {
     "ToolFinished": {"at": float, "call_id": str, "status": str},
     "ApprovalAsked": {"at": float, "call_id": str},
     "ApprovalAnswered": {"at": float, "call_id": str},
+    "QuestionAsked": {"at": float, "id": str, "server": str | None},
+    "QuestionAnswered": {"at": float, "id": str},
     "AppCalled": {"began": float, "tool": ToolName, "status": str, "seconds": float},
 }
 """The events that usage is computed from, with the fields that it needs, and their types in JSON."""
@@ -163,6 +166,33 @@ class _Count:
         """Count how the call ended."""
         self.seconds += max(0.0, seconds)
         self.succeeded += status == "ok"
+
+
+@dataclass
+class _OpenCall:
+    """A call that has no end yet, and the questions for which it waits."""
+
+    tool: ToolName
+    at: float
+    questions: set[str] = field(default_factory=set)
+    asked: float = 0.0
+    waited: float = 0.0
+
+    def ask(self, question: str, at: float) -> None:
+        if not self.questions:
+            self.asked = at
+        self.questions.add(question)
+
+    def answer(self, question: str, at: float) -> None:
+        if question in self.questions:
+            self.questions.remove(question)
+            if not self.questions:
+                self.waited += at - self.asked
+
+    def seconds_until(self, at: float) -> float:
+        """Compute how long it took without waiting for a person, if it ends now."""
+        end = self.asked if self.questions else at
+        return end - self.at - self.waited
 
 
 class UsageCounter:
@@ -212,8 +242,8 @@ class UsageCounter:
                 identity = tuple(calls)
         if identity is not None and self._is_counted(identity):
             return
-        open_calls: dict[str, tuple[ToolName, float]] = {}
-        asked: dict[str, float] = {}
+        open_calls: dict[str, _OpenCall] = {}
+        questions: dict[str, str | None] = {}
         steps = 0
         for event, values in events:
             steps += event == "StepStarted"
@@ -232,21 +262,32 @@ class UsageCounter:
                     # Another agent's turn can be copied before it has ended.
                     if began is not None and self._is_counted((began, at, id)):
                         continue
-                    open_calls[id] = tool, at
+                    call = open_calls[id] = _OpenCall(tool, at)
+                    for question, server in questions.items():
+                        if server == tool.server:
+                            call.ask(question, at)
                     self._names.setdefault(name or "", tool)
                     self._counts[tool].start(None if began is None else began + at)
                 case "AppCalled", [when, tool, status, seconds] if _is_real(tool):
                     self._counts[tool].start(when)
                     self._counts[tool].end(seconds, status)
-                case "ApprovalAsked", [at, id]:
-                    asked[id] = at
-                case "ApprovalAnswered", [at, id] if id in asked and id in open_calls:
-                    tool, start = open_calls[id]
-                    open_calls[id] = tool, start + at - asked.pop(id)
+                case "ApprovalAsked", [at, id] if id in open_calls:
+                    open_calls[id].ask(id, at)
+                case "ApprovalAnswered", [at, id] if id in open_calls:
+                    open_calls[id].answer(id, at)
+                case "QuestionAsked", [at, id, server]:
+                    # A server does not tell during which call it asks.
+                    questions[id] = server
+                    for call in open_calls.values():
+                        if call.tool.server == server:
+                            call.ask(id, at)
+                case "QuestionAnswered", [at, id]:
+                    questions.pop(id, None)
+                    for call in open_calls.values():
+                        call.answer(id, at)
                 case "ToolFinished", [at, id, status] if id in open_calls:
-                    tool, start = open_calls.pop(id)
-                    # It may have been stopped while it waited.
-                    self._counts[tool].end(asked.pop(id, at) - start, status)
+                    call = open_calls.pop(id)
+                    self._counts[call.tool].end(call.seconds_until(at), status)
 
     def _is_counted(self, identity: Hashable) -> bool:
         """Check whether a turn or a call was counted before, and remember it."""

@@ -7,20 +7,27 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from casual_llm.messages import UserMessage
 from fastmcp import FastMCP
 from fastmcp.exceptions import ToolError
 
 from casual_mcp_nb import Session, Turn
 from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.event import (
     ApprovalAnswered,
     ApprovalAsked,
+    CallStatus,
     Event,
+    QuestionAnswered,
+    QuestionAsked,
     ToolFinished,
     ToolStarted,
+    TurnStarted,
 )
 from casual_mcp_nb.conversation.store import ConversationStore
 from casual_mcp_nb.conversation.turn import Trace
@@ -100,19 +107,33 @@ def test_each_tool_has_what_was_sent_and_called(session: Session) -> None:
     assert usage.of(ToolName("no", "tool")) == ToolUse(ToolName("no", "tool"))
 
 
-def test_the_wait_for_a_person_is_no_time_of_a_call() -> None:
-    def waited(id: str, at: float, answered: float | None) -> Iterator[Event]:
-        """A call that takes 2 seconds besides the wait, or is stopped while it waits."""
-        yield ToolStarted(0, id, "math__add", ADD, {}, at)
-        yield ApprovalAsked(id, at + 1)
-        if answered is not None:
-            yield ApprovalAnswered(id, answered)
-            yield ToolFinished(0, id, ADD, "ok", "3", at=answered + 1)
-        else:
-            yield ToolFinished(0, id, ADD, "stopped", "", at=at + 60)
+MESSAGE = UserMessage(content="Add")
+ASKED = ApprovalAsked("1", at=1.0)
+FORM = QuestionAsked("question-1", "form", "math", at=2.0)
+ANSWERED = QuestionAnswered("question-1", at=7.0)
 
-    events = [*waited("1", 0.5, 10.5), *waited("2", 20, None)]
-    assert usage_of([Turn(Trace(events))]).of(ADD).seconds == 3
+
+@pytest.mark.parametrize(
+    ("waits", "status", "seconds"),
+    [
+        ([], "stopped", 10.0),
+        ([ASKED], "stopped", 1.0),
+        ([ASKED, ApprovalAnswered("1", at=4.0)], "ok", 7.0),
+        ([FORM], "stopped", 2.0),
+        ([FORM, ANSWERED], "ok", 5.0),
+        ([replace(FORM, server="books"), ANSWERED], "ok", 10.0),
+        ([ASKED, FORM, ApprovalAnswered("1", at=4.0), ANSWERED], "ok", 4.0),
+    ],
+)
+def test_the_wait_for_a_person_is_no_time_of_a_call(
+    tmp_path: Path, waits: list[Event], status: CallStatus, seconds: float
+) -> None:
+    begin = [TurnStarted((MESSAGE,), "m", began=1.0), ToolStarted(0, "1", "add", ADD, {})]
+    turn = Turn(Trace([*begin, *waits, ToolFinished(0, "1", ADD, status, "3", at=10.0)]))
+    store = ConversationStore.at(tmp_path / "chats.db")
+    store.add(Conversation([turn]))
+    for usage in (usage_of([turn]), store.usage()):
+        assert usage.of(ADD).seconds == seconds
 
 
 def test_what_a_search_found_is_counted(session: Session) -> None:
