@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.base.config import Approval, Period
     from casual_mcp_nb.base.selection import Mode
     from casual_mcp_nb.conversation.step import Step
+    from casual_mcp_nb.notebook.usage import SessionUsage
     from casual_mcp_nb.session import Session
 
 
@@ -476,7 +477,8 @@ def _limit(session: Session, line: str) -> Any:
     "usage",
     _CHOICE,
     "how the tools were really used in your saved conversations, and the cost of the others",
-    usage="[this | ID] [--defer | --off] [--apply]",
+    usage="[this | ID | SERVER | SERVER:TOOL] [--defer | --off] [--apply]",
+    names="doctor",
     example="--defer",
 )
 def _usage(session: Session, line: str) -> Any:
@@ -485,10 +487,10 @@ def _usage(session: Session, line: str) -> Any:
     names = [word for word in words if word not in options]
     if options - {"--defer", "--off", "--apply"} or len(names) > 1:
         raise UsageError(
-            "%mcp usage takes one conversation, and --defer or --off with --apply.",
+            "%mcp usage takes one conversation, server or tool, and --defer or --off with --apply.",
             hint="For example: %mcp usage this, or %mcp usage --defer",
         )
-    usage = session.tools.usage(*names)
+    usage = _usage_of(session, *names)
     if not options:
         return usage
     if not ("--defer" in options) ^ ("--off" in options):
@@ -500,6 +502,18 @@ def _usage(session: Session, line: str) -> Any:
     if "--apply" in options:
         change.apply()
     return change
+
+
+def _usage_of(session: Session, name: str = "all") -> SessionUsage:
+    """Count the uses in conversations, or those of a server or a tool in all of them."""
+    if name not in session.servers and ":" not in name:
+        return session.tools.usage(name)
+    usage = session.tools.usage()
+    # Also those of a server that the session does not have.
+    rows = [tool for tool in usage if name in (tool.tool.server, str(tool.tool))]
+    if not rows and ":" in name:
+        rows = [usage.of(session.tools[name].tool_name)]
+    return replace(usage, tools=tuple(rows))
 
 
 @command(

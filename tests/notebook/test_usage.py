@@ -273,6 +273,12 @@ def test_the_magic_shows_before_it_changes(session: Session) -> None:
     run = COMMANDS["usage"].run
     assert run is not None
     assert run(session, "this").turns == 2
+    assert {use.tool for use in run(session, "math")} == {ADD, FAIL}
+    assert [use.calls for use in run(session, "math:add")] == [2]
+    assert [change.tool for change in run(session, "books:lend --off").tools] == [LEND]
+    for unknown in ("math:nothing", "maths"):
+        with pytest.raises(UnknownNameError):
+            run(session, unknown)
     assert run(session, "--defer").mode == "deferred"
     assert session.selection.servers.get("books", "loaded") == "loaded"
     run(session, "this --off --apply")
