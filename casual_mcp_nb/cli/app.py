@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -38,6 +39,7 @@ from casual_mcp_nb.cli.toolsets import toolsets
 from casual_mcp_nb.errors import (
     CasualMcpError,
     TrustRequiredError,
+    UnknownNameError,
     UsageError,
     closest,
     did_you_mean,
@@ -171,8 +173,11 @@ def _failure_of(error: BaseException) -> _Failure:
             code = error.code if isinstance(error.code, int) else FAILED
             return _Failure(code, "interrupted", f"Ended with code {code}.", is_told=True)
         case CasualMcpError():
+            hint = ""
+            if isinstance(error, UnknownNameError):
+                hint = _hint_on_config(error.name)
             wrong = isinstance(error, UsageError) and not isinstance(error, TrustRequiredError)
-            return _Failure(WRONG_USAGE if wrong else FAILED, error.kind, str(error))
+            return _Failure(WRONG_USAGE if wrong else FAILED, error.kind, str(error), hint)
         case OSError():
             reason = error.strerror or type(error).__name__
             return _Failure(FAILED, "os", f"{reason}: {error.filename or 'input or output'}")
@@ -186,8 +191,9 @@ def _failure_of(error: BaseException) -> _Failure:
 def _wrong_usage(error: CycloptsError) -> _Failure:
     """Explain what is wrong with a command line, and name the command's help."""
     chain = error.command_chain or ()
-    text = str(error)
+    text, on_config = str(error), ""
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+        on_config = _hint_on_config(error.unused_tokens[0])
         text = f"Unexpected: {' '.join(map(shown, error.unused_tokens))}."
         inner = app
         for name in chain:
@@ -195,7 +201,14 @@ def _wrong_usage(error: CycloptsError) -> _Failure:
         if near := closest(error.unused_tokens[0], inner):
             text += f" {did_you_mean(near, near)}"
     command = " ".join([app.name[0], *chain, "--help"])
-    return _Failure(WRONG_USAGE, "usage", text, hint=f" See: {command}")
+    return _Failure(WRONG_USAGE, "usage", text, hint=f"{on_config} See: {command}")
+
+
+def _hint_on_config(word: str) -> str:
+    """Name the option for a config, if a word that was taken for something else is a file."""
+    if not os.path.isfile(word):
+        return ""
+    return f" If this file is the config, write --config {shlex.quote(word)}."
 
 
 @contextmanager

@@ -60,6 +60,14 @@ def test_a_name_that_does_not_exist_is_wrong_usage(
     assert len(err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("command", ["tools", "tool", "servers", "models", "clients"])
+def test_a_config_that_is_no_option_names_the_option(command: str, config: Path, run: Run) -> None:
+    code, out, err = run(command, str(config))
+    assert (code, out, len(err.splitlines())) == (WRONG_USAGE, "", 1)
+    assert f"--config {config}" in err
+    assert "--config" not in run(command, "nothing.json")[2]
+
+
 def test_a_failed_server_is_shown_with_its_stderr_and_costs_the_others_nothing(
     config: Path, run: Run
 ) -> None:
