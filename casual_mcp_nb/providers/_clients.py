@@ -310,7 +310,8 @@ def usage_of(
     read: dict[str, Any] = {}
     for name, path in counts.items():
         read[name] = counted(part_at(usage, path))
-    if read["prompt_tokens"] is None and read["completion_tokens"] is None:
+    essential = ("prompt_tokens", "completion_tokens", "reasoning_tokens")
+    if all(read.get(name) is None for name in essential):
         return None
     return TokenUsage(**read, cache_miss=miss)
 

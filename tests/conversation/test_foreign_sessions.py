@@ -372,6 +372,21 @@ def test_an_early_codex_session_has_its_items_bare(tmp_path: Path) -> None:
 # Both.
 
 
+def test_a_text_that_is_said_twice_is_kept_twice_and_a_repeated_line_once(tmp_path: Path) -> None:
+    twice = [said(1, "Go on."), said(2, "Go on."), said(2, "Go on.")]
+    lines = [*twice, answer(3, "m1", text("Yes."), (1, 2, 0, 0)), said(4, "Go on.")]
+    conversation = Conversation.load(write(tmp_path / "s1.jsonl", lines))
+    asked = [[message.content for message in turn.started.messages] for turn in conversation]
+    assert asked == [["Go on.", "Go on."], ["Go on."]]
+
+
+def test_texts_that_are_too_many_for_a_turn_are_counted(tmp_path: Path) -> None:
+    lines = [said(second, f"Words {second}") for second in range(drafts._MAX_ITEMS + 3)]
+    conversation = Conversation.load(write(tmp_path / "s1.jsonl", lines))
+    assert len(conversation[0].started.messages) == drafts._MAX_ITEMS
+    assert "3 texts" in conversation.repairs[-1]
+
+
 def test_what_is_not_understood_is_counted_and_no_error(tmp_path: Path) -> None:
     path = codex_session(tmp_path / "rollout-4.jsonl")
     with path.open("a", encoding="utf-8") as file:

@@ -765,3 +765,26 @@ def test_an_answer_that_is_json_is_an_answer(tmp_path: Path, said: str) -> None:
     }
     chat = span("s1", "", 0, "chat x", gen_ai__operation__name="chat", **messages)
     assert load(tmp_path / "spans.json", [chat])[0].answer == said
+
+
+def test_what_is_too_much_for_one_answer_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(otel, "_MAX_TOOLS", 2)
+    monkeypatch.setattr(otel, "_MAX_TOOLSETS", 1)
+    (call,) = CALLED[0]["parts"]
+    many = [{**call, "id": f"c{number}"} for number in range(otel._MAX_CALLS + 5)]
+    spans: Spans = []
+    for number, offered in enumerate(([DEFINITION], [DEFINITION] * 3)):
+        answer = span(
+            *(f"a{number}", "", number, "chat m-1"),
+            gen_ai__operation__name="chat",
+            gen_ai__tool__definitions=json.dumps(offered),
+            gen_ai__output__messages=json.dumps([{**CALLED[0], "parts": many}]),
+        )
+        spans.append(answer)
+    conversation = load(tmp_path, spans)
+    calls = [len(step.tool_calls) for turn in conversation for step in turn.steps]
+    assert calls == [otel._MAX_CALLS] * 2
+    _, _, left_out = conversation.repairs[-1].rstrip(".").partition(": ")
+    assert set(left_out.split(", ")) == {"10 calls", "1 tool", "1 toolset"}

@@ -21,6 +21,7 @@ from kit.streams import reply, streamed
 from pydantic import BaseModel
 
 from casual_mcp_nb.base.config_base import RequestOptions
+from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
@@ -127,6 +128,15 @@ async def test_thoughts_are_no_part_of_the_answer_and_count_as_output(
     assert got.usage is not None
     assert (got.usage.completion_tokens, got.usage.reasoning_tokens) == (12, 5)
     assert said == (["Here."] if stream else [])
+
+
+async def test_thoughts_count_as_output_if_nothing_else_is_counted(
+    serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
+    body = gemini_answer([{"text": "Here."}])
+    body["usageMetadata"] = {"thoughtsTokenCount": 5}
+    got = await model_of(serving(body), "gemini").complete(ASKED)
+    assert got.usage == TokenUsage(None, 5, reasoning_tokens=5)
 
 
 async def test_calls_without_an_id_get_one_that_the_conversation_does_not_have(

@@ -126,7 +126,7 @@ class ClaudeCodeReader(Reader):
         elif text.startswith(_INTERRUPTED):
             self.draft.stop()
         elif text and record.get("isMeta") is not True:
-            self.draft.ask(text)
+            self.draft.ask(text, text_in(record, "uuid"))
 
     def _system(self, record: Fields) -> None:
         subtype, text = record.get("subtype"), text_in(record, "content")

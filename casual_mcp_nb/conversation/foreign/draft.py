@@ -117,6 +117,7 @@ class Draft:
         left_out: How many answers are not kept.
         usage: The tokens of all answers, once the file was read.
         cut: How many texts were cut.
+        too_many: What is not kept of long lists: how many of each kind.
         unread: What was not understood.
     """
 
@@ -131,12 +132,14 @@ class Draft:
         self.left_out = 0
         self.usage = TokenUsage()
         self.cut = 0
+        self.too_many: Counter[str] = Counter()
         self.unread = Unread()
         # By the hash of their ids. Of what is not kept, the ids and the tokens are.
         self._steps: dict[int, DraftStep] = {}
         self._usages: dict[int, TokenUsage | None] = {}
         self._calls: dict[int, DraftCall | None] = {}
         self._most = MAX_STEPS if steps is None else steps
+        self._asked: set[str] = set()
         self._bytes = 0
         self._at: float | None = None
         self._before: float | None = None
@@ -149,8 +152,14 @@ class Draft:
         if at is not None:
             self._before, self._at = self._at, at
 
-    def ask(self, text: str) -> None:
-        """Begin a turn with what the person wrote, or add to one that nobody has answered."""
+    def ask(self, text: str, id: str = "") -> None:
+        """Begin a turn with what the person wrote, or add to one that nobody has answered.
+
+        Args:
+            text: What the person wrote.
+            id: The message's id, by which it is known if the file repeats it. Without one, it is
+                known by its text.
+        """
         self.name(text)
         turn = self.turns[-1] if self.turns else None
         if turn is None or turn.answered or turn.stopped:
@@ -161,8 +170,11 @@ class Draft:
                 return
             turn = DraftTurn(began=self._at)
             self.turns.append(turn)
+            self._asked.clear()
         if not (turn.texts and self.is_full):
-            self._keep(text, turn.texts)
+            is_another = bool(id) and id not in self._asked
+            if self._keep(text, turn.texts, again=is_another):
+                self._asked.add(id)
 
     def name(self, title: str, *, again: bool = False) -> None:
         """Give the session a title, or, if told so, another one."""
@@ -241,11 +253,19 @@ class Draft:
         if step.kept:
             self._keep(text, step.texts)
 
-    def _keep(self, text: str, texts: list[str]) -> None:
-        """Add a text to some, unless they have it, or are many."""
+    def _keep(self, text: str, texts: list[str], *, again: bool = False) -> bool:
+        """Add a text to some, unless they are many, or have it and it is not said again.
+
+        Tell whether it was added.
+        """
         text = self.text(text)
-        if text and text not in texts and len(texts) < _MAX_ITEMS:
-            texts.append(text)
+        if not text or (text in texts and not again):
+            return False
+        if len(texts) >= _MAX_ITEMS:
+            self.too_many["text"] += 1
+            return False
+        texts.append(text)
+        return True
 
     def new_call(self, id: str, name: str, arguments: object, query: str = "") -> DraftCall:
         """Make a call that belongs to no answer yet. `query` is that of a search for tools."""

@@ -110,6 +110,8 @@ class SpanReader(Reader):
                     calls.setdefault(call.id or len(calls), call)
         for call in islice(calls.values(), _MAX_CALLS):
             step.calls.append(draft.new_call(*call))
+        if len(calls) > _MAX_CALLS:
+            draft.too_many["call"] += len(calls) - _MAX_CALLS
 
     def _read_input(self, span: Span) -> None:
         """Find what the person wrote last, and the results after it."""
@@ -156,6 +158,7 @@ class SpanReader(Reader):
         key = json.dumps(offered)
         if key not in self._definitions:
             if len(key) > _MAX_DEFINITIONS or len(self._definitions) >= _MAX_TOOLSETS:
+                self.draft.too_many["toolset"] += 1
                 return (), 0
             definitions = tuple(_definitions(offered, self.draft))
             self._definitions[key] = definitions, sum(map(definition_tokens, definitions))
@@ -289,7 +292,10 @@ def _open_calls(
 
 def _definitions(value: Any, draft: Draft) -> Iterator[Fields]:
     """Yield tool definitions with `name`, `description` and `parameters`."""
-    for each in (value if isinstance(value, list) else [])[:_MAX_TOOLS]:
+    tools = value if isinstance(value, list) else []
+    if len(tools) > _MAX_TOOLS:
+        draft.too_many["tool"] += len(tools) - _MAX_TOOLS
+    for each in tools[:_MAX_TOOLS]:
         fields = unwrapped(each)
         name = text_in(fields, "name")
         if name:

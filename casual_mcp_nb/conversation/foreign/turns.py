@@ -68,6 +68,9 @@ def notes_on(draft: Draft) -> tuple[str, ...]:
         notes.append(str(draft.unread))
     if draft.cut:
         notes.append(f"Cut, because they are long: {count(draft.cut, 'text')}.")
+    if draft.too_many:
+        kinds = ", ".join(count(number, kind) for kind, number in draft.too_many.items())
+        notes.append(f"Not kept, because there are too many in one place: {kinds}.")
     if draft.left_out:
         answers = count(draft.left_out, "answer")
         notes.append(f"Not kept, because the file is large: {answers}, except for the tokens.")

@@ -36,6 +36,7 @@ _REASONING = (
     "reasoning_tokens",
     "reasoning_output_tokens",
     "details.reasoning_tokens",
+    "details.thoughts_tokens",
     "completion_details.reasoning",
     "output_reasoning_tokens",
     "output_token_details.reasoning",
