@@ -15,18 +15,21 @@ import argparse
 import difflib
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import changes
 import interfaces
 import python_names
 
-from casual_mcp_nb.base.deprecation import DEPRECATED
-
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "surface"
 NEXT = FOLDER / "next.txt"
 COMMAND = "python .ci/surface"
+DEPRECATED: Mapping[str, str] = {}
+"""What will go: its name in the list, such as `casual_mcp_nb.Session.search`, and the minor release
+that began to warn, such as `1.1`.
+"""
 HEAD = f"What is public. `{COMMAND}` writes this file, and docs/stability.md explains it."
 
 
@@ -46,10 +49,10 @@ def surface() -> dict[str, dict[str, str]]:
     for area, names in interfaces.AREAS.items():
         found[area] = dict(names())
     places = {name: names for names in found.values() for name in names}
-    for name, deprecation in DEPRECATED.items():
+    for name, since in DEPRECATED.items():
         if name not in places:
-            raise SystemExit(f"base/deprecation.py: {name} is not public, or not any more.")
-        places[name][name] += f" [deprecated since {deprecation.since}]"
+            raise SystemExit(f"DEPRECATED: {name} is not public, or not any more.")
+        places[name][name] += f" [deprecated since {since}]"
     return found
 
 

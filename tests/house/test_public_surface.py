@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.scripts import run_script
-
-from casual_mcp_nb.base.deprecation import DEPRECATED, Deprecation
 
 ROOT = Path(__file__).resolve().parents[2]
 SURFACE = ROOT / ".ci" / "surface"
@@ -194,54 +189,3 @@ def test_the_last_release_is_the_highest_and_before_1_0_there_is_none(tmp_path: 
     version, surface = changes.last_release(tmp_path)
     assert version == "1.10.0"
     assert surface == changes.read(RELEASED)
-
-
-WARNED = """
-import warnings
-from casual_mcp_nb.base.deprecation import Deprecation, warn_deprecated
-
-line = Deprecation("session.search", "1.1", "1.2")
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    for name in ("session.tools.find", "%mcp find"):
-        warn_deprecated(name, {name: line})  # the caller's line
-for each in caught:
-    print(each.category.__name__, each.filename, each.message)
-"""
-
-
-def test_a_warning_says_what_to_write_instead_at_the_line_of_the_caller(tmp_path: Path) -> None:
-    done = run_script(WARNED, stdin="", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    python, magic = done.stdout.splitlines()
-    assert python.startswith("DeprecationWarning ")
-    assert magic.startswith("FutureWarning ")
-    for line in (python, magic):
-        assert "casual_mcp_nb/base" not in line
-        assert re.search(r"will be removed in casual_mcp_nb 1\.2\. Instead: session\.search$", line)
-
-
-def test_the_line_of_a_caller_is_found_through_the_package() -> None:
-    from casual_mcp_nb.base import deprecation
-
-    inner = "def face(name, table):\n    warn_deprecated(name, table)\n"
-    names: dict[str, Any] = {
-        "__name__": "casual_mcp_nb.notebook.face",
-        "warn_deprecated": deprecation.warn_deprecated,
-    }
-    exec(compile(inner, "face.py", "exec"), names)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        names["face"]("session.x", {"session.x": Deprecation("session.y", "1.1", "1.2")})
-    assert [each.filename for each in caught] == [__file__]
-
-
-def test_each_deprecation_warns_and_leaves_a_minor_release_of_time() -> None:
-    package = ROOT / "casual_mcp_nb"
-    source = "".join(path.read_text(encoding="utf-8") for path in package.rglob("*.py"))
-    for name, deprecation in DEPRECATED.items():
-        since, removed = (
-            tuple(map(int, each.split("."))) for each in (deprecation.since, deprecation.removed_in)
-        )
-        assert removed > since, name
-        assert f'warn_deprecated("{name}")' in source, f"{name}: nothing warns"
