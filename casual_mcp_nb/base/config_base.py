@@ -63,12 +63,13 @@ FieldPath = tuple[str | int, ...]
 @dataclass(frozen=True)
 class Written:
     """How a value was written in the file: its text there, or None if the file has no such value.
+    Variables may be replaced in one that is a secret.
 
     `value` is the resulting value, see `held`. A section whose value differs was changed, and the
     text no longer applies.
     """
 
-    text: str | None
+    text: str | SecretStr | None
     value: Any = field(repr=False)
 
 
@@ -83,7 +84,8 @@ class ConfigOrigin:
 
     `variables` has the inserted variables' names, by section and entry, and `sensitive` their
     values in fields whose type is not secret. `at` is where this section is in the config, and
-    `written` how its values were written in the file, where that differs. `found` says that a
+    `written` how its values were written in the file, where that differs. `typed` has them with
+    what the person typed left open. `found` says that a
     public catalog or registry named it. `recalled` is the saved conversation's session that it
     was read from, which is as little the person's word as a file. `unusable` are the servers of a host's file that cannot be
     used, with the reasons.
@@ -96,6 +98,7 @@ class ConfigOrigin:
     variables: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     at: FieldPath = ()
     written: Mapping[FieldPath, Written] = field(default_factory=dict, repr=False)
+    typed: Mapping[FieldPath, Written] = field(default_factory=dict, repr=False)
     found: bool = False
     recalled: str = ""
     unusable: Mapping[str, str] = field(default_factory=dict)
@@ -129,6 +132,17 @@ class BaseConfig(BaseModel):
         """Remember where the config came from."""
         if isinstance(context, ConfigOrigin):
             self._origin = context
+
+    def before_typing(self) -> Self:
+        """Copy the section, with `${input:NAME}` in place of what the person typed."""
+        changes: dict[FieldPath, Any] = {}
+        for path, written in self._origin.typed.items():
+            value, text = value_at(self, path), written.text
+            if isinstance(text, SecretStr) and held(value) == written.value:
+                changes[path] = text if isinstance(value, SecretStr) else text.get_secret_value()
+        fields = {str(path[0]) for path in changes}
+        update = {name: _changed(getattr(self, name), changes, (name,)) for name in fields}
+        return self.model_copy(update=update)
 
     def model_dump(self, **options: Any) -> dict[str, Any]:
         """Dump the fields as pydantic does.

@@ -132,7 +132,7 @@ def chat(*message: str, source: Source = _SOURCE, settings: TurnSettings = _SETT
     Args:
         message: The message.
     """
-    return _chat(source, source.load(), " ".join(message), settings)
+    return _chat(source, source.load(starts=True), " ".join(message), settings)
 
 
 def demo(
@@ -321,7 +321,7 @@ def _chat(source: Source, config: Config, message: str, settings: TurnSettings) 
             )
     from casual_mcp_nb.config.quick import OFFLINE, with_model
 
-    config = config or source.load()
+    config = config or source.load(starts=True)
     if settings.model is not None:
         config = with_model(config, settings.model)
     elif not config.models:

@@ -62,7 +62,7 @@ def check(
         trust: With --connect, start the config's servers although you have not accepted it yet.
     """
     try:
-        loaded = Source(config, trust=trust).load()
+        loaded = Source(config, trust=trust).load(starts=connect)
     except ConfigError as error:
         if not json:
             raise

@@ -154,8 +154,8 @@ def audit(path: Path, /, *, trust: Trust = False, json: AsJson = False) -> int:
     if path.is_file() and is_session(path):
         _audit_session(path, json=json)
         return 0
-    config = load_readable(path)
-    with Source(path, trust=trust).open(config) as session:
+    source = Source(path, trust=trust)
+    with source.open(load_readable(path, source.accept)) as session:
         connect(session)
         measured = session.servers.audit()
     if json:

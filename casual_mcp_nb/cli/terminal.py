@@ -343,9 +343,14 @@ class Source:
         """Whether nobody named a config, and this folder has none."""
         return not self.demo and self.config == DEFAULT_CONFIG and not self.config.exists()
 
-    def load(self) -> Config:
-        """Load the config. Nothing is started."""
-        from casual_mcp_nb.config.loader import load_config
+    def load(self, *, starts: bool = False) -> Config:
+        """Load the config. Nothing is started.
+
+        Args:
+            starts: Whether its servers will start. Then the person is asked about a config that they
+                have not accepted, before they are asked for values in it.
+        """
+        from casual_mcp_nb.config.loader import load_accepted, load_config
         from casual_mcp_nb.config.quick import SCRIPTS, quick_config
         from casual_mcp_nb.notebook.demo import demo_config
 
@@ -356,7 +361,17 @@ class Source:
         if self.config.suffix in SCRIPTS and self.config.is_file():
             config, _ = quick_config(servers=[shlex.quote(str(self.config))])
             return config
+        if starts:
+            return load_accepted(self.config, self.accept)
         return load_config(self.config)
+
+    def accept(self, config: Config) -> None:
+        """Ask the person about a config that they have not accepted."""
+        from casual_mcp_nb.notebook.consent import TrustGate
+
+        report = TrustGate(config, trusted=self.trust, strict=config.strict).report()
+        if report.required:
+            _ask_for_trust(report)
 
     @contextmanager
     def open(
@@ -373,7 +388,7 @@ class Source:
         """
         from casual_mcp_nb.session import Session
 
-        config = config or self.load()
+        config = config or self.load(starts=starts)
         if self.demo:
             for note in config.notes:
                 tell(note)

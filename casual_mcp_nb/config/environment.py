@@ -18,6 +18,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
+from pydantic import SecretStr
+
 from casual_mcp_nb.config.document import ConfigProblem, KeyPath, read_text
 from casual_mcp_nb.config.inputs import Input, Inputs
 from casual_mcp_nb.errors import ConfigError
@@ -68,10 +70,11 @@ class Substitution:
 
     `problems` are unset variables, invalid variables, and strings that cannot be encoded.
     `sensitive` are values inserted into fields whose type is not secret. `left` is how many more
-    characters may be inserted. `used` has the inserted variables by section and entry, and
-    `written` the original texts. `own` are the variables that each server's entry sets, as written:
-    they are used where the environment has none of that name. `of_host` says that the config is
-    another host's file, in which the text of a shell's command can have variables of the shell.
+    characters may be inserted. `used` has the inserted variables by section and entry, `written`
+    the original texts, and `typed` those with what the person types left open. `own` are the
+    variables that each server's entry sets, as written: they are used where the environment has
+    none of that name. `of_host` says that the config is another host's file, in which the text of a
+    shell's command can have variables of the shell.
     """
 
     environ: Mapping[str, str] = field(repr=False)
@@ -82,6 +85,7 @@ class Substitution:
     left: int = MAX_ALL
     used: dict[KeyPath, dict[str, None]] = field(default_factory=dict)
     written: dict[KeyPath, str | None] = field(default_factory=dict, repr=False)
+    typed: dict[KeyPath, SecretStr] = field(default_factory=dict, repr=False)
     own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
     of_host: bool = False
     _shell_texts: set[KeyPath] = field(default_factory=set)
@@ -108,8 +112,9 @@ class Substitution:
             return self._check(text, at)
         self.written[at] = text
         pieces: list[str] = []
+        before: list[str] = []
         size = 0
-        for piece in self._pieces(text, at):
+        for piece, question in self._pieces(text, at):
             size += len(piece)
             self.left -= len(piece)
             if size > MAX_VALUE or self.left < 0:
@@ -119,15 +124,31 @@ class Substitution:
                 self.left = max(self.left, 0)
                 return self.problem(at, f"with its variables replaced it is longer than {most}")
             pieces.append(piece)
+            before.append(question or piece)
+        if before != pieces:
+            self.typed[at] = SecretStr("".join(before))
         return self._check("".join(pieces), at)
 
-    def _pieces(self, text: str, at: KeyPath) -> Iterator[str]:
+    def _pieces(self, text: str, at: KeyPath) -> Iterator[tuple[str, str]]:
+        """Yield the pieces of a text, each with the question to which the person types it."""
         end = 0
         for match in _REFERENCE.finditer(text):
-            yield text[end : match.start()]
-            yield self._replacement(match, at)
+            yield text[end : match.start()], ""
+            piece = self._replacement(match, at)
+            yield piece, self._question(match["body"] or "", at)
             end = match.end()
-        yield text[end:]
+        yield text[end:], ""
+
+    def _question(self, body: str, at: KeyPath) -> str:
+        """Write what stands for a reference until the person types its value. Empty for others."""
+        kind, _, name = body.partition(":")
+        if kind == "input" and self.inputs is not None:
+            return self.inputs.as_question(name.partition(":")[0])
+        parts = _BODY.fullmatch(body)
+        if parts is None or parts["name"] in self.environ:
+            return ""
+        typed = self.typed.get((*at[:2], "env", parts["name"]))
+        return typed.get_secret_value() if typed is not None else ""
 
     def _check(self, text: str, at: KeyPath) -> str:
         if _SURROGATE.search(text):

@@ -57,6 +57,11 @@ class Input:
         )
 
     @property
+    def choices(self) -> str:
+        """The options, as they are shown behind a question."""
+        return f" ({' / '.join(self.options)})" if self.options else ""
+
+    @property
     def variable(self) -> str:
         """The environment variable that can provide the value."""
         return variable_name(self.id) or "INPUT"
@@ -71,6 +76,9 @@ class Inputs:
     """The answers to one config's inputs. An environment variable answers without a prompt.
 
     Without `ask`, inputs without a variable get a placeholder.
+
+    Attributes:
+        placeholders: How many have one.
     """
 
     def __init__(
@@ -79,6 +87,7 @@ class Inputs:
         self._defined = by_id(defined)
         self._environ = environ
         self._ask = ask
+        self.placeholders = 0
         self._answers: dict[str, SecretStr | None] = {}
 
     def __repr__(self) -> str:
@@ -104,10 +113,24 @@ class Inputs:
             self._answers[name] = self._find(self.defined(name))
         return self._answers[name]
 
+    def as_question(self, name: str) -> str:
+        """Write what stands for an answer until the person types it: `${input:region (eu / us) [eu]}`.
+
+        It has all that the config can decide about the answer. Empty if a variable answers.
+        """
+        wanted = self.defined(name)
+        if wanted.variable in self._environ:
+            return ""
+        words = wanted.id + wanted.choices
+        if wanted.default is not None:
+            words += f" [{wanted.default}]"
+        return f"${{input:{words}}}"
+
     def _find(self, wanted: Input) -> SecretStr | None:
         if wanted.variable in self._environ:
             return SecretStr(self._environ[wanted.variable])
         if not self._ask:
+            self.placeholders += 1
             return SecretStr(wanted.options[0] if wanted.options else "stand-in")
         if wanted.runs:
             return None
@@ -118,15 +141,13 @@ class Inputs:
 
 
 def _prompted(wanted: Input) -> SecretStr | None:
-    words = " ".join((wanted.description or wanted.id).split())
-    if wanted.options:
-        words += f" ({' / '.join(wanted.options)})"
+    words = " ".join((wanted.description or wanted.id).split()) + wanted.choices
     if wanted.default and not wanted.secret:
         words += f" [{wanted.default}]"
     # The words are the file's, which may not be the person's own.
     question = f"The config asks for {shown(words, _MAX_QUESTION)}: "
     ask: Callable[[str], str] = getpass.getpass if wanted.secret else builtins.input
-    while _somebody_is_there():
+    while somebody_is_there():
         try:
             answer = SecretStr(ask(question))
         except (EOFError, NotImplementedError):
@@ -137,7 +158,7 @@ def _prompted(wanted: Input) -> SecretStr | None:
     return None
 
 
-def _somebody_is_there() -> bool:
+def somebody_is_there() -> bool:
     """Check whether a prompt can be answered: in a terminal, or in a kernel, which replaces
     Python's `getpass`.
     """

@@ -6,13 +6,14 @@ import json
 import logging
 import os
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import ClientConfig, Config
 from casual_mcp_nb.base.config_base import (
     BaseConfig,
@@ -51,7 +52,7 @@ from casual_mcp_nb.config.host_servers import (
     servers_in,
 )
 from casual_mcp_nb.config.hosts import adapt, is_of_host
-from casual_mcp_nb.config.inputs import Inputs
+from casual_mcp_nb.config.inputs import Inputs, somebody_is_there
 from casual_mcp_nb.config.price_file import PRICE_FILE, read_prices
 from casual_mcp_nb.errors import ConfigError, MissingFileError, shown
 from casual_mcp_nb.providers.registry import key_variables, option_notes
@@ -88,6 +89,28 @@ def load_config(
             file, line, column and key, but never a value. It is a `ValueError` too, and a
             `FileNotFoundError` if there is no such file.
     """
+    return _loaded(path, environ, ignore)
+
+
+def load_accepted(
+    path: str | Path | Mapping[str, Any] | Config, accept: Callable[[Config], object]
+) -> Config:
+    """Load a config as `load_config` does, and have it accepted before the person is prompted for
+    values.
+
+    Args:
+        path: The config.
+        accept: Called before a prompt, with the config as far as it is known. It raises an error if
+            the person does not accept it.
+    """
+    return _loaded(path, None, accept)
+
+
+def _loaded(
+    path: str | Path | Mapping[str, Any] | Config,
+    environ: Mapping[str, str] | None,
+    accept: Callable[[Config], object],
+) -> Config:
     if isinstance(path, Config):
         return resolve_api_keys(path, read_environment(path.folder, environ))
     if isinstance(path, Mapping):
@@ -99,9 +122,9 @@ def load_config(
     del path
     variables = read_environment(document.folder, environ)
     if document.path is not None and is_of_host(document.data, document.path):
-        config = _by_entry(document, variables)
+        config = _by_entry(document, variables, accept=accept)
     else:
-        config = _checked(document, variables, ask=True)
+        config = _checked(document, variables, ask=True, accept=accept)
     if config.unusable:
         reasons = "; ".join(f"{shown(name)}: {reason}" for name, reason in config.unusable.items())
         logger.warning("%s: not all of its servers can be used. %s", document.path, reasons)
@@ -110,12 +133,12 @@ def load_config(
     return config
 
 
-def load_readable(path: str | Path) -> Config:
-    """Load a config file as `load_config` does, but entry by entry whatever its format, see
+def load_readable(path: str | Path, accept: Callable[[Config], object]) -> Config:
+    """Load a config file as `load_accepted` does, but entry by entry whatever its format, see
     `Config.unusable`.
     """
     document = read_document(_path(path))
-    return _by_entry(document, read_environment(document.folder))
+    return _by_entry(document, read_environment(document.folder), accept=accept)
 
 
 def unusable_in(document: Document, stand_ins: Iterable[str]) -> Mapping[str, str]:
@@ -128,7 +151,13 @@ def unusable_in(document: Document, stand_ins: Iterable[str]) -> Mapping[str, st
     return _by_entry(document, read_environment(document.folder, environ), ask=False).unusable
 
 
-def _by_entry(document: Document, variables: Environment, *, ask: bool = True) -> Config:
+def _by_entry(
+    document: Document,
+    variables: Environment,
+    *,
+    ask: bool = True,
+    accept: Callable[[Config], object] = ignore,
+) -> Config:
     """Build the config without the servers that cannot be used, and with the reasons why.
 
     A ConfigError if something else is wrong.
@@ -140,10 +169,13 @@ def _by_entry(document: Document, variables: Environment, *, ask: bool = True) -
     del adapted, names
     unusable: dict[str, str] = {}
     # An entry that cannot be used anyway needs no values from the person.
-    for inputs in (Inputs(defined, variables, ask=False), Inputs(defined, variables, ask=ask)):
+    inputs = Inputs(defined, variables, ask=False)
+    config, problems, failure = _without_unusable(document, variables, inputs, places, unusable)
+    if not problems and failure is None and inputs.placeholders:
+        if ask and somebody_is_there():
+            accept(resolve_api_keys(config, variables))
+        inputs = Inputs(defined, variables, ask=ask)
         config, problems, failure = _without_unusable(document, variables, inputs, places, unusable)
-        if problems or failure is not None:
-            break
     if failure is not None:
         raise failure.with_traceback(None)
     raise_problems(problems, document)
@@ -226,12 +258,22 @@ def _path(source: str | Path) -> Path:
 
 
 def _checked(
-    document: Document, variables: Environment, *, ask: bool, source: Document | None = None
+    document: Document,
+    variables: Environment,
+    *,
+    ask: bool,
+    source: Document | None = None,
+    accept: Callable[[Config], object] = ignore,
 ) -> Config:
-    inputs = Inputs(
-        adapt(document.data, document.path, folder=Path.cwd()).inputs, variables, ask=ask
-    )
+    defined = adapt(document.data, document.path, folder=Path.cwd()).inputs
+    inputs = Inputs(defined, variables, ask=False)
     config, problems, failure = _attempt(document, variables, inputs)
+    if ask and inputs.placeholders:
+        # A problem can be that of a placeholder.
+        if not problems and failure is None and somebody_is_there():
+            accept(resolve_api_keys(config, variables))
+        inputs = Inputs(defined, variables)
+        config, problems, failure = _attempt(document, variables, inputs)
     # Raised only after everything that was read is gone: library errors and their frames hold on to
     # it.
     if failure is not None:
@@ -288,7 +330,7 @@ def _attempt(
     try:
         config, problems = Config.model_validate(data, context=origin), []
         config._origin = replace(origin, notes=(*origin.notes, *_notes_on_options(config)))
-        _remember(config, substitution.written)
+        _remember(config, substitution)
     except ValidationError as error:
         config, problems = Config(), problems_of(error, data)
     problems += cross_problems(data, problems)
@@ -367,20 +409,29 @@ def _in_full(problem: ConfigProblem, adapted: AdaptedConfig) -> str:
     return problem.text
 
 
-def _remember(config: Config, written: Mapping[KeyPath, str | None]) -> None:
+def _remember(config: Config, substitution: Substitution) -> None:
     """Let each config entry remember how its values were written in the file."""
     entries: dict[KeyPath, BaseConfig] = {}
     for section in ("clients", "models", "servers"):
         for name, entry in getattr(config, section).items():
             entries[section, name] = entry
-    of_entries: dict[KeyPath, dict[KeyPath, Written]] = {at: {} for at in (*entries, ())}
-    for at, text in written.items():
+    entries[()] = config
+    written = _of_entries(entries, substitution.written)
+    typed = _of_entries(entries, substitution.typed)
+    for at, entry in entries.items():
+        entry._origin = replace(entry._origin, at=at, written=written[at], typed=typed[at])
+
+
+def _of_entries(
+    entries: Mapping[KeyPath, BaseConfig], texts: Mapping[KeyPath, Any]
+) -> dict[KeyPath, dict[KeyPath, Written]]:
+    """Sort texts by the entry that has them."""
+    found: dict[KeyPath, dict[KeyPath, Written]] = {at: {} for at in entries}
+    for at, text in texts.items():
         whose = at[:2] if at[:2] in entries else ()
         path = at[len(whose) :]
-        of_entries[whose][path] = Written(text, held(value_at(entries.get(whose, config), path)))
-    for whose, texts in of_entries.items():
-        entry = entries.get(whose, config)
-        entry._origin = replace(entry._origin, at=whose, written=texts)
+        found[whose][path] = Written(text, held(value_at(entries[whose], path)))
+    return found
 
 
 def _resolve_paths(data: dict[str, Any], folder: Path, written: dict[KeyPath, str | None]) -> None:

@@ -370,11 +370,16 @@ def _described(config: Config) -> Iterator[_Described]:
     file = config.path.name if config.path else ""
     yield _Described("config", file, _of_config(config), harmless)
     for name, server in config.servers.items():
+        server = server.before_typing()
         variables = config.variables_of("servers", name)
         harmless = _is_harmless_server(server, variables)
         yield _Described("server", name, _of_server(server, variables), harmless)
     for name, client in config.clients.items():
-        models = {model: row for model, row in config.models.items() if row.client == name}
+        client = client.before_typing()
+        models: dict[str, ModelConfig] = {}
+        for model, row in config.models.items():
+            if row.client == name:
+                models[model] = row.before_typing()
         used = list(config.variables_of("clients", name))
         for model in models:
             used += config.variables_of("models", model)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -524,11 +525,12 @@ def _opener_of_config(path: str, *, trust: bool, model: str | None) -> Callable[
     """
 
     def make() -> Session:
-        from casual_mcp_nb.config.loader import load_config
+        from casual_mcp_nb.config.loader import load_accepted
         from casual_mcp_nb.config.quick import OFFLINE, with_model
+        from casual_mcp_nb.notebook.consent import accept_first
         from casual_mcp_nb.session import Session
 
-        config = load_config(path)
+        config = load_accepted(path, partial(accept_first, trusted=trust))
         if model is not None:
             config = with_model(config, model)
         elif not config.models:

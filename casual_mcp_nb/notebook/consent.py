@@ -32,6 +32,12 @@ TRUST_VARIABLE = "MCP_TRUST_CONFIGS"
 """The environment variable that accepts every config. Empty, `0` and `false` count as not set."""
 
 
+_HOW_TO_ACCEPT = (
+    "Read session.consent.trust(), then session.consent.trust().accept(). In a script:"
+    " Session.from_config(…, trust=True)."
+)
+
+
 class TrustGate:
     """Decides whether a session's servers may start, from the config as it was read.
 
@@ -124,10 +130,13 @@ class TrustGate:
                 raise self._refusal(report)
             self._set_open()
 
-    def ask(self) -> None:
+    def ask(self, hint: str = _HOW_TO_ACCEPT) -> None:
         """Ask the person with `input()` if they have not accepted the config.
 
         On the cell's thread.
+
+        Args:
+            hint: What to do next if they do not accept it.
 
         Raises:
             TrustRequiredError: They do not accept it, or nobody can be asked.
@@ -137,11 +146,11 @@ class TrustGate:
         report = self.report()
         if report.required:
             if not can_prompt():
-                raise self._refusal(report)
-            self._ask(report)
+                raise self._refusal(report, hint)
+            self._ask(report, hint)
         self._set_open()
 
-    def _ask(self, report: Trust) -> None:
+    def _ask(self, report: Trust, hint: str) -> None:
         path = self._config.path
         question = (
             f"Start the servers of {exact(self._source)}? You have not accepted this"
@@ -156,9 +165,9 @@ class TrustGate:
         try:
             reply = input(f"{question}{choices}  [Enter] no: ").strip().lower()
         except (EOFError, KeyboardInterrupt, NotImplementedError):
-            raise self._refusal(report) from None
+            raise self._refusal(report, hint) from None
         if reply not in accept:
-            raise self._refusal(report)
+            raise self._refusal(report, hint)
         try:
             accept[reply]()
         except UsageError as error:
@@ -175,7 +184,7 @@ class TrustGate:
         self.is_open, self.pending = True, None
         self._on_change()
 
-    def _refusal(self, report: Trust) -> TrustRequiredError:
+    def _refusal(self, report: Trust, hint: str = _HOW_TO_ACCEPT) -> TrustRequiredError:
         if self.pending is None:
             self.pending = report
             self._on_change()
@@ -183,10 +192,22 @@ class TrustGate:
         return TrustRequiredError(
             "Nothing was started: you have not accepted the servers and keys of"
             f" {shown(path.name if path else self._source)}.",
-            hint=(
-                "Read session.consent.trust(), then session.consent.trust().accept(). "
-                "In a script: Session.from_config(…, trust=True)."
-            ),
+            hint=hint,
+        )
+
+
+def accept_first(config: Config, *, trusted: bool = False, strict: bool = False) -> None:
+    """Ask the person to accept a config before they type values into it, see `load_accepted`.
+
+    On the cell's thread. Where nobody can be asked, the session's own question stays.
+
+    Raises:
+        TrustRequiredError: They do not accept it.
+    """
+    if can_prompt():
+        gate = TrustGate(config, trusted=trusted, strict=strict or config.strict)
+        gate.ask(
+            "Open it again to be asked again. In a script: Session.from_config(…, trust=True)."
         )
 
 

@@ -24,7 +24,7 @@ from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import Config, Policies
 from casual_mcp_nb.base.status import HostAudit, SessionStatus
 from casual_mcp_nb.config.environment import read_environment
-from casual_mcp_nb.config.loader import load_config, load_readable
+from casual_mcp_nb.config.loader import load_accepted, load_readable
 from casual_mcp_nb.config.price_file import read_prices
 from casual_mcp_nb.config.settings import Settings
 from casual_mcp_nb.engine.chat import McpToolChat
@@ -33,7 +33,7 @@ from casual_mcp_nb.notebook.apps import SessionApps
 from casual_mcp_nb.notebook.blocking import drive_blocking
 from casual_mcp_nb.notebook.caller import NotebookRunner, shell
 from casual_mcp_nb.notebook.cassettes import SessionCassettes
-from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate
+from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate, accept_first
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.conversations import SessionConversations
 from casual_mcp_nb.notebook.limits import SessionLimits
@@ -87,7 +87,7 @@ class SessionParts:
         store: StoreLike = None,
     ) -> None:
         try:
-            self.config = load_config(config)
+            self.config = load_accepted(config, partial(accept_first, trusted=trust, strict=strict))
         finally:
             # A traceback with local variables would show a dict's contents.
             del config
@@ -428,7 +428,7 @@ def audit_host(path: str | Path, *, trust: bool = False) -> HostAudit:
         ConfigError: The file cannot be read.
         TrustRequiredError: The person has not accepted its servers, and nobody can be asked.
     """
-    config = load_readable(path)
+    config = load_readable(path, partial(accept_first, trusted=trust))
     # With a separate name it replaces no session that is open with the same file.
     parts = SessionParts(config, name=f"audit of {config.path}", trust=trust, quiet=True)
     try:

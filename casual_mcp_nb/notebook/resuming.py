@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from casual_mcp_nb.base.config import Config
-from casual_mcp_nb.config.loader import load_config
+from casual_mcp_nb.config.loader import load_accepted
 from casual_mcp_nb.config.quick import with_model
 from casual_mcp_nb.conversation.conversation import (
     StoredConversation,
@@ -17,6 +17,7 @@ from casual_mcp_nb.conversation.conversation import (
 )
 from casual_mcp_nb.errors import CasualMcpError, ConfigError, UsageError, shown
 from casual_mcp_nb.notebook.caller import notebook_shell, shell
+from casual_mcp_nb.notebook.consent import accept_first
 from casual_mcp_nb.notebook.payloads import place_gone_values
 from casual_mcp_nb.notebook.saving import DEFAULT, STORE_VARIABLE, StoreLike, store_of
 from casual_mcp_nb.notebook.session_memory import notebook_place
@@ -199,6 +200,6 @@ def _read(source: str | Mapping[str, Any], again: str) -> Config:
     if isinstance(source, Mapping):
         source = dict(source)
     try:
-        return load_config(source)
+        return load_accepted(source, accept_first)
     except ConfigError as error:
         raise ConfigError(str(error), hint=again) from None

@@ -177,7 +177,7 @@ def test_a_name_or_a_mistake_of_ours_is_an_object_too(
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("a secret")
 
-    monkeypatch.setattr("casual_mcp_nb.config.loader.load_config", broken)
+    monkeypatch.setattr("casual_mcp_nb.config.loader.load_accepted", broken)
     assert main([*words, "--json"]) == FAILED
     out = capsys.readouterr().out
     assert json.loads(out)["kind"] == "internal"

@@ -300,6 +300,21 @@ def test_on_a_terminal_the_person_is_asked_once(
     assert run("tools", "--json")[0] == 0
 
 
+@pytest.mark.parametrize("words", [["tools", "-c"], ["audit"], ["chat", "x", "-c"]])
+def test_nothing_is_typed_into_a_config_that_is_not_accepted(
+    words: list[str], config: Path, run: Run, asks_first: Path, typed: Typed, tmp_path: Path
+) -> None:
+    program = {"command": sys.executable, "args": ["-c", "open('started', 'w')", "${input:quay}"]}
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps({"inputs": [], "servers": {"theirs": program}}), encoding="utf-8")
+    typed("", "a value")
+    code, _, err = run(*words, str(file))
+    assert code == FAILED
+    assert "${input:quay}" in err
+    assert sys.stdin.read() == "a value\n"
+    assert not Path("started").exists()
+
+
 class Terminal(io.StringIO):
     """A stdout that says it is a terminal."""
 

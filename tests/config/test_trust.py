@@ -14,9 +14,9 @@ import pytest
 from kit.exposed import EXPOSED
 
 from casual_mcp_nb.base.config import Config
-from casual_mcp_nb.config.loader import load_config
-from casual_mcp_nb.config.trust import Trust, TrustStore, store_folder
-from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.config.loader import load_accepted, load_config
+from casual_mcp_nb.config.trust import Trust, TrustEntry, TrustStore, store_folder
+from casual_mcp_nb.errors import TrustRequiredError, UsageError
 from casual_mcp_nb.notebook.consent import TrustGate
 
 LOCAL = {
@@ -64,6 +64,87 @@ def read(file: Path, **environ: str) -> Config:
 def states(store: TrustStore, config: Config, typed_in: str) -> dict[str, str]:
     entries = store.entries(config, "the session", typed_in)
     return {entry.name: entry.state for entry in entries if entry.kind == "server"}
+
+
+INPUTS: dict[str, Any] = {
+    "inputs": [
+        {"id": "region", "type": "promptString", "description": "Region", "default": "eu"},
+        {"id": "token", "type": "promptString", "password": True},
+    ],
+    "servers": {
+        "local": {
+            "command": "shop-server",
+            "args": ["--region=${input:region}", "--as=${USER_NAME}-${input:token}", "${PASS}"],
+            "env": {"PASS": "${input:token}", "MODE": "x"},
+        }
+    },
+}
+
+
+class Answers:
+    """What a person types at the prompts, in order, and whether it was asked for before."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: str) -> None:
+        self.left = list(answers)
+        monkeypatch.setattr("builtins.input", lambda question: self.left.pop(0))
+        monkeypatch.setattr("getpass.getpass", lambda question: self.left.pop(0))
+
+
+def test_a_config_is_accepted_before_anything_is_typed_and_whatever_is(
+    tmp_path: Path, store: TrustStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USER_NAME", "anna")
+
+    def opened(config: Mapping[str, Any], *typed: str) -> TrustEntry:
+        """Open a file, and return what its server was before anything was typed, and after."""
+        file = tmp_path / "mcp.json"
+        file.write_text(json.dumps(config))
+        answers = Answers(monkeypatch, *typed)
+        seen: list[TrustEntry] = []
+
+        def see(config: Config) -> None:
+            assert len(answers.left) in (0, len(typed))
+            seen.extend(entry for entry in store.entries(config) if entry.kind == "server")
+
+        loaded = load_accepted(file, see)
+        assert answers.left == []
+        see(loaded)
+        assert seen[0] == seen[1]
+        store.accept(loaded)
+        return seen[0]
+
+    new = opened(INPUTS, "us", "a-secret-0123456789")
+    assert new.state == "new"
+    arguments = dict(new.facts)["arguments"]
+    assert "--region=${input:region [eu]}" in arguments
+    assert "a-secret" not in arguments
+    assert opened(INPUTS, "asia", "another-0123456789").state == "trusted"
+    # What a config decides about an answer is a part of it.
+    region, token = INPUTS["inputs"]
+    other = {**INPUTS, "inputs": [{**region, "default": "--other"}, token]}
+    assert opened(other, "", "another-0123456789").changed == ("arguments",)
+    monkeypatch.setenv("USER_NAME", "bert")
+    assert opened(other, "", "another-0123456789").changed == ("arguments",)
+    # A config of ours has no such definitions.
+    ours = {"servers": INPUTS["servers"]}
+    assert opened(ours, "us", "a-secret-0123456789").changed == ("arguments",)
+    assert opened(ours, "asia", "another-0123456789").state == "trusted"
+
+
+def test_nothing_is_typed_into_a_config_that_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps(INPUTS))
+    monkeypatch.setenv("USER_NAME", "anna")
+    answers = Answers(monkeypatch, "us", "token")
+
+    def refuse(config: Config) -> None:
+        raise TrustRequiredError("No.")
+
+    with pytest.raises(TrustRequiredError):
+        load_accepted(file, refuse)
+    assert len(answers.left) == 2
 
 
 def test_what_was_typed_is_accepted_where_it_was_typed(file: Path, store: TrustStore) -> None:

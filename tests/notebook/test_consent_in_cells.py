@@ -108,6 +108,20 @@ def test_a_cell_asks_before_it_starts_a_config_from_elsewhere_and_after_each_cha
     assert "STATES ready" in kernel.printed("write('--even-more')" + CONNECT)
 
 
+def test_a_cell_asks_before_anything_is_typed_into_a_config(kernel: Kernel, tmp_path: Path) -> None:
+    folder = tmp_path / "typed"
+    folder.mkdir()
+    kernel.run(CONFIG.format(folder=str(folder)) + "write('${input:harbour}')")
+    ran, (prompt,) = kernel.typed(CONNECT, "")
+    assert "TrustRequiredError" in ran.text()
+    assert "${input:harbour}" in prompt
+    ran, prompts = kernel.typed(CONNECT, "y", "Bergen")
+    assert (len(prompts), "STATES ready" in ran.text()) == (2, True)
+    ran, (prompt,) = kernel.typed(CONNECT, "Oslo")
+    assert "harbour" in prompt
+    assert "STATES ready" in ran.text()
+
+
 @pytest.mark.slow
 @pytest.mark.fault(105)
 def test_a_cell_without_input_gets_advice_and_may_accept_its_config(
