@@ -59,10 +59,16 @@ class ToolName:
     def split(cls, text: str) -> ToolName:
         """Split `server:tool` or `server__tool` without a catalog.
 
-        Any other text's server is empty.
+        Any other text's server is empty. A server can be named anything, but MCP's names of tools
+        have no colon.
         """
-        server, separator, tool = text.partition(":" if ":" in text else "__")
-        return cls(server, tool) if separator else cls("", text)
+        if ":" in text:
+            server, _, tool = text.rpartition(":")
+        else:
+            server, separator, tool = text.partition("__")
+            if not separator:
+                server, tool = "", text
+        return cls(server, tool)
 
 
 def wire_name(name: ToolName, *, suffixed: bool = False) -> str:

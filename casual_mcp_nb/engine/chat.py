@@ -352,7 +352,7 @@ class McpToolChat:
         Raises:
             UnknownNameError: There is no such tool or skill, or it has not changed.
         """
-        server, separator, skill = str(name).partition(":")
+        server, separator, skill = str(name).rpartition(":")
         reader = self.server_manager.resources.get(server) if separator else None
         if reader is not None and reader.accept_skill(skill):
             return

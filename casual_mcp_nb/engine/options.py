@@ -218,7 +218,7 @@ def selection_without(
     values = selection.model_dump()
     values["servers"].pop(server, None)
     values["always_loaded"] = tuple(
-        name for name in selection.always_loaded if name.partition(":")[0] != server
+        name for name in selection.always_loaded if _server_of(name, catalog) != server
     )
     values["tools_off"] = [
         name for name in selection.tools_off if _server_of(name, catalog) != server

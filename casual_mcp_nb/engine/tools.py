@@ -262,7 +262,7 @@ class ChatNames:
     def check_stubs(self, names: Iterable[str]) -> None:
         """Check the names for which stubs answer: tools, `server:*` and `*`."""
         for name in names:
-            server, separator, tool = name.partition(":")
+            server, separator, tool = name.rpartition(":")
             if separator and tool == ALL_TOOLS:
                 self.check_server(server)
             elif name != ALL_TOOLS:

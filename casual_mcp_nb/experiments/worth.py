@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, Literal
 
 from casual_mcp_nb.base.config import ExcludeSpec, ToolSetConfig
@@ -65,6 +66,7 @@ class ToolWorth:
             measures it.
         deferred_range: The same at both ends of the interval for `used`.
         redundant_with: What does the same for these cases: one of all these is kept.
+        is_server: Whether it is a whole server.
     """
 
     name: str
@@ -79,11 +81,7 @@ class ToolWorth:
     deferred_price: float
     deferred_range: tuple[float, float]
     redundant_with: tuple[str, ...] = ()
-
-    @property
-    def is_server(self) -> bool:
-        """Whether it is a whole server."""
-        return ":" not in self.name
+    is_server: bool = False
 
 
 @dataclass(frozen=True, repr=False)
@@ -131,13 +129,15 @@ class Worth(DisplayableList[ToolWorth], items="worths"):
         """A toolset without those to turn off."""
         rules: dict[str, Any] = dict.fromkeys(self.servers, True)
         excluded: dict[str, list[str]] = {}
-        for name in sorted(self.off):
-            if ":" in name:
-                tool = ToolName.split(name)
+        off = [worth for worth in self.worths if worth.advice == "off"]
+        for worth in sorted(off, key=attrgetter("name")):
+            if not worth.is_server:
+                tool = ToolName.split(worth.name)
                 excluded.setdefault(tool.server, []).append(tool.tool)
                 rules[tool.server] = ExcludeSpec(exclude=tuple(excluded[tool.server]))
-        for server in self.off:
-            rules.pop(server, None)
+        for worth in off:
+            if worth.is_server:
+                rules.pop(worth.name, None)
         return ToolSetConfig(
             description=f"Measured over {count(len(self.results.cases), 'case')}", servers=rules
         )
@@ -479,6 +479,7 @@ class _Arms:
             deferred,
             (low, high),
             tuple(each for each in group if each != name),
+            is_server=name not in names,
         )
 
 

@@ -83,7 +83,7 @@ class ToolDoctor:
         tools = self.view.catalog.matches(name)
         if len(tools) == 1:
             return self._of_tool(tools[0].tool_name)
-        server, separator, tool = name.partition(":")
+        server, separator, tool = name.rpartition(":")
         if separator and (server in servers or self._note_on(server)):
             return self._of_tool(ToolName(server, tool))
         if not separator and self._note_on(name):

@@ -118,3 +118,4 @@ def test_a_name_without_a_catalog_is_split_as_it_is_joined(text: str) -> None:
     assert name.joined == wire_name(name) == "math__add"
     assert ToolName.split("search_tools") == ToolName("", "search_tools")
     assert ToolName.split("math__list__all") == ToolName("math", "list__all")
+    assert ToolName.split("plugin:math:add") == ToolName("plugin:math", "add")

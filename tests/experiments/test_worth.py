@@ -142,6 +142,26 @@ def test_the_advice_is_applied_to_the_session_and_saved(session: Session, tmp_pa
         again.apply()
 
 
+@pytest.mark.parametrize("target", ["old:archive", "old:archive:scan_1"])
+def test_a_server_can_have_a_colon_in_its_name(target: str) -> None:
+    servers = {"weather": weather(), "old:archive": archive()}
+    with Session({}, in_process=servers, store=None, quiet=True) as session:
+        worth = session.experiments.worth(CASES, model=model(), targets=[target])
+        assert [(each.name, each.is_server) for each in worth] == [
+            (target, target == "old:archive")
+        ]
+        assert worth.off == (target,)
+        before = {str(tool.tool_name) for tool in session.parts.chat.current_view().loaded}
+        worth.apply()
+        after = {str(tool.tool_name) for tool in session.parts.chat.current_view().loaded}
+        assert before - after == {name for name in before if name.startswith(target)}
+        session.conversations.new()
+        session.selection.tool_set = None
+        session.selection.always_loaded = ("old:archive:scan_1",)
+        session.servers.remove("old:archive")
+        assert session.selection.always_loaded == ()
+
+
 def test_the_toolset_is_written_to_the_config(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     servers = {name: {"bundled": name, "transport": "in-process"} for name in ("math", "units")}
