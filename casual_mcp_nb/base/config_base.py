@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, Self, TypeVar, get_args
+from typing import Annotated, Any, NoReturn, Self, TypeVar, cast, get_args
 
 from pydantic import (
     AfterValidator,
@@ -140,9 +140,9 @@ class BaseConfig(BaseModel):
             value, text = value_at(self, path), written.text
             if isinstance(text, SecretStr) and held(value) == written.value:
                 changes[path] = text if isinstance(value, SecretStr) else text.get_secret_value()
-        fields = {str(path[0]) for path in changes}
-        update = {name: _changed(getattr(self, name), changes, (name,)) for name in fields}
-        return self.model_copy(update=update)
+        if not changes:
+            return self
+        return cast(Self, _changed(self, changes))
 
     def model_dump(self, **options: Any) -> dict[str, Any]:
         """Dump the fields as pydantic does.
@@ -239,9 +239,14 @@ def _leaves(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, Any]]:
 
 
 def _changed(value: Any, changes: Mapping[FieldPath, Any], at: FieldPath = ()) -> Any:
-    """Replace values in a dump. None removes the value."""
+    """Replace values in a section or its dump. In a dump, None removes the value."""
     if at in changes:
         return changes[at]
+    if isinstance(value, BaseModel):
+        fields: dict[str, Any] = {}
+        for name in type(value).model_fields:
+            fields[name] = _changed(getattr(value, name), changes, (*at, name))
+        return value.model_copy(update=fields)
     if isinstance(value, dict):
         changed: dict[Any, Any] = {}
         for step, item in value.items():

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from kit.exposed import EXPOSED
 
+from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.config.loader import load_accepted, load_config
 from casual_mcp_nb.config.trust import Trust, TrustEntry, TrustStore, store_folder
@@ -129,6 +130,29 @@ def test_a_config_is_accepted_before_anything_is_typed_and_whatever_is(
     ours = {"servers": INPUTS["servers"]}
     assert opened(ours, "us", "a-secret-0123456789").changed == ("arguments",)
     assert opened(ours, "asia", "another-0123456789").state == "trusted"
+
+
+def test_what_is_typed_is_left_open_wherever_it_is(
+    tmp_path: Path, store: TrustStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote = {
+        "url": "https://shop.example/${input:path}",
+        "headers": {"X-Shop": "${input:shop}"},
+        "auth": "oauth",
+        "sign_in": {"client_id": "${input:client}", "client_secret": "${input:secret}"},
+    }
+    client = {"provider": "openai", "base_url": "https://models.example/${input:version}"}
+    model = {"client": "c", "model": "m", "extra_body": {"user": ["${input:user}"]}}
+    file = tmp_path / "config.json"
+    sections = {"servers": {"remote": remote}, "clients": {"c": client}, "models": {"m": model}}
+    file.write_text(json.dumps(sections))
+    wanted = ("path", "shop", "client", "secret", "version", "user")
+    for number in range(2):
+        Answers(monkeypatch, *(f"{name}{number}" for name in wanted))
+        loaded = load_accepted(file, ignore)
+        state = "trusted" if number else "new"
+        assert [entry.state for entry in store.entries(loaded)] == [state] * 2
+        store.accept(loaded)
 
 
 def test_nothing_is_typed_into_a_config_that_is_refused(
