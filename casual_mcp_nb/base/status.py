@@ -196,7 +196,8 @@ class Tools(Sequence[ToolSpec], Displayable):
     def of_server(self, name: str) -> Tools:
         """Select one server's tools."""
         unconnected = tuple(each for each in self.unconnected if each == name)
-        tools = Catalog(of_server(self.catalog, name), self.catalog.absent)
+        absent = {each: why for each, why in self.catalog.absent().items() if each == name}
+        tools = Catalog(of_server(self.catalog, name), absent.copy)
         return Tools(tools, self.modes, unconnected=unconnected)
 
     def mode(self, tool: ToolSpec) -> Mode:

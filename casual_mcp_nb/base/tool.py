@@ -559,13 +559,17 @@ class Catalog(Sequence[ToolSpec]):
                 hint="Fix it and reconnect: session.servers.reconnect(name).",
                 server=owner,
             )
-        hint = self._suggestion(str(name))
-        if absent:
-            reasons = "; ".join(
-                f"{shown(server)} {reason}" for server, reason in list(absent.items())[:_MAX_ABSENT]
-            )
-            hint = f"{hint} Not all tools are known: {reasons}.".strip()
+        hint = f"{self._suggestion(str(name))} {self.why_incomplete()}".strip()
         raise UnknownNameError("tool", str(name), full_names(self._tools), hint=hint)
+
+    def why_incomplete(self) -> str:
+        """Say whose tools are unknown, and why. Empty if all are known."""
+        absent = list(self.absent().items())
+        if not absent:
+            return ""
+        reasons = [f"{shown(server)} {reason.rstrip('.')}" for server, reason in absent]
+        text = f"Not all tools are known: {'; '.join(reasons[:_MAX_ABSENT])}"
+        return text if text.endswith("?") else f"{text}."
 
     def absent_owner(self, name: str) -> str | None:
         """Find the server whose tools are unknown, and whose name that of a tool begins with, or

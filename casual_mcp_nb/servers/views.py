@@ -290,9 +290,9 @@ _TOOL_COLUMNS = columns("Tool", "Mode", "Behaviour", "Tokens #", "Description")
 def tools_view(tools: Tools, limits: DisplayLimits) -> View:
     """Show each server's tools with their cost."""
     groups = tools.catalog.by_server
-    unconnected = _unconnected(tools.unconnected)
+    missing = _missing(tools)
     if not groups:
-        return View("tools", "Tools", unconnected or (TextBlock("None."),))
+        return View("tools", "Tools", missing or (TextBlock("None."),))
     each = max(2, limits.rows // len(groups))
     fold: Fold = "open" if len(tools) <= limits.rows else "closed"
     visible = list(itertools.islice(groups.items(), limits.rows))
@@ -301,7 +301,15 @@ def tools_view(tools: Tools, limits: DisplayLimits) -> View:
         blocks.append(Section(f"{words.count(len(groups) - len(visible), 'server')} more", ()))
     price = words.tokens(total_tokens(for_models(tools)), "estimated")
     note = f"{words.count(len(tools), 'tool')} of {words.count(len(groups), 'server')}, {price}"
-    return View("tools", "Tools", (*unconnected, *blocks), note=note)
+    return View("tools", "Tools", (*missing, *blocks), note=note)
+
+
+def _missing(tools: Tools) -> tuple[TextBlock, ...]:
+    """Say which servers' tools are unknown, and why."""
+    why = tools.catalog.why_incomplete()
+    if why:
+        return (*_unconnected(tools.unconnected), TextBlock(why))
+    return _unconnected(tools.unconnected)
 
 
 def _unconnected(servers: Sequence[str]) -> tuple[TextBlock, ...]:

@@ -61,6 +61,16 @@ DOORS: dict[str, Callable[[Session, str], object]] = {
 }
 
 
+@pytest.mark.parametrize("server", ["lost", "math", None])
+def test_a_list_of_tools_says_whose_are_missing_and_why(
+    session: Session, server: str | None
+) -> None:
+    tools = session.tools.now
+    if server is not None:
+        tools = tools.of_server(server)
+    assert (REASON in str(tools)) == (server != "math")
+
+
 @pytest.mark.defect("M13")
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("name", ["lost:add", "lost__add", "lost_add", "gone:add"])
