@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncIterator, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from casual_mcp_nb.base.config import Protocol, ServerConfig
 from casual_mcp_nb.base.cutting import cut_at_word
@@ -305,7 +306,7 @@ class Lifecycle:
         except Exception as error:
             self.seconds = asyncio.get_running_loop().time() - self._started_at
             self._failures += 1
-            reason = self._start_reason(error, self._started_at)
+            reason = self._start_reason(error, self._started_at) + self._of_address()
             self.startable = self._may_return(error)
             if self.startable:
                 reason += ". It is tried again at its next use"
@@ -334,6 +335,16 @@ class Lifecycle:
             text = f", with this on its stderr: {line}"
         advice = advice_of_stderr(stderr, command)
         return f"{text}. {advice}" if advice else text
+
+    def _of_address(self) -> str:
+        """Say what helps if nothing was found at an address that has no path."""
+        http = self.session.context.http if self.session is not None else None
+        if http is None or self._config is None:
+            return ""
+        refused = http.status_since(self._started_at) in (404, 405)
+        if not refused or urlsplit(self._config.url or "").path not in ("", "/"):
+            return ""
+        return ". The address has no path, and most servers answer at /mcp"
 
     async def _open_session(self) -> None:
         # Time spent waiting for a slot is not its own.

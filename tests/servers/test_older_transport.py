@@ -85,6 +85,18 @@ async def test_where_both_transports_fail_both_reasons_are_said(opened: Opened) 
             await connection.connect()
 
 
+@pytest.mark.parametrize("transport", ["http", None])
+@pytest.mark.parametrize(("path", "helps"), [("", True), ("/", True), ("/shop", False)])
+async def test_an_address_without_a_path_at_which_nothing_is_names_the_usual_one(
+    opened: Opened, path: str, helps: bool, transport: str | None
+) -> None:
+    with ScriptedHttp(lambda _request: Reply(404)) as server:
+        config = ServerConfig.model_validate({"url": server.url + path, "transport": transport})
+        with pytest.raises(ConnectError, match="HTTP 404") as caught:
+            await opened(Connection("remote", config)).connect()
+        assert ("/mcp" in str(caught.value)) == helps
+
+
 @pytest.mark.defect("B11")
 async def test_an_sse_endpoint_on_another_origin_is_said_at_once(opened: Opened) -> None:
     def answer(request: Request) -> Reply:
