@@ -21,7 +21,7 @@ client.
 WAYS = (
     ("%mcp demo --model {}", 'Session.quick("{}", servers={{…}})', "casual-mcp-nb demo --model {}"),
     ("%mcp demo", "Session.demo()", "casual-mcp-nb demo"),
-    ("%mcp connect … --model {}", 'Session.quick("{}", servers={{…}})', "--model {}"),
+    ("%mcp connect … --model {}", 'Session(…, model="{}")', "--model {}"),
     ("%mcp connect", "Session.from_config(…)", ""),
     ("%mcp reconnect {}", 'session.servers.reconnect("{}")', "casual-mcp-nb servers"),
     ("%mcp tasks wait {}", "session.servers.tasks.wait({})", ""),

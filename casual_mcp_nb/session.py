@@ -75,6 +75,8 @@ class Session(Checked, Displayable):
 
     Args:
         config: A path to a config file, a dict, or a loaded config.
+        model: The default model instead of the config's first: one of the config's, or
+            `openai:gpt-4.1`, see `Session.quick`. `offline:planner` is the offline planner.
         in_process: This process's FastMCP servers, by name.
         name: Distinguishes sessions with the same config.
         system: The system prompt, or None for the default template. A turn's own prompt comes
@@ -105,7 +107,8 @@ class Session(Checked, Displayable):
 
     Raises:
         ConfigError: The config or a policy is wrong. Nothing was started.
-        UnknownNameError: `approval` names a server that does not exist.
+        UnknownNameError: `approval` names a server, or `model` a model, that does not exist.
+        ProviderError: The key or the SDK of `model` is missing. The message names it.
     """
 
     _kind = "a session"
@@ -114,6 +117,7 @@ class Session(Checked, Displayable):
         self,
         config: Config | str | Path | Mapping[str, Any],
         *,
+        model: str | None = None,
         in_process: Mapping[str, FastMCP[Any]] | None = None,
         name: str | None = None,
         system: str | None = None,
@@ -129,6 +133,7 @@ class Session(Checked, Displayable):
         try:
             self.parts = parts = SessionParts(
                 config,
+                model=model,
                 in_process=in_process,
                 name=name,
                 system=system,
@@ -166,7 +171,7 @@ class Session(Checked, Displayable):
     def quick(
         cls,
         model: str | None = None,
-        servers: Mapping[str, ServerLike] | Iterable[str] = (),
+        servers: Mapping[str, ServerLike] | Iterable[ServerLike] = (),
         *,
         base_url: str | None = None,
         cassette: str | Path | None = None,
@@ -183,7 +188,8 @@ class Session(Checked, Displayable):
                 `openai:`, reasoning models use the Responses API; `openai-chat:` and
                 `openai-responses:` choose explicitly. None for the offline planner. Keys come from
                 the environment or `.env`.
-            servers: Servers by name, each as for `session.servers.add`, or only their texts.
+            servers: Servers by name, each as for `session.servers.add`, or without names: texts, or
+                in-process servers, which have one.
             base_url: Another address than the provider's own. Its key, if it needs one, is taken
                 from `QUICK_API_KEY`.
             cassette: Answer from a cassette instead of models and servers: no key, no network, no

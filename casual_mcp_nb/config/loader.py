@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import shlex
+import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -247,14 +248,31 @@ def _path(source: str | Path) -> Path:
             "Expected a path or an object, not JSON text.", hint="Use json.loads(text)."
         )
     if not isinstance(source, str | Path) or not str(source).isprintable():
-        raise ConfigError("Expected a path, an object or a Config.")
+        raise ConfigError(
+            "Expected a path, an object or a Config.",
+            hint="To start servers without a config: Session.quick(servers=[…]).",
+        )
     path = Path(source).expanduser().absolute()
+    if _is_of_server(source) and not path.exists():
+        # The text can hold a secret, and is not shown.
+        raise ConfigError(
+            "That is a server, not a config.", hint="To start it: Session.quick(servers=[…])."
+        )
     if path.suffix in (".py", ".js") and os.path.isfile(path):
         raise ConfigError(
             f"{shown(path.name)} is a program, not a config.",
             hint=f"To start it as a server: Session.quick(servers=[{shlex.quote(str(source))!r}]).",
         )
     return path
+
+
+def _is_of_server(source: str | Path) -> bool:
+    """Check whether a text is an address, or a command with arguments."""
+    text = str(source)
+    if text.startswith(("http://", "https://")):
+        return True
+    command, _, arguments = text.strip().partition(" ")
+    return bool(arguments) and shutil.which(command) is not None
 
 
 def _checked(

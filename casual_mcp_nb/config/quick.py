@@ -39,6 +39,10 @@ _EXAMPLES = (
     " https://example.com/mcp, or "
 )
 _ADDRESSES = ("http://", "https://")
+_LOCAL_ADDRESS = re.compile(r"(?:localhost|127(?:\.\d+){3}|\[::1\]):\d+/\S*", re.IGNORECASE)
+"""An address on this computer as people write it, without `http://`. Without a path, it is a site,
+which is asked for its servers.
+"""
 _VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
 _RUNNERS = frozenset(
     {"bun", "bunx", "deno", "docker", "dnx", "fastmcp", "node", "npm", "npx"}
@@ -100,7 +104,7 @@ def read_server(
 def server_fields(text: str) -> tuple[str, dict[str, Any]]:
     """Read a server as a person types it: a name for it, and its fields as in a config.
 
-    It is an address (`https://…`), a bundled server (`time`, or `bundled:files --root .`), or a
+    It is an address (`https://…`, or `localhost:8000/mcp`), a bundled server (`time`, or `bundled:files --root .`), or a
     command line (`npx -y …`), before which variables can be set (`TOKEN=… npx …`). A file of Python
     or JavaScript alone (`server.py`) is run by `python` or `node`. Quotes around the whole are taken
     off. In a command line, `python` and `python3` are this process's
@@ -109,6 +113,8 @@ def server_fields(text: str) -> tuple[str, dict[str, Any]]:
     `npx`, gets more time to start. A UsageError never contains the text, which can hold a secret.
     """
     text = unquoted(text)
+    if _LOCAL_ADDRESS.fullmatch(text):
+        text = f"http://{text}"
     if text.startswith(_ADDRESSES):
         return _name_in_address(text), {"url": text}
     if text.startswith("{"):
@@ -232,9 +238,17 @@ def checked_name(name: str | None) -> str:
     """Validate a server's name."""
     if not isinstance(name, str) or not name.strip():
         raise UsageError(
-            "The server needs a name.", hint="For example: session.servers.add('docs', …)."
+            "The server needs a name.",
+            hint="For example: session.servers.add('docs', …), or servers={'docs': …}.",
         )
     return name.strip()
+
+
+def in_process_name(server: FastMCP[Any], name: str | None, taken: Collection[str]) -> str:
+    """Validate an in-process server's name, or make one from its own."""
+    if name is None:
+        return unused(_short_name(server.name) or "server", taken)
+    return checked_name(name)
 
 
 def unused(name: str, taken: Collection[str]) -> str:
@@ -294,7 +308,7 @@ def _as_given(name: str | None, server: Any, taken: Collection[str]) -> tuple[st
 
 def quick_config(
     model: str | None = None,
-    servers: Mapping[str, ServerLike] | Iterable[str] = (),
+    servers: Mapping[str, ServerLike] | Iterable[ServerLike] = (),
     *,
     base_url: str | None = None,
     environ: Mapping[str, str] | None = None,
@@ -303,8 +317,8 @@ def quick_config(
     """Build a config from a model and servers, and collect the in-process servers.
 
     For the model see `model_sections`. Servers are given by name, as for `read_server` or
-    in-process, or as texts, from which names are made. `resolve` gets each name and server with the
-    taken names first, and may replace both.
+    in-process, or alone: names are then made from texts, and in-process servers have one. `resolve`
+    gets each name and server with the taken names first, and may replace both.
     """
     variables = read_environment(environ=environ)
     config = load_config(
@@ -318,13 +332,14 @@ def quick_config(
     elif isinstance(servers, str):
         entries = [(None, servers)]
     else:
-        entries = [(None, text) for text in servers]
-    for given, text in entries:
-        name, spec = resolve(given, text, read)
+        entries = [(None, server) for server in servers]
+    for given, entry in entries:
+        taken = {*read, *in_process}
+        name, spec = resolve(given, entry, taken)
         if is_in_process(spec):
-            in_process[checked_name(name)] = spec
+            in_process[in_process_name(spec, name, taken)] = spec
         else:
-            name, server = read_server(spec, name, taken=read, environ=variables)
+            name, server = read_server(spec, name, taken=taken, environ=variables)
             read[name] = server
     return config.model_copy(update={"servers": read}), in_process
 

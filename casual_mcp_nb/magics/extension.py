@@ -526,16 +526,13 @@ def _opener_of_config(path: str, *, trust: bool, model: str | None) -> Callable[
 
     def make() -> Session:
         from casual_mcp_nb.config.loader import load_accepted
-        from casual_mcp_nb.config.quick import OFFLINE, with_model
+        from casual_mcp_nb.config.quick import OFFLINE
         from casual_mcp_nb.notebook.consent import accept_first
         from casual_mcp_nb.session import Session
 
         config = load_accepted(path, partial(accept_first, trusted=trust))
-        if model is not None:
-            config = with_model(config, model)
-        elif not config.models:
-            config = with_model(config, OFFLINE)
-        return Session.from_config(config, trust=trust)
+        default = None if config.models else OFFLINE
+        return Session.from_config(config, model=model or default, trust=trust)
 
     return make
 

@@ -26,6 +26,7 @@ from casual_mcp_nb.base.status import HostAudit, SessionStatus
 from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.config.loader import load_accepted, load_readable
 from casual_mcp_nb.config.price_file import read_prices
+from casual_mcp_nb.config.quick import with_model
 from casual_mcp_nb.config.settings import Settings
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.events import Observation, Observers
@@ -76,6 +77,7 @@ class SessionParts:
         self,
         config: Config | str | Path | Mapping[str, Any],
         *,
+        model: str | None = None,
         in_process: Mapping[str, FastMCP[Any]] | None = None,
         name: str | None = None,
         system: str | None = None,
@@ -91,6 +93,8 @@ class SessionParts:
         finally:
             # A traceback with local variables would show a dict's contents.
             del config
+        if model is not None:
+            self.config = with_model(self.config, model)
         if prices is not None:
             self.config = self.config.model_copy(update={"prices": read_prices(prices)})
         self.name = name

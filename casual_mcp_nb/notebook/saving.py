@@ -186,6 +186,7 @@ class QuickOptions(TypedDict, total=False):
 class SessionOptions(QuickOptions, total=False):
     """Options for `Session`."""
 
+    model: str | None
     in_process: Mapping[str, FastMCP[Any]] | None
     trust: bool
 

@@ -28,7 +28,7 @@ from casual_mcp_nb.config.finding import FoundServers, FoundTrust, is_findable, 
 from casual_mcp_nb.config.quick import (
     ServerLike,
     check_command,
-    checked_name,
+    in_process_name,
     is_in_process,
     quick_config,
     read_server,
@@ -124,8 +124,8 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         """Add a server to this session and connect it. The config file stays as it is.
 
         Args:
-            name: Its name, or None for one made from the text. A server that failed is tried again
-                if the same text is given without a name.
+            name: Its name, or None for one made from the text, or from a FastMCP server's own. A
+                server that failed is tried again if the same text is given without a name.
             spec: A command line (`npx -y …`), which is run. An address (`https://…`). A bundled
                 server's name. An entry as in a config's `servers`, or a FastMCP server in this
                 process. A server that `find` has found, or a text for it (`io.github.user/weather`,
@@ -168,7 +168,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
     async def _add(self, spec: ServerLike, name: str | None) -> ServerStatus:
         self._turns.check_open()
         if is_in_process(spec):
-            given = checked_name(name)
+            given = in_process_name(spec, name, self._chat.server_manager.names)
             await self._chat.add_server(given, server=spec)
         else:
             given, config = await asyncio.to_thread(self._read, cast("str", spec), name)
@@ -472,7 +472,7 @@ def check_typed(text: str) -> None:
 
 def quick_session_config(
     model: str | None,
-    servers: Mapping[str, ServerLike] | Iterable[str],
+    servers: Mapping[str, ServerLike] | Iterable[ServerLike],
     *,
     base_url: str | None = None,
 ) -> tuple[Config, dict[str, FastMCP[Any]]]:

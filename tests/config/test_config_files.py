@@ -7,10 +7,12 @@ import json
 import logging
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.shops import shop
 
 from casual_mcp_nb.base.config import Config, ExcludeSpec
 from casual_mcp_nb.config.loader import load_config
@@ -495,6 +497,16 @@ def test_a_program_in_place_of_a_config_is_told_how_to_start_it(tmp_path: Path) 
     (tmp_path / "server.py").write_text("import fastmcp\n")
     with pytest.raises(ConfigError, match=r"Session\.quick\(servers=\['.*server\.py'\]\)"):
         load_config(tmp_path / "server.py")
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["http://127.0.0.1:8000/mcp?key=s3cr3t", f"{sys.executable} -m shop s3cr3t", ["time"], shop()],
+)
+def test_a_server_in_place_of_a_config_is_told_how_to_start_it(source: Any) -> None:
+    with pytest.raises(ConfigError, match=r"Session\.quick\(servers=\[") as caught:
+        load_config(source)
+    assert "s3cr3t" not in str(caught.value)
 
 
 def test_the_line_that_starts_a_program_with_a_space_in_its_path_works(tmp_path: Path) -> None:

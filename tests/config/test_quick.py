@@ -98,6 +98,23 @@ def test_without_a_model_the_offline_planner_answers() -> None:
         assert len(session.servers) == 0
 
 
+def test_a_server_of_this_process_brings_its_name() -> None:
+    with Session.quick(servers=["math", shop(), shop()]) as session:
+        assert list(session.servers) == ["math", "shop", "shop-2"]
+        assert session.servers.add(None, shop()).name == "shop-3"
+
+
+def test_a_config_without_models_is_asked_with_a_model() -> None:
+    config = {"mcpServers": {"math": {"bundled": "math", "transport": "in-process"}}}
+    with Session(config) as session:
+        with pytest.raises(UsageError) as caught:
+            session.chat("What is 2 + 3?", echo="none")
+        # The way out that is named keeps the config.
+        assert "Session(…, model=" in caught.value.hint
+    with Session(config, model="offline:planner") as session:
+        assert "5" in session.chat("What is 2 + 3?", echo="none").answer
+
+
 def test_a_key_comes_from_the_environment_and_is_never_shown() -> None:
     config, _ = quick_config("openai:gpt-4.1", environ={"OPENAI_API_KEY": KEY})
     client = config.clients["openai"]

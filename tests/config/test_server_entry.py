@@ -31,6 +31,9 @@ MEMORY = "npx -y @modelcontextprotocol/server-memory@2025.9.1"
         ),
         ("https://mcp.deepwiki.com/mcp", "deepwiki", {"url": "https://mcp.deepwiki.com/mcp"}),
         ("http://localhost:8000/mcp", "local", {"url": "http://localhost:8000/mcp"}),
+        ("localhost:8000/mcp", "local", {"url": "http://localhost:8000/mcp"}),
+        ("127.0.0.1:8000/", "local", {"url": "http://127.0.0.1:8000/"}),
+        ("[::1]:8000/mcp", "local", {"url": "http://[::1]:8000/mcp"}),
         ("http://10.0.0.7/mcp", "remote", {"url": "http://10.0.0.7/mcp"}),
         (MEMORY, "memory", {"command": "npx", "args": MEMORY.split()[1:], **FETCHED}),
         (
