@@ -682,7 +682,9 @@ def host_audit_view(audit: HostAudit, limits: DisplayLimits) -> View:
     blocks.append(_audited_servers(audit, limits))
     blocks += budget_section(audit.budget)
     for failed in audit.failed[: limits.rows]:
-        blocks.append(failure(failed.server, failed.state, failed.error, failed.stderr_tail))
+        blocks.append(
+            failure(failed.server, failed.state, failed.error, failed.stderr_tail, limits)
+        )
     rows_for_each = max(2, limits.rows // max(len(audit.servers), 1))
     for server in audit.servers[: limits.rows]:
         if server.tools:

@@ -93,7 +93,7 @@ def failures(servers: Servers, limits: DisplayLimits) -> tuple[Block, ...]:
     visible = max(1, limits.rows // 5)
     blocks: list[Block] = []
     for status in failed[:visible]:
-        blocks.append(failure(status.name, status.state, status.error, status.stderr_tail))
+        blocks.append(failure(status.name, status.state, status.error, status.stderr_tail, limits))
     if len(failed) > visible:
         blocks.append(Section(f"{len(failed) - visible:,} more with an error", ()))
     if failed:
@@ -101,13 +101,17 @@ def failures(servers: Servers, limits: DisplayLimits) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-def failure(server: str, state: ServerState, error: str | None, stderr: str | None) -> Section:
-    """Show why one server failed. A long error, and its last lines on stderr, are folded."""
+def failure(
+    server: str, state: ServerState, error: str | None, stderr: str | None, limits: DisplayLimits
+) -> Section:
+    """Show why one server failed. Folded are an error that is cut in the title, and the last lines
+    on stderr that it does not quote.
+    """
     error = error or "The server gave no reason."
     blocks = []
-    if len(error) > 100 or "\n" in error:
+    if len(error) > limits.cell or "\n" in error:
         blocks.append(TextBlock(error))
-    if stderr:
+    if stderr and words.one_line(stderr) not in words.one_line(error):
         blocks.append(TextBlock(stderr, label="End of stderr", code=True))
     return Section(
         server, tuple(blocks), mark=STATES[state], note=error, fold="closed" if blocks else None

@@ -68,6 +68,20 @@ def test_doctor_quotes_the_line_of_stderr_that_says_why(stderr: str, line: str) 
         assert bool(said) == bool(line)
 
 
+@pytest.mark.parametrize(
+    ("stderr", "times"),
+    [
+        pytest.param("MY_TOKEN is not set\n", 1, id="short"),
+        # The title cuts a long line, and the whole one is below it.
+        pytest.param(f"MY_TOKEN is not set {'x' * 200}\n", 2, id="long"),
+        pytest.param("reading .env\nMY_TOKEN is not set\n", 2, id="more on stderr"),
+    ],
+)
+def test_a_list_of_servers_says_why_one_failed_once(stderr: str, times: int) -> None:
+    with failed(stderr) as session:
+        assert str(session.servers.now).count("MY_TOKEN is not set") == times
+
+
 @pytest.mark.defect("C9")
 def test_the_card_of_a_ready_server_that_wrote_to_stderr_names_no_missing_reason() -> None:
     with Session({"mcpServers": {"chatty": raw_config(stderr="listening\n")}}) as session:
