@@ -44,6 +44,7 @@ WAYS = (
     ("%mcp add {}", 'session.servers.add("{0}", "{0}")', ""),
     ("%mcp find {}", 'session.servers.find("{}")', "casual-mcp-nb find {}"),
     ("%mcp trust --accept", "session.consent.trust().accept()", "--trust"),
+    ("%mcp trust", "session.consent.trust()", ""),
     ("overwrite=True, or %mcp export with --overwrite", "overwrite=True", "--overwrite"),
 )
 """The same action in a notebook, in Python, and in a shell, which is empty if there is no such

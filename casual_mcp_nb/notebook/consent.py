@@ -33,8 +33,7 @@ TRUST_VARIABLE = "MCP_TRUST_CONFIGS"
 
 
 _HOW_TO_ACCEPT = (
-    "Read session.consent.trust(), then session.consent.trust().accept(). In a script:"
-    " Session.from_config(…, trust=True)."
+    "Read %mcp trust, then %mcp trust --accept. In a script: Session.from_config(…, trust=True)."
 )
 
 

@@ -16,7 +16,7 @@ from kit.provider import PROVIDERS, Provider, answer, own_variable
 from kit.secrets import assert_nowhere, planted
 from pydantic import BaseModel
 
-from casual_mcp_nb import Session, TrustRequiredError, load_config
+from casual_mcp_nb import Session, TrustRequiredError, doors, load_config
 from casual_mcp_nb.base.config import ClientConfig, Config, ModelConfig, ServerConfig
 from casual_mcp_nb.config.trust import TrustStore
 from casual_mcp_nb.providers.factory import ModelFactory
@@ -399,3 +399,18 @@ def test_a_config_that_is_no_longer_strict_starts_nothing(
     file.write_text(json.dumps({"servers": servers, **options}))
     with closing(Session.from_config(file)) as session, pytest.raises(TrustRequiredError):
         session.connect()
+
+
+@pytest.mark.usefixtures("asks_first")
+@pytest.mark.parametrize(
+    ("door", "way"), [("notebook", "%mcp trust"), ("python", "session.consent.trust()")]
+)
+def test_a_config_that_was_not_accepted_says_how_to_read_and_accept_it(
+    tmp_path: Path, door: doors.Door, way: str
+) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({"servers": {"shop": {"command": "shop"}}}))
+    with closing(Session.from_config(file)) as session, doors.at(door):
+        with pytest.raises(TrustRequiredError) as caught:
+            session.connect()
+        assert caught.value.hint.startswith(f"Read {way}, then ")
