@@ -26,6 +26,7 @@ class ToolUse(Displayable):
     Args:
         tool: The tool.
         requests: How many requests offered its definition.
+        turns: How many turns these requests belong to.
         tokens: The estimated tokens of its definition, summed over these requests.
         definition: The estimated tokens of its definition in one request, as it was last sent, or 0
             if it never was.
@@ -40,6 +41,7 @@ class ToolUse(Displayable):
 
     tool: ToolName
     requests: int = 0
+    turns: int = 0
     tokens: int = 0
     definition: int = 0
     found: int = 0
@@ -148,6 +150,7 @@ class _Count:
     """What is known of a tool so far."""
 
     requests: int = 0
+    turns: int = 0
     tokens: int = 0
     definition: int = 0
     found: int = 0
@@ -206,6 +209,7 @@ class UsageCounter:
         self._conversations = self._turns = self._unread = 0
         self._counted: set[Hashable] = set()
         self._offers: Counter[Offer] = Counter()
+        self._offers_of_turns: Counter[frozenset[Offer]] = Counter()
         self._counts: defaultdict[ToolName, _Count] = defaultdict(_Count)
         self._names: dict[str, ToolName] = {}
 
@@ -244,6 +248,7 @@ class UsageCounter:
             return
         open_calls: dict[str, _OpenCall] = {}
         questions: dict[str, str | None] = {}
+        offers: set[Offer] = set()
         steps = 0
         for event, values in events:
             steps += event == "StepStarted"
@@ -255,6 +260,7 @@ class UsageCounter:
                     self._turns += bool(model)
                 case "StepStarted", [offer]:
                     self._offers[offer] += 1
+                    offers.add(offer)
                 case "ToolsSearched", [hits, _]:
                     for hit in hits:
                         self._counts[hit.tool].found += 1
@@ -288,6 +294,7 @@ class UsageCounter:
                 case "ToolFinished", [at, id, status] if id in open_calls:
                     call = open_calls.pop(id)
                     self._counts[call.tool].end(call.seconds_until(at), status)
+        self._offers_of_turns[frozenset(offers)] += 1
 
     def _is_counted(self, identity: Hashable) -> bool:
         """Check whether a turn or a call was counted before, and remember it."""
@@ -311,6 +318,10 @@ class UsageCounter:
                 count.requests += requests
                 count.tokens += requests * tokens
                 count.definition = tokens
+        for offers, turns in self._offers_of_turns.items():
+            sent = {name for offer in offers for name, _ in offer}
+            for tool in {known.get(name) or ToolName.split(name) for name in sent}:
+                counts[tool].turns += turns
         uses = [ToolUse(tool, **vars(count)) for tool, count in counts.items()]
         return ToolUsage(
             tuple(sorted(uses, key=_by_calls)),

@@ -33,9 +33,9 @@ def tool_usage_view(usage: ToolUsage, limits: DisplayLimits) -> View:
     blocks: list[Line | Table] = [Table(_COLUMNS, rows, len(usage) - len(rows))]
     unused = usage.never_used
     if unused:
-        in_turns = f"Never used in {words.count(usage.turns, 'turn')}"
+        tools = f"Never used: {words.count(len(unused), 'tool')}"
         cost = f"{words.about(usage.unused_tokens, 'estimated')} tokens a request"
-        blocks.insert(0, Line(None, (f"{in_turns}: {words.count(len(unused), 'tool')}", cost)))
+        blocks.insert(0, Line(None, (tools, cost)))
     note = (
         f"{words.count(usage.conversations, 'conversation')},"
         f" {words.count(usage.turns, 'turn')}, {words.count(usage.requests, 'request')},"
@@ -67,6 +67,7 @@ def tool_use_view(tool: ToolUse, limits: DisplayLimits) -> View:
     """Show one tool's row."""
     facts = (
         ("Requests with its definition", words.number(tool.requests)),
+        ("Turns with them", words.number(tool.turns)),
         ("Tokens sent", words.about(tool.tokens, "estimated")),
         ("Found by searches", words.number(tool.found)),
         ("Calls", words.number(tool.calls)),

@@ -31,7 +31,7 @@ class UsageChange(Displayable):
     Attributes:
         mode: What would become of them.
         tools: The tools.
-        turns: In how many turns they were not used.
+        turns: How many turns offered them, at most: no call was made in any.
         before: The cost of turns now.
         after: The cost of turns with the change.
     """
@@ -98,7 +98,7 @@ class SessionUsage(ToolUsage, items="tools"):
         return UsageChange(
             mode=mode,
             tools=unused,
-            turns=self.turns,
+            turns=max(tool.turns for tool in unused),
             before=estimated_budget(self._chat, self._chat.current_view()),
             after=estimated_budget(self._chat, self._chat.current_view(selection)),
             _apply=partial(self._chat.selection.assign, selection),

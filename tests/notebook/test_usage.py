@@ -91,6 +91,7 @@ def test_each_tool_has_what_was_sent_and_called(session: Session) -> None:
     tokens = session.tools["math:add"].tokens
     add = usage.of(ADD)
     assert (add.requests, add.definition, add.tokens) == (5, tokens, 5 * tokens)
+    assert add.turns == 2
     assert (add.calls, add.succeeded) == (2, 2)
     assert add.seconds > 0
     started = session.turns[-1].started.began
@@ -134,6 +135,15 @@ def test_the_wait_for_a_person_is_no_time_of_a_call(
     store.add(Conversation([turn]))
     for usage in (usage_of([turn]), store.usage()):
         assert usage.of(ADD).seconds == seconds
+
+
+def test_only_turns_that_offered_a_tool_count_against_it(session: Session) -> None:
+    session.selection.servers["books"] = "off"
+    _talk(session)
+    session.selection.servers["books"] = "loaded"
+    session.chat("Hello", model=scripted_model("Hello."), echo="none")
+    assert (session.tools.usage().turns, session.tools.usage().of(LEND).turns) == (3, 1)
+    assert session.tools.usage().turn_off().turns == 1
 
 
 def test_what_a_search_found_is_counted(session: Session) -> None:
