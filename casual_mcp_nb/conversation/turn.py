@@ -51,7 +51,7 @@ from casual_mcp_nb.conversation.step import (
     text_of,
 )
 from casual_mcp_nb.conversation.waits import PersonWaits, person_waits
-from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.errors import UsageError, shown
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
@@ -464,7 +464,8 @@ class Turn(Displayable):
         cut = ", cut at a token limit" if self.truncated else ""
         steps = count(len(self.trace.of(StepStarted)), "step")
         calls = count(len(self.tool_calls), "tool call")
-        return f"<Turn: {self.status}{cut}, {steps}, {calls}>"
+        prompt = f" {shown(self.prompt, 40)}" if self.trace.all_of(TurnStarted) else ""
+        return f"<Turn{prompt}: {self.status}{cut}, {steps}, {calls}>"
 
 
 class _OfCall(Protocol):

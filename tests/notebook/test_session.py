@@ -21,6 +21,7 @@ from kit.setups import MATH, OFFLINE
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.conversation.step import text_of
+from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.errors import (
     ClosedError,
     ConfigError,
@@ -89,6 +90,18 @@ def test_the_selection_holds_from_the_next_turn_on(session: Session) -> None:
     model = scripted_model("ok")
     session.chat("x", model=model)
     assert {tool["name"].split("__")[0] for tool in model.client.requests[0].tools} == {"math"}
+
+
+def test_a_list_of_turns_says_what_was_asked(session: Session) -> None:
+    questions = ["Where is Oslo?", "And Tokyo\x1b[2J?", "x" * 500]
+    for question in questions:
+        session.chat(question, model=scripted_model("Far away."), echo="none")
+    listed = repr(session.turns[-3:])
+    assert "'Where is Oslo?'" in listed
+    assert "And Tokyo" in listed
+    assert "\x1b" not in listed
+    assert len(listed) < 500
+    assert repr(Turn(Trace([])))
 
 
 def test_the_manifest_is_exactly_what_the_model_reads(session: Session) -> None:
