@@ -56,7 +56,10 @@ def cannot(need: str, servers: Mapping[str, int], nearest: Candidate | None = No
     if nearest is not None:
         name, filling = for_people(nearest.tool.wire_name), nearest.filling
         call = " ".join([name, *map("{}=…".format, [*filling.arguments, *filling.missing])])
-        parts.append(f"The nearest is `{name}`. To call it, ask for “{call}”.")
+        parts.append(f"The nearest is `{name}`.")
+        if not nearest.is_meant:
+            parts.append("It does not declare that it only reads, so only an order runs it.")
+        parts.append(f"To call it, ask for “{call}”.")
     available = [f"{server} ({counted(count)})" for server, count in sorted(servers.items())]
     parts.append(f"{_ITSELF}. Available: {', '.join(available) or 'no tools'}.")
     examples = [f"“{question}”" for server, question in EXAMPLES.items() if server in servers]

@@ -81,7 +81,9 @@ async def test_a_tool_that_does_not_say_that_it_reads_is_called_only_by_an_order
     schema = {"properties": {"item": {"type": "integer"}}, "required": ["item"]}
     claims = ToolAnnotations(read_only=read_only)
     lend = ToolSpec("desk", "lend_item", "Lend an item.", schema, annotations=claims)
-    assert len((await room_of([lend]).ask("Why did you lend item 7?")).calls) == question
+    said = await room_of([lend]).ask("Why did you lend item 7?")
+    assert len(said.calls) == question
+    assert ("does not declare that it only reads" in said.text) != question
     assert len((await room_of([lend]).ask("Please lend item 7")).calls) == order
 
 
