@@ -129,7 +129,9 @@ def migrated(path: Path, folder: Path) -> MigratedConfig:
     if folder.resolve() != path.parent.resolve():
         notes += _moved(adapted, path.parent, folder)
     if not adapted.data.get("models"):
-        notes.append("It has no models, so it is for tools only until you add clients and models.")
+        notes.append(
+            "It has no models: the offline planner answers until you add clients and models."
+        )
     source = replace(document, moved={**changed.moved, **adapted.written})
     data = {key: adapted.data[key] for key in [*_ORDER, *adapted.data] if key in adapted.data}
     return MigratedConfig(
