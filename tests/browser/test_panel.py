@@ -714,6 +714,12 @@ def test_the_step_mode_pauses_takes_an_edit_and_runs_to_the_end(page: Any) -> No
     send(page, "Weigh the hat", "call('no_tool')", "call('no_tool')", "'ok'")
     reads(at(page, "question-step"), "Paused before step 1")
     reads(at(page, "step-request"), "Weigh the hat")
+    at(page, "to-question").press("Enter")
+    focuses(page, "question-step")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    # Behind the edit, and before the messages, of which there can be many.
+    focuses(page, "step-next")
     at(page, "step-edit").locator("summary").click()
     at(page, "edit-message").fill("Weigh the cat")
     sync_api.expect(at(page, "step-next")).to_have_text("Send edited")

@@ -16,7 +16,6 @@ export function StepCard({ id, question }: { id: string; question: StepAsked }) 
   return (
     <QuestionCard question={question} label={label} title={label}>
       <p data-testid="question-message">{question.message}</p>
-      <ComingRequest question={id} />
       {question.texts.length === 0 && (
         <p class="cmn-quiet" data-testid="step-no-edit">
           Nothing to edit here: the search result names tools that are loaded already. What you write can be edited before step
@@ -52,6 +51,8 @@ export function StepCard({ id, question }: { id: string; question: StepAsked }) 
           </Button>
         </div>
       )}
+      {/* Last: Tab would go through all of its messages before a button. */}
+      <ComingRequest question={id} />
     </QuestionCard>
   );
 }
