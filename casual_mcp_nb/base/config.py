@@ -6,6 +6,8 @@ The format is casual-mcp's `casual_mcp_config.json`. `casual_mcp_nb.config` hand
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -309,6 +311,10 @@ class SignInConfig(BaseConfig):
         return facts
 
 
+BARE_PYTHON = frozenset({"python", "python3"})
+"""An interpreter by name only: which one it is, PATH decides."""
+
+
 class ServerConfig(RemoteConfig):
     """An MCP server: a command (stdio), a url (HTTP or SSE), or one that ships with the package
     (bundled).
@@ -420,6 +426,21 @@ class ServerConfig(RemoteConfig):
         secrets |= with_tokens(revealed([self.auth]) | _values({**self.env, **self.headers}, sure))
         secrets.update(option_secrets(self.args))
         return secrets | (self.sign_in.secrets if self.sign_in else set())
+
+
+def other_python(server: ServerConfig) -> str | None:
+    """Find the interpreter that runs a server, if PATH decides which one and it is not this
+    process's: packages that are installed here may be missing there.
+    """
+    if server.command not in BARE_PYTHON or not sys.executable:
+        return None
+    path = None
+    if "PATH" in server.env:
+        path = server.env["PATH"].get_secret_value()
+    found = shutil.which(server.command, path=path)
+    if found is None or Path(found).parent == Path(sys.executable).parent:
+        return None
+    return found
 
 
 def _values(settings: Mapping[str, SecretStr], sure: bool) -> set[str]:

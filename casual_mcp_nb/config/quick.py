@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeGuard, Union
 
-from casual_mcp_nb.base.config import ClientConfig, Config, ServerConfig
+from casual_mcp_nb.base.config import BARE_PYTHON, ClientConfig, Config, ServerConfig
 from casual_mcp_nb.base.config_base import RequestOptions
 from casual_mcp_nb.base.ip_addresses import host_in, is_this_computer
 from casual_mcp_nb.base.iterables import by_name
@@ -48,8 +48,6 @@ _RUNNERS = frozenset(
     {"bun", "bunx", "deno", "docker", "dnx", "fastmcp", "node", "npm", "npx"}
     | {"pipx", "pnpm", "podman", "uv", "uvx"}
 )
-BARE_PYTHON = frozenset({"python", "python3"})
-"""An interpreter by name only: which one it is, PATH decides."""
 SCRIPTS = {".py": "python", ".js": "node"}
 """What runs a server's file, by how its name ends."""
 _FETCHERS = frozenset({"bunx", "dnx", "docker", "npx", "pipx", "pnpm", "podman", "uvx"})

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from casual_mcp_nb.base.config import Config, EmbeddingConfig
+from casual_mcp_nb.base.config import Config, EmbeddingConfig, other_python
 from casual_mcp_nb.base.displayable import count
 from casual_mcp_nb.base.prices import price_of
 from casual_mcp_nb.base.status import Check, CheckStatus, Diagnosis, Servers, ServerStatus
 from casual_mcp_nb.base.tokens import Budget
 from casual_mcp_nb.bundled import BUNDLED, available
 from casual_mcp_nb.config.environment import read_environment
-from casual_mcp_nb.config.quick import BARE_PYTHON
 from casual_mcp_nb.conversation.event import Notice
 from casual_mcp_nb.discovery.toolsets import unknown_servers
 from casual_mcp_nb.doors import in_words_of, pip_install
@@ -530,23 +529,15 @@ def _hidden_modules(config: Config, servers: Servers) -> Iterator[Check]:
 
 
 def _interpreters(config: Config, servers: Servers) -> Iterator[Check]:
-    """Find servers that run with another Python than this one.
-
-    Packages that are installed here may be missing there.
-    """
-    if not sys.executable:
-        return
+    """Find servers that run with another Python than this one."""
     for name, status in servers.items():
         server = config.servers.get(name)
-        if server is None or status.state == "ready" or server.command not in BARE_PYTHON:
+        other = None
+        if server is not None and status.state != "ready":
+            other = other_python(server)
+        if server is None or other is None:
             continue
-        path = None
-        if "PATH" in server.env:
-            path = server.env["PATH"].get_secret_value()
-        found = shutil.which(server.command, path=path)
-        if found is None or Path(found).parent == Path(sys.executable).parent:
-            continue
-        problem = f"{server.command} is {found}, not this session's Python, {sys.executable}"
+        problem = f"{server.command} is {other}, not this session's Python, {sys.executable}"
         advice = (
             f'To run it with the packages installed here, write in the entry of {name}: "command":'
             f" {json.dumps(sys.executable)}"

@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import os
 import re
+import sys
 from collections.abc import AsyncIterator, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from casual_mcp_nb.base.config import Protocol, ServerConfig
+from casual_mcp_nb.base.config import Protocol, ServerConfig, other_python
 from casual_mcp_nb.base.cutting import cut_at_word
 from casual_mcp_nb.base.proxies import connection_advice
 from casual_mcp_nb.base.status import ServerState
@@ -334,6 +335,10 @@ class Lifecycle:
         if line:
             text = f", with this on its stderr: {line}"
         advice = advice_of_stderr(stderr, command)
+        if not advice and "No module named" in stderr and self._config is not None:
+            other = other_python(self._config)
+            if other is not None:
+                advice = f"It runs with {other}, and this session with {sys.executable}"
         return f"{text}. {advice}" if advice else text
 
     def _of_address(self) -> str:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -161,3 +162,19 @@ def test_the_advice_fits_the_command(command: str | None, advice: str) -> None:
 )
 def test_other_deaths_get_no_such_advice(stderr: str) -> None:
     assert advice_of_stderr(stderr, "uvx") == ""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="The interpreter is a shell script.")
+@pytest.mark.parametrize(("stderr", "is_told"), [("No module named 'shop'", True), ("No.", False)])
+async def test_a_missing_module_tells_that_another_python_runs(
+    opened: Opened, tmp_path: Path, stderr: str, is_told: bool
+) -> None:
+    python = tmp_path / "python3"
+    python.write_text(f'#!/bin/sh\necho "{stderr}" >&2\nexit 1\n')
+    python.chmod(0o755)
+    config = ServerConfig(command="python3", args=("shop.py",), env={"PATH": str(tmp_path)})
+    connection = opened(Connection("shop", config))
+    with pytest.raises(ConnectError):
+        await connection.connect()
+    reason = connection.status.error or ""
+    assert (str(python) in reason) == (sys.executable in reason) == is_told
