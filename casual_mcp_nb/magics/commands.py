@@ -578,7 +578,7 @@ def _load(session: Session, line: str) -> Any:
 @command(
     "defer",
     _CHOICE,
-    "let the model find them by search",
+    "let the model find a server's tools by search, or single ones",
     usage="SERVER … | SERVER:TOOL …",
     example="files time",
     names="servers",
@@ -931,7 +931,7 @@ def _diff(session: Session, line: str) -> Any:
 @command(
     "export",
     _SAVED,
-    "save it, or a saved conversation, as .html, .md, .json or .ipynb",
+    "save the conversation, or a saved one, as .html, .md, .json or .ipynb",
     usage="FILE [ID] [--player] [--overwrite]",
     example="lesson.html --player",
 )
@@ -1093,13 +1093,25 @@ def _rename(session: Session, line: str) -> Any:
 
 
 @command(
-    "archive", _SAVED, "hide one from the list", usage="ID", example="k7m2", names="conversations"
+    "archive",
+    _SAVED,
+    "hide a saved conversation from the list",
+    usage="ID",
+    example="k7m2",
+    names="conversations",
 )
 def _archive(session: Session, line: str) -> Any:
     return session.conversations.archive(conversation_id("archive", line))
 
 
-@command("restore", _SAVED, "list it again", usage="ID", example="k7m2", names="conversations")
+@command(
+    "restore",
+    _SAVED,
+    "list an archived conversation again",
+    usage="ID",
+    example="k7m2",
+    names="conversations",
+)
 def _restore(session: Session, line: str) -> Any:
     return session.conversations.restore(conversation_id("restore", line))
 
