@@ -328,6 +328,8 @@ class LargeResults:
         self, key: str, source: KeptText, question: Mapping[str, Any], tokens: int
     ) -> dict[str, Any]:
         """Put a question to the process. It gets the text only if it does not have it yet."""
+        # A result that is kept meanwhile may drop it.
+        text = source.text
         argument = {
             "key": key,
             "text": None,
@@ -338,7 +340,7 @@ class LargeResults:
         }
         answer = await self.worker.call("query", argument, SECONDS)
         if "missing" in answer:
-            answer = await self.worker.call("query", {**argument, "text": source.text}, SECONDS)
+            answer = await self.worker.call("query", {**argument, "text": text}, SECONDS)
         return dict(answer)
 
 

@@ -21,8 +21,9 @@ from kit.turns import ask
 from casual_mcp_nb import Conversation, Session
 from casual_mcp_nb.base.content import value_of
 from casual_mcp_nb.base.tokens import estimate_tokens
+from casual_mcp_nb.conversation.messages import ToolOutcomeMessage
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.engine.large_results import TOKENS, LargeResults
+from casual_mcp_nb.engine.large_results import TOKENS, LargeResults, ReadResultTool
 from casual_mcp_nb.errors import ConfigError, UsageError
 from casual_mcp_nb.isolation.worker import Worker
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
@@ -352,6 +353,35 @@ async def test_what_is_kept_is_bounded_and_what_was_dropped_is_told() -> None:
     assert lost.tool_calls[0].status == "error"
     with pytest.raises(UsageError):
         first.tool_calls[0].value  # noqa: B018
+
+
+async def test_a_result_that_is_dropped_while_it_is_asked_still_answers() -> None:
+    class Busy(Worker):
+        """Another large result comes before the process is given the text."""
+
+        async def call(self, job: str, argument: Any, seconds: float) -> Any:
+            answer = await super().call(job, argument, seconds)
+            if "missing" in answer and "offset" in argument:
+                await keep("another")
+            return answer
+
+    results = LargeResults(max_bytes=150_000, worker=Busy())
+
+    async def keep(text: str) -> Any:
+        return await results.within(500, text, f"{text}\n" * 10_000, None, server="desk")
+
+    first = await keep("first")
+    await keep("second")
+    message = ToolOutcomeMessage(
+        content="", name="", tool_call_id="1", failed=False, handles=(first.large.handle,)
+    )
+    reader = ReadResultTool([message], results, 500)
+    answers = []
+    for _ in range(2):
+        answers.append((await reader.execute({"handle": first.large.handle})).content)
+    await results.close()
+    assert "first" in answers[0]
+    assert answers[1].startswith("Error: ")
 
 
 async def test_what_takes_too_much_memory_to_parse_is_text_for_everybody(chat: McpToolChat) -> None:
