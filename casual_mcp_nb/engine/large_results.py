@@ -144,7 +144,11 @@ def not_there(handle: str, messages: Iterable[ChatMessage]) -> str:
 
 
 class NoAnswer(ValueError):
-    """A question about a result is not answered. The message has the reason, for the model."""
+    """A question about a result has no answer. The message has the reason, for the model."""
+
+
+class NotKept(NoAnswer):
+    """The result is not kept. The message names the call that makes it again, if that is known."""
 
 
 class Readable(NamedTuple):
@@ -255,21 +259,18 @@ class LargeResults:
             to be passed has only its `size`.
 
         Raises:
-            NoAnswer: The result is not kept, or the question cannot be answered.
+            NotKept: There is no such result.
+            NoAnswer: There is no such part, or the question is wrong.
+            GaveUp: It took too long or too much memory.
         """
         source = self._results.get(handle)
         if source is None or source.text is None or handle not in results_in(messages):
-            raise NoAnswer(not_there(handle, messages))
+            raise NotKept(not_there(handle, messages))
         size, most = len(source.text), question.get("take")
         if most is not None and size > most and not question["path"]:
             return {"size": size}
         key = f"{handle} as it is" if question.get("as_it_is") else handle
-        try:
-            answer = await self._query(key, source, question, tokens)
-        except GaveUp as error:
-            raise NoAnswer(
-                f"the question was not answered: {error}. Ask for less at a time"
-            ) from None
+        answer = await self._query(key, source, question, tokens)
         if "error" in answer:
             raise NoAnswer(encodable(answer["error"]))
         return {**answer, "server": source.server}
@@ -452,6 +453,8 @@ class ReadResultTool:
             answer = await self._large_results.ask(self._messages, handle, question, self._tokens)
         except NoAnswer as error:
             return f"Error: {error}."
+        except GaveUp as error:
+            return f"Error: the question was not answered: {error}. Ask for less at a time."
         return _part(answer, int(offset), self._tokens)
 
 

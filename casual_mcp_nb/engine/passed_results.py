@@ -13,7 +13,8 @@ from casual_mcp_nb.base.arguments_by_schema import takes
 from casual_mcp_nb.base.limits import MAX_DEPTH, encodable, is_too_deep, strict_json
 from casual_mcp_nb.base.passed import FilledArguments, PassedResult, handle_in
 from casual_mcp_nb.base.schema import SchemaReader
-from casual_mcp_nb.engine.large_results import LargeResults, NoAnswer
+from casual_mcp_nb.engine.large_results import LargeResults, NoAnswer, NotKept
+from casual_mcp_nb.isolation.worker import GaveUp
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
@@ -106,7 +107,9 @@ class ResultPasser:
         }
         try:
             taken = await self.large_results.ask(self.messages, handle, question)
-        except NoAnswer as error:
+        except NotKept as error:
+            raise CannotPass(str(error)) from None
+        except (NoAnswer, GaveUp) as error:
             raise CannotPass(f"{handle} cannot be passed like this: {error}") from None
         size = taken["size"]
         if size > left:

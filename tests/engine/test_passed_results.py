@@ -241,6 +241,7 @@ async def test_errors_say_what_the_model_can_do(chat: McpToolChat, desk: Desk) -
     wrong: list[tuple[Any, str]] = [
         (call("files__insert", rows={"$result": "r_0123456789"}), "r_0123456789"),
         (call("files__insert", rows={"$result": "r_3"}), "no result"),
+        (call("files__insert", rows={"$result": "r_" + "3" * 9_000}), "no result"),
         (passing("files__insert", rows={**WHOLE, "path": "itemz"}), "items"),
         (passing("files__insert", rows={**WHOLE, "path": "items[900]"}), "500 items"),
         (
