@@ -51,6 +51,10 @@ WHERE fields IS NOT NULL
 _EVENTS = query_of(FIELDS)
 _ORDER = " ORDER BY conversation, turn, number"
 _DEFINITIONS = "SELECT json FROM parts WHERE conversation = ? AND kind = 'tool' ORDER BY number"
+_MESSAGES = (
+    "SELECT json FROM parts WHERE conversation = ? AND kind = 'message' AND number >= ? AND number"
+    " < ? ORDER BY number"
+)
 _DAMAGE = (ValueError, TypeError, KeyError, AttributeError)
 
 
@@ -75,7 +79,7 @@ def read_usage(
         definitions = [definition_in(text) for (text,) in texts]
         counter.add_conversation()
         for _turn, rows in groupby(events, itemgetter(1)):
-            counter.add_turn(_events(rows, definitions, known))
+            counter.add_turn(_events(connection, rows, definitions, known))
     return counter.usage(names)
 
 
@@ -86,21 +90,39 @@ def _definition_in(text: str) -> tuple[str, int] | None:
 
 
 def _events(
+    connection: sqlite3.Connection,
     rows: Iterable[tuple[str, int, str, str]],
     definitions: Sequence[tuple[str, int] | None],
     known: dict[str, Offer],
 ) -> Iterator[UsedEvent]:
     """Read a turn's rows. `known` has the offers of earlier requests."""
-    for _conversation, _turn, event, fields in rows:
+    for conversation, _turn, event, fields in rows:
         with suppress(*_DAMAGE):
-            if event != "StepStarted":
-                yield event, _reader(event).validate_json(fields)
+            if event == "StepStarted":
+                if fields not in known:
+                    tools, found = _reader(event).validate_json(fields)
+                    offered = spread((*tools, *(found or ())), definitions)
+                    known[fields] = tuple(of_type(offered, tuple))
+                yield event, [known[fields]]
                 continue
-            if fields not in known:
-                tools, found = _reader(event).validate_json(fields)
-                offered = spread((*tools, *(found or ())), definitions)
-                known[fields] = tuple(of_type(offered, tuple))
-            yield event, [known[fields]]
+            values = _reader(event).validate_json(fields)
+            if event == "TurnStarted":
+                *others, agent, spans = values
+                # This package's own turns are told apart by their time.
+                asked = _messages(connection, conversation, spans) if agent else ()
+                values = *others, agent, asked
+            yield event, values
+
+
+def _messages(
+    connection: sqlite3.Connection, conversation: str, spans: Sequence[Any] | None
+) -> tuple[Any, ...]:
+    """Read messages as the file has them, as far as they are not damaged."""
+    rows: list[Any] = []
+    with suppress(*_DAMAGE, OverflowError, sqlite3.Error):
+        for start, end in spans or ():
+            rows += connection.execute(_MESSAGES, (conversation, start, end)).fetchall()
+    return tuple(rows)
 
 
 @cache

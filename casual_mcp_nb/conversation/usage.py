@@ -13,7 +13,7 @@ from casual_mcp_nb.base.displayable import Displayable, DisplayableList
 from casual_mcp_nb.base.iterables import present
 from casual_mcp_nb.base.tokens import definition_tokens, total_tokens
 from casual_mcp_nb.base.tool import SYNTHETIC, ToolName, wire_name
-from casual_mcp_nb.conversation.event import PACKAGE_TOOLS, UNKNOWN, StepStarted
+from casual_mcp_nb.conversation.event import PACKAGE_TOOLS, UNKNOWN, StepStarted, TurnStarted
 
 if TYPE_CHECKING:
     from casual_mcp_nb.conversation.turn import Turn
@@ -128,6 +128,7 @@ FIELDS: Mapping[str, Mapping[str, Any]] = {
         "model": str,
         "recorded": int | None,
         "agent": str | None,
+        "messages": list[Any] | None,
     },
     "StepStarted": {"request.tools": list[Any], "request.found": list[Any] | None},
     "ToolsSearched": {"rows": list[Hit], "at": float},
@@ -142,7 +143,9 @@ FIELDS: Mapping[str, Mapping[str, Any]] = {
 """The events that usage is computed from, with the fields that it needs, and their types in JSON."""
 
 UsedEvent = tuple[str, Sequence[Any]]
-"""The name of an event's class, and its `FIELDS`. A `StepStarted` has one `Offer` in their place."""
+"""The name of an event's class, and its `FIELDS`. A `StepStarted` has one `Offer` in their place, and
+the `messages` of a `TurnStarted` are anything that is equal in a copy.
+"""
 
 
 @dataclass
@@ -232,18 +235,19 @@ class UsageCounter:
     def add_turn(self, events: Iterable[UsedEvent]) -> None:
         """Count a turn by its events, in order, unless it is a copy: that has its time.
 
-        Codex writes the turns that a fork copies with the time of the copy. They have its calls.
+        Codex writes the turns that a fork copies with the time of the copy. They have its messages
+        and calls. The calls are not enough: some models number them from 0 in each session.
         """
         events = list(events)
         began, recorded = None, 0
         identity: Hashable = None
         if events and events[0][0] == "TurnStarted":
-            began, _model, recorded, agent = events[0][1]
+            began, _model, recorded, agent, messages = events[0][1]
             if began is not None:
                 identity = began, len(events)
             calls = [tuple(values[1:3]) for name, values in events if name == "ToolStarted"]
             if agent == "Codex" and calls:
-                identity = tuple(calls)
+                identity = messages, *calls
         if identity is not None and self._is_counted(identity):
             return
         open_calls: dict[str, _OpenCall] = {}
@@ -355,6 +359,9 @@ def _used_events(turn: Turn) -> Iterator[UsedEvent]:
         name = type(event).__name__
         if isinstance(event, StepStarted):
             yield name, [offer_of((*event.request.tools, *event.request.found))]
+        elif isinstance(event, TurnStarted):
+            *values, _messages = attrgetter(*FIELDS[name])(event)
+            yield name, [*values, turn.prompt]
         elif name in FIELDS:
             yield name, attrgetter(*FIELDS[name])(event)
 

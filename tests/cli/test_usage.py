@@ -118,15 +118,20 @@ def test_calls_of_other_sessions_with_the_same_ids_count(
     assert (used["turns"], used["calls"]) == (2, 2)
 
 
+@pytest.mark.parametrize(("question", "turns"), [("Question", 3), ("Other question", 5)])
 def test_what_a_fork_of_codex_copies_is_counted_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], question: str, turns: int
 ) -> None:
-    def write(name: str, id: str, time: str, questions: int, **meta: str) -> None:
+    """Other questions are other turns, even if the model gives its calls the same ids."""
+
+    def write(
+        name: str, id: str, time: str, questions: int, asked: str = "Question", **meta: str
+    ) -> None:
         payloads: list[tuple[str, dict[str, Any]]] = [("session_meta", {"id": id, **meta})]
         if meta:
             payloads.append(("session_meta", {"id": "first"}))
         for number in range(questions):
-            content = [{"type": "input_text", "text": f"Question {number}"}]
+            content = [{"type": "input_text", "text": f"{asked} {number}"}]
             fields = {"name": "mcp__git__log", "call_id": f"call_{number}", "arguments": "{}"}
             payloads += [
                 ("response_item", {"type": "message", "role": "user", "content": content}),
@@ -138,9 +143,9 @@ def test_what_a_fork_of_codex_copies_is_counted_once(
         (tmp_path / name).write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
 
     write("a.jsonl", "first", "2026-01-05T09:00:00Z", 2)
-    write("b.jsonl", "fork", "2026-01-06T09:00:00Z", 3, forked_from_id="first")
+    write("b.jsonl", "fork", "2026-01-06T09:00:00Z", 3, question, forked_from_id="first")
     both = usage(capsys, "--sessions", tmp_path)
-    assert (both["conversations"], both["turns"], both["calls"]) == (2, 3, 3)
+    assert (both["conversations"], both["turns"], both["calls"]) == (2, turns, turns)
     store = tmp_path / "chats.db"
     with Session({}, quiet=True, store=store) as session:
         for name in ("a.jsonl", "b.jsonl"):
