@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
-import math
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -183,7 +183,7 @@ class AnswerLimits:
     def wait(self, seconds: float | None) -> None:
         """Set how long to wait for an answer: a positive number of seconds, or None."""
         is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-        if seconds is not None and not (is_number and 0 < seconds < math.inf):
+        if seconds is not None and not (is_number and 0 < seconds <= sys.float_info.max):
             raise UsageError(
                 "The time limit for answers must be a positive number of seconds.",
                 hint="None waits forever.",
