@@ -217,8 +217,9 @@ def selection_without(
     """
     values = selection.model_dump()
     values["servers"].pop(server, None)
+    # Whole servers, and single tools.
     values["always_loaded"] = tuple(
-        name for name in selection.always_loaded if _server_of(name, catalog) != server
+        name for name in selection.always_loaded if server not in (name, _server_of(name, catalog))
     )
     values["tools_off"] = [
         name for name in selection.tools_off if _server_of(name, catalog) != server
