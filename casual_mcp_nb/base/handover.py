@@ -7,7 +7,8 @@ import contextvars
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
-from typing import Any, Generic, TypeVar
+from contextlib import suppress
+from typing import Any, Generic, Self, TypeVar
 
 T = TypeVar("T")
 
@@ -18,7 +19,8 @@ class Handover(Generic[T]):
     It is created before it starts, unlike what `asyncio.run_coroutine_threadsafe` returns: the loop
     may run the work before `start` returns, and whoever is interrupted meanwhile can `cancel` it.
 
-    The work runs in a copy of the context in which this is created.
+    The work runs in a copy of the context in which this is created. Used as a context manager, it
+    does not outlive the body.
 
     Args:
         work: The work.
@@ -35,36 +37,62 @@ class Handover(Generic[T]):
         self._work = work
         self._loop = loop
         self._context = contextvars.copy_context()
-        self._started = False
+        self._task: asyncio.Task[T] | None = None
+        self._stopped = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.cancel()
 
     def start(self) -> None:
         """Have the loop start the work, from any thread."""
-        self._started = True
-        self._loop.call_soon_threadsafe(self._begin)
+        try:
+            self._loop.call_soon_threadsafe(self._begin)
+        except RuntimeError:
+            # The loop is closed.
+            self._work.close()
+            self.ended.set()
+            raise
 
     def cancel(self, seconds: float = 0) -> None:
-        """Cancel the work, and wait for its end so many seconds at most.
+        """Cancel the work, and wait for its end so many seconds at most. From any thread.
 
         It may not have started, or have ended.
         """
-        if not self._started:
-            self._work.close()
-        elif self.future.cancel():
+        if self.future.cancel():
+            # An interrupt may have kept an earlier call from it.
+            self._tell_loop()
             self.ended.wait(seconds)
 
     def _begin(self) -> None:
         if self.future.cancelled():
-            self._work.close()
-            self.ended.set()
+            self._stop()
             return
-        task = self._loop.create_task(self._work, context=self._context)
-        task.add_done_callback(self._end)
+        self._task = self._loop.create_task(self._work, context=self._context)
+        self._task.add_done_callback(self._end)
 
         def on_done(_: object) -> None:
             if self.future.cancelled():
-                self._loop.call_soon_threadsafe(task.cancel)
+                self._tell_loop()
 
         self.future.add_done_callback(on_done)
+
+    def _tell_loop(self) -> None:
+        # A closed loop runs nothing any more.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._stop)
+
+    def _stop(self) -> None:
+        if self._stopped:
+            return
+        self._stopped = True
+        if self._task is None:
+            self._work.close()
+            self.ended.set()
+        else:
+            self._task.cancel()
 
     def _end(self, task: asyncio.Task[T]) -> None:
         self.ended.set()

@@ -147,15 +147,11 @@ class NotebookRunner:
         if caller is None or not caller.blocking:
             return run_here.wait(prepare, context)
         own = Caller(caller.loop, blocking=True)
-        nested = _prepared_for(own, prepare, context)
-        nested.future.add_done_callback(own.end)
-        try:
+        with _prepared_for(own, prepare, context) as nested:
+            nested.future.add_done_callback(own.end)
             nested.start()
             own.serve()
             return nested.future.result()
-        except BaseException:
-            nested.cancel()
-            raise
 
     async def wait_async(
         self, prepare: Callable[[], Handover[ToolCall]], context: contextvars.Context
@@ -164,13 +160,9 @@ class NotebookRunner:
 
         For the arguments, see `wait`.
         """
-        nested = _prepared_for(caller_here(blocking=False), prepare, context)
-        try:
+        with _prepared_for(caller_here(blocking=False), prepare, context) as nested:
             nested.start()
             return await asyncio.wrap_future(nested.future)
-        except BaseException:
-            nested.cancel()
-            raise
 
 
 def _prepared_for(

@@ -51,7 +51,7 @@ class EngineThread:
     """
 
     def __init__(self) -> None:
-        self._blocked: set[Caller] = set()
+        self._blocked: set[Future[Any]] = set()
         self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="casual-mcp-engine", daemon=True)
@@ -141,20 +141,19 @@ class EngineThread:
                 hint="Await the method that ends in _async instead.",
             )
         caller = caller_here(blocking=True)
-        handover = self.hand_over(work, caller)
-        handover.future.add_done_callback(caller.end)
-        try:
-            self._blocked.add(caller)
-            handover.start()
-            caller.serve()
-            return handover.future.result()
-        except BaseException as error:
-            handover.cancel(CLEAN_UP_SECONDS)
-            if isinstance(error, KeyboardInterrupt):
-                _show_in_one_line(error)
-            raise
-        finally:
-            self._blocked.discard(caller)
+        with self.hand_over(work, caller) as handover:
+            handover.future.add_done_callback(self._blocked.discard)
+            handover.future.add_done_callback(caller.end)
+            try:
+                self._blocked.add(handover.future)
+                handover.start()
+                caller.serve()
+                return handover.future.result()
+            except BaseException as error:
+                handover.cancel(CLEAN_UP_SECONDS)
+                if isinstance(error, KeyboardInterrupt):
+                    _show_in_one_line(error)
+                raise
 
     async def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` and await its end from any other loop.
@@ -163,19 +162,21 @@ class EngineThread:
         interrupt cancels the work, which has half a second to clean up. IPython shows one line for
         it.
         """
-        handover = self.hand_over(work, caller_here(blocking=False))
-        waiting = asyncio.wrap_future(handover.future)
-        try:
-            handover.start()
-            while not waiting.done():
-                await asyncio.wait({waiting}, timeout=_WAKE_SECONDS)
-        except (asyncio.CancelledError, KeyboardInterrupt) as interrupt:
-            await asyncio.to_thread(handover.cancel, CLEAN_UP_SECONDS)
-            # The same error is raised again: asyncio.timeout and TaskGroup recognize their own
-            # cancellation by its exact type.
-            _show_in_one_line(interrupt)
-            raise
-        return waiting.result()
+        with self.hand_over(work, caller_here(blocking=False)) as handover:
+            waiting = asyncio.wrap_future(handover.future)
+            try:
+                handover.start()
+                while not waiting.done():
+                    await asyncio.wait({waiting}, timeout=_WAKE_SECONDS)
+            except (asyncio.CancelledError, KeyboardInterrupt) as interrupt:
+                # At once: all threads may be busy.
+                handover.cancel()
+                await asyncio.to_thread(handover.ended.wait, CLEAN_UP_SECONDS)
+                # The same error is raised again: asyncio.timeout and TaskGroup recognize their own
+                # cancellation by its exact type.
+                _show_in_one_line(interrupt)
+                raise
+            return waiting.result()
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> None:
         """Call a short function on the loop after a delay. Thread-safe.

@@ -277,6 +277,8 @@ class _AsyncLoop:
                     await asyncio.wait_for(self._arrived.wait(), _WAKE_SECONDS)
             self._pause = self._running.next_pause()
         except BaseException:
+            # At once: all threads may be busy.
+            self._running.cancel()
             await asyncio.to_thread(self._running.cancel, CLEAN_UP_SECONDS)
             raise
         if self._pause is None:

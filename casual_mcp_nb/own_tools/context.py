@@ -227,17 +227,17 @@ class RunHere:
         self, prepare: Callable[[], Handover[ToolCall]], context: contextvars.Context
     ) -> ToolCall:
         """Start a nested call and block until it has ended."""
-        nested = context.copy().run(prepare)
-        nested.start()
-        return nested.future.result()
+        with context.copy().run(prepare) as nested:
+            nested.start()
+            return nested.future.result()
 
     async def wait_async(
         self, prepare: Callable[[], Handover[ToolCall]], context: contextvars.Context
     ) -> ToolCall:
         """Start a nested call and await its end."""
-        nested = context.copy().run(prepare)
-        nested.start()
-        return await asyncio.wrap_future(nested.future)
+        with context.copy().run(prepare) as nested:
+            nested.start()
+            return await asyncio.wrap_future(nested.future)
 
 
 run_here = RunHere()

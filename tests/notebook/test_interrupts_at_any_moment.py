@@ -1,86 +1,38 @@
 """An interrupt at any moment of handing work over to the engine leaves none of it running.
 
 A loop that is woken can run the work before the thread that wakes it goes on. Here the interrupt
-comes at each line in turn, from the first to the one at which the thread waits.
+comes at each line in turn. Where the thread waits, the work itself interrupts it, and another
+interrupt can come while that one is handled.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-import gc
 import inspect
-import linecache
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Iterator
-from types import FrameType
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.interrupts import at_each_line
 from kit.weather import weather
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.handover import Handover
 from casual_mcp_nb.notebook.caller import CALLER, Caller, NotebookRunner
 from casual_mcp_nb.notebook.loop import EngineThread
+from casual_mcp_nb.notebook.pauses import Pause
 from casual_mcp_nb.providers.scripted import scripted_model
-
-HAND_OVER = {"loop.py", "handover.py", "caller.py", "pauses.py"}
 
 Work = Coroutine[Any, Any, None]
 
 
-class Interrupt:
-    """Interrupts this thread at the line with a number, of those that hand work over."""
-
-    def __init__(self, number: int) -> None:
-        self.left = number
-        self.waited = False
-        self._lines: set[tuple[FrameType, int]] = set()
-
-    def __enter__(self) -> None:
-        sys.settrace(self._on_call)
-
-    def __exit__(self, *_: object) -> None:
-        sys.settrace(None)
-
-    def _on_call(self, frame: FrameType, event: str, argument: object) -> Any:
-        wakes = frame.f_code.co_name == "call_soon_threadsafe"
-        if _hands_over(frame) or (wakes and _hands_over(frame.f_back)):
-            return self._on_line
-        return None
-
-    def _on_line(self, frame: FrameType, event: str, argument: object) -> Any:
-        if event != "line":
-            return self._on_line
-        line = (frame, frame.f_lineno)
-        text = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-        waits = ("self._jobs.get()", "await asyncio.wrap_future(")
-        # `wait` goes round and round.
-        self.waited = line in self._lines or any(each in text for each in waits)
-        self._lines.add(line)
-        if self.waited or not self.left:
-            sys.settrace(None)
-            raise KeyboardInterrupt
-        self.left -= 1
-        return self._on_line
-
-
-def _hands_over(frame: FrameType | None) -> bool:
-    return frame is not None and frame.f_code.co_filename.rsplit("/", 1)[-1] in HAND_OVER
-
-
-def at_each_line(run: Callable[[], object]) -> Iterator[int]:
-    """Run something again and again, each time interrupted at the next line."""
-    number = 0
-    while True:
-        interrupt = Interrupt(number)
-        with pytest.raises(KeyboardInterrupt), interrupt:
-            run()
-        yield number
-        if interrupt.waited:
-            return
-        number += 1
+def hands_over(file: str) -> bool:
+    return Path(file).name in ("loop.py", "handover.py", "caller.py", "pauses.py")
 
 
 @pytest.fixture
@@ -94,12 +46,43 @@ async def endless() -> None:
     await asyncio.Event().wait()
 
 
+async def interrupting(last: bool) -> None:
+    """Interrupt the thread or the task that waits for this, and go on.
+
+    Args:
+        last: Let no other interrupt come after this one.
+    """
+    caller = CALLER.get()
+    assert caller is not None
+
+    def interrupt() -> None:
+        if last:
+            sys.settrace(None)
+        if caller.loop is None:
+            raise KeyboardInterrupt
+        for task in asyncio.all_tasks(caller.loop):
+            task.cancel()
+
+    if caller.loop is None:
+        await caller.run(interrupt)
+    else:
+        caller.loop.call_soon_threadsafe(interrupt)
+    await endless()
+
+
+def _run(waiting: Coroutine[Any, Any, object]) -> None:
+    try:
+        asyncio.run(waiting)
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+
+
 def blocking(engine: EngineThread, work: Work) -> None:
     engine.run(work)
 
 
 def awaited(engine: EngineThread, work: Work) -> None:
-    asyncio.run(engine.wait(work))
+    _run(engine.wait(work))
 
 
 def _prepared(engine: EngineThread, work: Work) -> Callable[[], Any]:
@@ -114,45 +97,102 @@ def nested_blocking(engine: EngineThread, work: Work) -> None:
 
 def nested_awaited(engine: EngineThread, work: Work) -> None:
     context = contextvars.copy_context()
-    asyncio.run(NotebookRunner().wait_async(_prepared(engine, work), context))
+    _run(NotebookRunner().wait_async(_prepared(engine, work), context))
+
+
+def assert_ended(engine: EngineThread, work: Work, where: str = "") -> None:
+    # The loop begins whatever was handed over, and cancels what it has begun.
+    for _ in range(4):
+        engine.run(asyncio.sleep(0))
+    assert inspect.getcoroutinestate(work) in (inspect.CORO_CLOSED, inspect.CORO_CREATED), where
 
 
 @pytest.mark.fault(4)
-@pytest.mark.parametrize("hand_over", [blocking, awaited, nested_blocking, nested_awaited])
+@pytest.mark.parametrize(
+    ("hand_over", "last"),
+    [(blocking, False), (awaited, False), (nested_blocking, True), (nested_awaited, True)],
+)
 def test_no_work_goes_on(
-    engine: EngineThread, hand_over: Callable[[EngineThread, Work], None]
+    engine: EngineThread, hand_over: Callable[[EngineThread, Work], None], last: bool
 ) -> None:
     works: list[Work] = []
 
     def run() -> None:
-        works.append(endless())
+        works.append(interrupting(last))
         hand_over(engine, works[-1])
 
-    for number in at_each_line(run):
-        # The loop has begun whatever was handed over, and cancelled what it had begun.
-        for _ in range(4):
-            engine.run(asyncio.sleep(0))
-        assert inspect.getcoroutinestate(works[-1]) in (
-            inspect.CORO_CLOSED,
-            inspect.CORO_CREATED,
-        ), f"line {number} of {hand_over.__name__}"
+    for where in at_each_line(run, hands_over):
+        assert_ended(engine, works[-1], where)
+        assert engine.blocked == 0, where
         works[-1].close()
-    assert number > 5
-    assert engine.blocked == 0
+    assert len(works) > 20
 
 
-# Work that an interrupt kept from being handed over never ran.
-@pytest.mark.filterwarnings("ignore:.*coroutine 'TurnService.run_turn'")
+async def test_a_cancelled_await_ends_the_work_though_no_thread_is_free(
+    engine: EngineThread,
+) -> None:
+    began, ended, free = threading.Event(), threading.Event(), threading.Event()
+
+    async def work() -> None:
+        began.set()
+        try:
+            await endless()
+        finally:
+            ended.set()
+
+    with ThreadPoolExecutor(1) as threads:
+        asyncio.get_running_loop().set_default_executor(threads)
+        waiting = asyncio.create_task(engine.wait(work()))
+        await asyncio.to_thread(began.wait, 30)
+        threads.submit(free.wait)
+        waiting.cancel()
+        await asyncio.sleep(0)
+        try:
+            # Not on a thread: there is none.
+            assert ended.wait(30)
+        finally:
+            free.set()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+
+async def test_an_await_that_is_dropped_ends_the_work(engine: EngineThread) -> None:
+    work = endless()
+    waiting = engine.wait(work)
+    waiting.send(None)
+    waiting.close()
+    assert_ended(engine, work)
+
+
+def test_a_closed_loop_gets_no_work() -> None:
+    loop = asyncio.new_event_loop()
+    loop.close()
+    work = endless()
+    with pytest.raises(RuntimeError), Handover(work, loop) as handover:
+        handover.start()
+    assert handover.ended.is_set()
+    assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED
+
+
 def test_no_turn_goes_on_that_pauses() -> None:
     with Session.from_config({}, in_process={"weather": weather()}) as session:
         session.connect(quiet=True)
 
-        def run() -> None:
-            next(iter(session.pauses("Go", model=scripted_model("done"))))
+        # Kept until the turn is over: nobody hears of an interrupt in `__del__`.
+        loops: list[Iterator[Pause]] = []
 
-        for number in at_each_line(run):
+        def begin() -> None:
+            loops[:] = [iter(session.pauses("Go", model=scripted_model("done")))]
+
+        def run() -> None:
+            for pause in loops[0]:
+                pause.run()
+
+        begin()
+        count = 0
+        for count, where in enumerate(at_each_line(run, hands_over), 1):
+            loops.clear()
             answer = session.chat("And now?", model=scripted_model("fine")).answer
-            assert answer == "fine", f"line {number}"
-        assert number > 5
-    # What warns does it here.
-    gc.collect()
+            assert answer == "fine", where
+            begin()
+        assert count > 20
