@@ -130,6 +130,7 @@ class SessionParts:
         self.runner = runner = ConversationRunner(chat, observers, saver)
         runner.asks = lambda: bool(len(questions))
         self.endpoints: set[Any] = set()
+        self._end: Future[None] | None = None
         self._finalizer = weakref.finalize(self, _close_in_background, engine, chat.close)
         self._finalizer.atexit = False
         typed: Callable[[], Config | None] = ignore
@@ -286,8 +287,13 @@ class SessionParts:
     async def close(self) -> None:
         """Close the running turn, the services, the cassette, the servers and the store.
 
-        On the engine's loop.
+        On the engine's loop. Goes on when the caller is cancelled.
         """
+        if self._end is None or self._end.done():
+            self._end = _close_in_background(self.engine, self._close)
+        await asyncio.shield(asyncio.wrap_future(self._end))
+
+    async def _close(self) -> None:
         self._finalizer.detach()
         with _registry_lock:
             _open.discard(self)

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-import pytest
-
 
 class Interrupt:
     """Interrupts this thread at the line with a number, of those that functions in some files run.

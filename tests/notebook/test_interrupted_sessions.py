@@ -1,0 +1,115 @@
+"""A session that is interrupted at any moment of a call can be used further, and ends completely."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.history import assert_valid
+from kit.interrupts import at_each_line
+from kit.processes import MARK, marked, new_mark, wait_gone
+from kit.raw_server import raw_config
+from kit.weather import weather
+from pydantic import BaseModel
+
+import casual_mcp_nb
+from casual_mcp_nb import Session
+from casual_mcp_nb.providers.scripted import scripted_model
+
+PACKAGE = str(Path(casual_mcp_nb.__file__).parent)
+
+
+def in_package(file: str) -> bool:
+    return file.startswith(PACKAGE)
+
+
+class City(BaseModel):
+    name: str
+
+
+def chat(session: Session) -> object:
+    return session.chat("Go.", model=scripted_model("gone"))
+
+
+def rerun(session: Session) -> object:
+    return session.rerun(model=scripted_model("gone again"))
+
+
+def call(session: Session) -> object:
+    return session.tools.call("weather:forecast", city="Oslo")
+
+
+def extract(session: Session) -> object:
+    return session.extract("Which city?", City, model=scripted_model('{"name": "Oslo"}'))
+
+
+def compare(session: Session) -> object:
+    model = scripted_model("one", "two")
+    return session.experiments.compare("Go.", models=model, discovery=[False, True], progress=False)
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    with Session.from_config({}, in_process={"weather": weather()}) as session:
+        yield session
+
+
+def tasks(session: Session) -> set[asyncio.Task[Any]]:
+    async def running() -> set[asyncio.Task[Any]]:
+        # What was stopped ends.
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return asyncio.all_tasks() - {asyncio.current_task()}
+
+    return session.parts.engine.run(running())
+
+
+# Work that an interrupt kept from being handed over never ran.
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize("run", [chat, rerun, call, extract, compare])
+def test_it_can_be_used_further(session: Session, run: Callable[[Session], object]) -> None:
+    session.conversations.new()
+    session.chat("Hello.", model=scripted_model("Hello."))
+    run(session)
+    before = tasks(session)
+    for where in at_each_line(lambda: run(session), in_package):
+        assert not tasks(session) - before, where
+        assert session.parts.engine.blocked == 0, where
+        session.undo()
+        answer = session.chat("And now?", model=scripted_model("fine")).answer
+        assert answer == "fine", where
+        assert_valid(session.messages)
+        assert {turn.status for turn in session.turns} <= {"done", "stopped"}, where
+
+
+def test_closing_goes_on_after_an_interrupt() -> None:
+    mark = new_mark()
+    server = {**raw_config(), "env": {MARK: mark}}
+    session = Session.from_config({"servers": {"raw": server}}, trust=True)
+    session.connect(quiet=True)
+    asked, free = threading.Event(), asyncio.Event()
+    caller = threading.main_thread().ident
+    assert caller is not None
+
+    async def slow_to_stop(*_: object) -> str:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            signal.pthread_kill(caller, signal.SIGINT)
+            await free.wait()
+        return ""
+
+    session.submit("Go.", model=scripted_model(slow_to_stop))
+    assert asked.wait(30)
+    with pytest.raises(KeyboardInterrupt):
+        session.close()
+    assert marked(mark)
+    session.parts.engine.call_later(0, free.set)
+    wait_gone(mark)
+    session.close()
