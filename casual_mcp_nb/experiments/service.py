@@ -771,11 +771,15 @@ class SessionExperiments(Namespace):
         if progress and notebook_shell() is not None:
             if explored and self._widget is not None:
                 live = self._explorer(lambda: work.results)
-                live._ipython_display_()
             else:
                 live = LiveExperiment(self._engine, work)
+        handle = None
         try:
-            handle = live.handle if isinstance(live, LiveExperiment) else None
+            if isinstance(live, LiveExperiment):
+                live.begin()
+                handle = live.handle
+            elif live is not None:
+                live._ipython_display_()
             with self._starter.shown(quiet=not progress, handle=handle) as display:
                 if live is None:
                     with progress_bar(work, shown=progress):
@@ -790,6 +794,7 @@ class SessionExperiments(Namespace):
                 work.on_change = on_change
                 yield
         finally:
+            work.end()
             if live is not None:
                 live.finish()
 

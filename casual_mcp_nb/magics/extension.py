@@ -363,9 +363,15 @@ class McpMagics(Magics):
 
         self._check_variable()
         display = StartDisplay(announcement, explained=not self._quiet)
-        session: Session | None = None
         status: SessionStatus | None = None
+
+        def final(_: object) -> SessionStatus | None:
+            if self._quiet:
+                return None
+            return status
+
         try:
+            display.begin()
             session = make()
             servers = session.servers
             display.follow(lambda: servers.now)
@@ -379,10 +385,7 @@ class McpMagics(Magics):
             if text:
                 status = replace(status, notes=(*status.notes, text))
         finally:
-            display.finish(
-                session.servers.now if session is not None else None,
-                None if self._quiet else status,
-            )
+            display.finish(final)
         if display.in_notebook:
             from casual_mcp_nb.notebook.live import ShownStatus
 

@@ -236,8 +236,8 @@ def check_echo(echo: str) -> None:
 class LiveDisplay(ABC):
     """A display in a cell that is updated in place while something runs.
 
-    Create it on the kernel's thread, in its cell. After that only the handle is updated, from other
-    threads.
+    Create it on the kernel's thread, in its cell, and call `begin` there where an interrupt leads
+    to `finish`. After that only the handle is updated, from other threads.
     """
 
     def __init__(self, engine: EngineThread, ticking: Callable[[], bool]) -> None:
@@ -251,6 +251,9 @@ class LiveDisplay(ABC):
         paint = partial(self._context.run, self._paint)
         self._throttle = Throttle(engine, paint, _SECONDS_BETWEEN_UPDATES, ticking)
         self._handle = DisplayHandle()  # type: ignore[no-untyped-call]
+
+    def begin(self) -> None:
+        """Show that it starts."""
         self._handle.display(_STARTING, raw=True)  # type: ignore[no-untyped-call]
 
     @property
@@ -267,11 +270,18 @@ class LiveDisplay(ABC):
         """Draw the display that remains in the cell."""
 
     def finish(self) -> None:
-        """Show how it ended. Called on the thread that waited for it."""
-        self._throttle.end()
-        with self._lock:
+        """Show how it ended. Called on the thread that waited for it.
+
+        If that is interrupted, the drawing thread does it.
+        """
+        try:
+            self._throttle.end()
             self._ended = True
-            self._update(self._final())
+            self._repaint()
+        except KeyboardInterrupt:
+            self._ended = True
+            self.redraw()
+            raise
 
     def redraw(self) -> None:
         """Draw changes since it ended, from any thread."""

@@ -7,6 +7,7 @@ import html
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.displayable import count, display
@@ -28,8 +29,8 @@ _MAX_REASON = 200
 class StartDisplay:
     """Shows how servers start, with at most ten updates a second.
 
-    Create it on the cell's thread. It shows the announcement at once, before anything slow is
-    imported. On another thread it shows nothing.
+    Create it on the cell's thread, and call `begin` there where an interrupt leads to `finish`. On
+    another thread it shows nothing.
 
     Args:
         announcement: The first text.
@@ -50,9 +51,11 @@ class StartDisplay:
         in_cell = threading.current_thread() is threading.main_thread()
         visible = in_cell and not quiet and not is_set(QUIET_VARIABLE)
         self._context = contextvars.copy_context()
+        self._announcement = announcement
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
+        self._servers: Callable[[], Servers] | None = None
         self._reported: set[str] = set()
         self._handle: Any = None
         if visible:
@@ -65,7 +68,6 @@ class StartDisplay:
                 from IPython.display import DisplayHandle
 
                 self._handle = DisplayHandle()  # type: ignore[no-untyped-call]
-                self._handle.display(_bundle(announcement), raw=True)
             else:
                 self._on_terminal = sys.stderr is not None and sys.stderr.isatty()
 
@@ -74,8 +76,14 @@ class StartDisplay:
         """Whether it is shown in a cell."""
         return self._handle is not None
 
+    def begin(self) -> None:
+        """Show the announcement, before anything slow is imported."""
+        if self._handle is not None and self._owned:
+            self._handle.display(_bundle(self._announcement), raw=True)
+
     def follow(self, servers: Callable[[], Servers]) -> None:
         """Show these servers until the end. They are read on a separate thread."""
+        self._servers = servers
         if self._handle is None and not self._on_terminal:
             return
         self._thread = threading.Thread(
@@ -91,23 +99,37 @@ class StartDisplay:
         with self._lock:
             self._ended.set()
 
-    def finish(self, servers: Servers | None, final: Any = None) -> None:
-        """End the display.
+    def finish(self, final: Callable[[Servers], Any]) -> None:
+        """End the display. If that is interrupted, another thread does it.
+
+        A terminal shows the servers that have no line yet.
 
         Args:
-            servers: The servers, of which a terminal shows those that have no line yet. None if
-                there are none.
-            final: What stays in the cell, or None for nothing.
+            final: Returns what stays in the cell, or None for nothing.
         """
-        self.stop()
-        if self._thread is not None:
-            self._thread.join()
-        if self._on_terminal and servers is not None:
-            self._report(servers)
+        try:
+            self.stop()
+            # An interrupt may have come before it was started.
+            if self._thread is not None and self._thread.is_alive():
+                self._thread.join()
+            self._show_end(final)
+        except KeyboardInterrupt:
+            self._ended.set()
+            end = partial(self._context.copy().run, self._show_end, final)
+            threading.Thread(target=end, name="casual-mcp-start", daemon=True).start()
+            raise
+
+    def _show_end(self, final: Callable[[Servers], Any]) -> None:
+        shown: Any = None
+        if self._servers is not None:
+            servers = self._servers()
+            if self._on_terminal:
+                self._report(servers)
+            shown = final(servers)
         if self._handle is not None and self._owned:
-            if final is None:
-                final = ""
-            self._handle.update(_bundle(final), raw=True)
+            if shown is None:
+                shown = ""
+            self._handle.update(_bundle(shown), raw=True)
 
     def _watch(self, servers: Callable[[], Servers]) -> None:
         drawn: object = None

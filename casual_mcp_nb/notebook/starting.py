@@ -133,15 +133,18 @@ class ServerStarter:
             self.gate.remember_typed()
             return
         display = StartDisplay(announcement_of(waiting), quiet=quiet or self.quiet, handle=handle)
-        display.follow(self._servers)
+
+        def final(servers: Servers) -> Servers | str:
+            if table:
+                return servers
+            return summary_of(servers)
+
         try:
+            display.begin()
+            display.follow(self._servers)
             yield display
         finally:
-            servers = self._servers()
-            if table:
-                display.finish(servers, servers)
-            else:
-                display.finish(servers, summary_of(servers))
+            display.finish(final)
         self.gate.remember_typed()
 
     async def run_shown(self, work: Coroutine[Any, Any, T]) -> T:

@@ -526,11 +526,12 @@ class TurnService:
             return
         turn = ShownTurn(Trace(), shell)
         live = LiveOutput(self._engine, turn, echo, streamed=stream is not False)
+        turn.redraw = live.redraw
         try:
+            live.begin()
             yield turn, live
         finally:
             live.finish()
-            turn.redraw = live.redraw
 
     @contextmanager
     def _start_in(

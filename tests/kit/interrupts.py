@@ -5,6 +5,7 @@ A real interrupt comes at any moment, and most moments are rare. Here it comes a
 
 from __future__ import annotations
 
+import linecache
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -38,19 +39,31 @@ class Interrupt:
     def _on_call(self, frame: FrameType, event: str, argument: object) -> Any:
         code = frame.f_code
         if code.co_name == "call_soon_threadsafe" or self._is_ours(code.co_filename):
-            return self._on_line
+            # A coroutine that goes on has one.
+            return frame.f_trace or self._tracer()
         return None
 
-    def _on_line(self, frame: FrameType, event: str, argument: object) -> Any:
-        if event != "line":
-            return self._on_line
-        if not self._left:
-            sys.settrace(None)
+    def _tracer(self) -> Callable[..., Any]:
+        seen: set[int] = set()
+
+        def on_line(frame: FrameType, event: str, argument: object) -> Any:
+            line = frame.f_lineno
+            # The second time, a `with` is left: no signal comes before its lock is released.
+            if event != "line" or line in seen:
+                return on_line
+            seen.add(line)
             code = frame.f_code
-            self.at = f"{code.co_filename}:{frame.f_lineno}, {code.co_qualname}"
-            raise KeyboardInterrupt
-        self._left -= 1
-        return self._on_line
+            if linecache.getline(code.co_filename, line).strip() == "try:":
+                # What guards cannot be guarded itself.
+                return on_line
+            if not self._left:
+                sys.settrace(None)
+                self.at = f"{code.co_filename}:{line}, {code.co_qualname}"
+                raise KeyboardInterrupt
+            self._left -= 1
+            return on_line
+
+        return on_line
 
 
 def at_each_line(

@@ -92,8 +92,8 @@ def test_a_magic_shows_a_text_before_its_imports_and_its_status_once(kernel: Ker
 @pytest.mark.defect("C14")
 def test_the_first_output_of_a_magic_needs_no_engine() -> None:
     code = (
-        "import sys, casual_mcp_nb.notebook.start_display as s; s.StartDisplay('Starting …');print([m"
-        " for m in sys.modules if m.split('.')[0] in ('pydantic', 'fastmcp', 'casual_llm',"
+        "import sys, casual_mcp_nb.notebook.start_display as s; s.StartDisplay('Starting"
+        " …').begin();print([m for m in sys.modules if m.split('.')[0] in ('pydantic', 'fastmcp', 'casual_llm',"
         " 'jinja2', 'mcp')])"
     )
     assert (
