@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor, as_completed
+from concurrent.futures import CancelledError, Executor, Future, as_completed
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
+from threading import Event
 from typing import TYPE_CHECKING, Any, Protocol
 
 from casual_mcp_nb.base.callbacks import ignore
@@ -208,6 +209,7 @@ def evaluate(
     executor: Executor | None = None,
     progress: bool = True,
     manifest_max_tokens: int | None = None,
+    stopped: Event | None = None,
 ) -> Evaluation:
     """Search for each case with each strategy, and check whether the right tools come first.
 
@@ -225,12 +227,14 @@ def evaluate(
             functions or classes. None for this thread.
         progress: Show a progress bar on stderr.
         manifest_max_tokens: The manifest's token limit, or None for the config's default.
+        stopped: Ends the work early once it is set, by another thread.
 
     Returns:
         A score for each strategy, with its misses. The same with and without an executor.
 
     Raises:
         UsageError: There are no cases, none expects a tool, or `k` is less than 1.
+        CancelledError: It was stopped.
     """
     from tqdm import tqdm
 
@@ -251,12 +255,18 @@ def evaluate(
         delay=PROGRESS_DELAY,
         disable=not progress,
     ) as bar:
+
+        def advance(count: int) -> None:
+            if stopped is not None and stopped.is_set():
+                raise CancelledError
+            bar.update(count)
+
         if executor is None:
             outcomes = {}
             for name, strategy in strategies.items():
-                outcomes[name] = judge(strategy, tools, cases, k, bar.update)
+                outcomes[name] = judge(strategy, tools, cases, k, advance)
         else:
-            outcomes = _elsewhere(strategies, tools, cases, k, executor, bar.update)
+            outcomes = _elsewhere(strategies, tools, cases, k, executor, advance)
     definitions = total_tokens(tools)
     most = manifest_max_tokens
     if most is None:
@@ -297,17 +307,16 @@ def _elsewhere(
     advance: Advance,
 ) -> dict[str, list[CaseResult]]:
     """Collect the outcomes by strategy, in the case order, whichever job is done first."""
-    jobs = []
-    for name, strategy in strategies.items():
-        for start in range(0, len(cases), _CASES_A_JOB):
-            part = cases[start : start + _CASES_A_JOB]
-            jobs.append((name, executor.submit(judge, strategy, tuple(tools), part, k)))
-    futures = [future for _, future in jobs]
+    jobs: list[tuple[str, Future[list[CaseResult]]]] = []
     try:
-        for future in as_completed(futures):
+        for name, strategy in strategies.items():
+            for start in range(0, len(cases), _CASES_A_JOB):
+                part = cases[start : start + _CASES_A_JOB]
+                jobs.append((name, executor.submit(judge, strategy, tuple(tools), part, k)))
+        for future in as_completed([future for _, future in jobs]):
             advance(len(future.result()))
     finally:
-        for future in futures:
+        for _, future in jobs:
             future.cancel()
     outcomes: dict[str, list[CaseResult]] = defaultdict(list)
     for name, future in jobs:

@@ -405,11 +405,12 @@ class CaseRuns:
 
     async def _collect(self, executor: Submits, jobs: Sequence[Callable[[], JobResult]]) -> None:
         """Submit jobs, and add what they return as it comes."""
-        futures = []
+        futures: list[asyncio.Future[JobResult]] = []
         try:
-            futures += [asyncio.wrap_future(executor.submit(each)) for each in jobs]
-            for future in asyncio.as_completed(futures):
-                result = await future
+            for each in jobs:
+                futures.append(asyncio.wrap_future(executor.submit(each)))
+            for coming in asyncio.as_completed(futures):
+                result = await coming
                 self.budget.take(result.spent, recorded=result.written)
                 self.add(*result.records, written=result.written)
                 if result.spend_limit:
@@ -426,8 +427,8 @@ class CaseRuns:
         except BrokenExecutor as error:
             raise self._broken(error) from error
         finally:
-            for each in futures:
-                each.cancel()
+            for future in futures:
+                future.cancel()
 
     def _broken(self, error: Exception) -> CasualMcpError:
         """Explain that a process ended, after taking over what it had appended to the file."""

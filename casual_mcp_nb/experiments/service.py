@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
@@ -681,7 +682,8 @@ class SessionExperiments(Namespace):
         if not strategies:
             meaning = self._chat.tools.meaning
             strategies = await on_engine(with_and_without(meaning, tools, loaded))
-        work = asyncio.to_thread(
+        stopped = threading.Event()
+        work = partial(
             evaluate,
             tools,
             loaded,
@@ -690,8 +692,12 @@ class SessionExperiments(Namespace):
             executor=executor,
             progress=progress,
             manifest_max_tokens=selection.manifest_max_tokens,
+            stopped=stopped,
         )
-        return await on_engine(work)
+        try:
+            return await on_engine(asyncio.to_thread(work))
+        finally:
+            stopped.set()
 
     evaluate_async = awaited(evaluate)
 

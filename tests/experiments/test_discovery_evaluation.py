@@ -7,8 +7,9 @@ from __future__ import annotations
 import json
 import multiprocessing
 import pickle
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -154,6 +155,23 @@ def test_a_strategy_that_fails_says_why_on_any_executor() -> None:
         evaluate(CATALOG, CASES * 80, {"broken": broken}, executor=pool, progress=False)
     with pytest.raises(RuntimeError, match="no index today"):
         evaluate(CATALOG, CASES, {"broken": broken}, progress=False)
+
+
+def test_an_evaluation_that_is_stopped_searches_no_further() -> None:
+    stopped = threading.Event()
+    queries: list[str] = []
+
+    def strategy(tools: Sequence[ToolSpec]) -> Callable[[str, int], list[ToolSpec]]:
+        def search(query: str, count: int) -> list[ToolSpec]:
+            queries.append(query)
+            stopped.set()
+            return []
+
+        return search
+
+    with pytest.raises(CancelledError):
+        evaluate(CATALOG, CASES, {"stopping": strategy}, progress=False, stopped=stopped)
+    assert len(queries) == 1
 
 
 def test_several_strategies_are_shown_side_by_side() -> None:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -839,6 +839,31 @@ def test_whatever_submits_is_an_executor(tmp_path: Path) -> None:
     ) as session:
         results = session.experiments.run(CASES, executor=OnlySubmits(), progress=False)
     assert [each.right for each in results.records] == [True, True]
+
+
+class Refuses:
+    """An executor that takes one job, which it never begins, and refuses the next."""
+
+    def __init__(self) -> None:
+        self.taken: list[Future[Any]] = []
+
+    def submit(self, job: Any) -> Any:
+        if self.taken:
+            raise TypeError("cannot pickle it")
+        self.taken.append(Future())
+        return self.taken[-1]
+
+
+def test_a_job_that_is_refused_ends_those_before_it(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    executor = Refuses()
+    with Session.from_config(
+        tmp_path / "config.json", trust=True, store=None, quiet=True
+    ) as session:
+        with pytest.raises(UsageError):
+            session.experiments.run(CASES, executor=executor, concurrency=1, progress=False)
+        (taken,) = executor.taken
+        assert taken.cancelled()
 
 
 def killing() -> Session:

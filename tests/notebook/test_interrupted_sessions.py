@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from pydantic import BaseModel
 
 import casual_mcp_nb
 from casual_mcp_nb import Session
+from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.providers.scripted import scripted_model
 
 PACKAGE = str(Path(casual_mcp_nb.__file__).parent)
@@ -85,6 +88,32 @@ def test_it_can_be_used_further(session: Session, run: Callable[[Session], objec
         assert answer == "fine", where
         assert_valid(session.messages)
         assert {turn.status for turn in session.turns} <= {"done", "stopped"}, where
+
+
+def test_an_evaluation_ends_with_an_interrupt(session: Session) -> None:
+    cases = [ToolUseCase(f"Question {number}", ["weather:forecast"]) for number in range(2_000)]
+    searched: list[str] = []
+    free = threading.Event()
+    caller = threading.main_thread().ident
+    assert caller is not None
+
+    def strategy(tools: Sequence[ToolSpec]) -> Callable[[str, int], list[ToolSpec]]:
+        def search(query: str, most: int) -> list[ToolSpec]:
+            searched.append(query)
+            if len(searched) == 1:
+                signal.pthread_kill(caller, signal.SIGINT)
+                assert free.wait(30)
+            return []
+
+        return search
+
+    with ThreadPoolExecutor(1) as executor:
+        with pytest.raises(KeyboardInterrupt):
+            session.experiments.evaluate(
+                cases, {"strategy": strategy}, executor=executor, progress=False
+            )
+        free.set()
+    assert len(searched) < len(cases)
 
 
 def test_closing_goes_on_after_an_interrupt() -> None:
