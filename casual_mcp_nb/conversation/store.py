@@ -557,26 +557,22 @@ class ConversationStore(AbstractContextManager["ConversationStore"]):
 
     def _read(self, id: str) -> tuple[Conversation, int, list[_WrittenTurn], EventWriter]:
         """Read a conversation with what saving its next turns needs."""
-        with self._reading() as connection:
-            connection.execute("BEGIN")
-            try:
-                (writes,) = connection.execute(
-                    "SELECT writes FROM conversations WHERE id = ?", (id,)
-                ).fetchone()
-                messages = _parts(connection, id, "message")
-                tools = _parts(connection, id, "tool")
-                events = connection.execute(
-                    "SELECT turn, number, json FROM events WHERE conversation = ? ORDER BY turn,"
-                    " number",
-                    (id,),
+        with self._reading() as connection, _transaction(connection, "BEGIN"):
+            (writes,) = connection.execute(
+                "SELECT writes FROM conversations WHERE id = ?", (id,)
+            ).fetchone()
+            messages = _parts(connection, id, "message")
+            tools = _parts(connection, id, "tool")
+            events = connection.execute(
+                "SELECT turn, number, json FROM events WHERE conversation = ? ORDER BY turn,"
+                " number",
+                (id,),
+            ).fetchall()
+            fields = dict(
+                connection.execute(
+                    "SELECT number, fields FROM turns WHERE conversation = ?", (id,)
                 ).fetchall()
-                fields = dict(
-                    connection.execute(
-                        "SELECT number, fields FROM turns WHERE conversation = ?", (id,)
-                    ).fetchall()
-                )
-            finally:
-                connection.execute("COMMIT")
+            )
         try:
             conversation, written = _assembled(messages, tools, events, fields)
             writer = EventWriter(map(json.loads, messages), map(json.loads, tools))
@@ -591,11 +587,12 @@ class ConversationStore(AbstractContextManager["ConversationStore"]):
         with self._lock:
             try:
                 if self._connection is None:
-                    self._connection = connect(self.path)
+                    connection = connect(self.path)
                     # Not `__del__`: among garbage, the connection's own could run first, and warn.
-                    self._closing = weakref.finalize(self, _close, self._connection, self._pid)
+                    self._closing = weakref.finalize(self, _close, connection, self._pid)
                     # What is left at exit is written first: see `_close_all`.
                     self._closing.atexit = False
+                    self._connection = connection
                 yield self._connection
             except (sqlite3.Error, OSError) as error:
                 reason = f"{shown(self.path)} cannot be used: {_reason(error)}."
@@ -608,15 +605,10 @@ class ConversationStore(AbstractContextManager["ConversationStore"]):
         with self._reading() as connection:
             _wait_at_most(connection, busy_seconds)
             try:
-                connection.execute("BEGIN IMMEDIATE")
+                with _transaction(connection, "BEGIN IMMEDIATE"):
+                    yield connection
             finally:
                 _wait_at_most(connection, BUSY_SECONDS)
-            try:
-                yield connection
-            except BaseException:
-                connection.execute("ROLLBACK")
-                raise
-            connection.execute("COMMIT")
 
     def _work(self) -> None:
         while True:
@@ -781,6 +773,20 @@ def _object(text: Any) -> dict[str, Any]:
     """Read a JSON object, or nothing where it is damaged."""
     value = read_json(text)
     return value if isinstance(value, dict) else {}
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
+    """Run the body in a transaction, which is over afterwards in any case."""
+    try:
+        connection.execute(begin)
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # An interrupt can come as soon as it has begun or ended.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def _wait_at_most(connection: sqlite3.Connection, seconds: float) -> None:

@@ -167,13 +167,17 @@ class _Process:
         assert stdout is not None
         timer = threading.Timer(seconds, self._popen.kill)
         timer.daemon = True
-        timer.start()
         try:
+            timer.start()
             stdin.write(line)
             stdin.flush()
             reply = stdout.readline(limit)
         except (OSError, ValueError):
             return None
+        except BaseException:
+            # The next job would get the answer to this one.
+            self.kill()
+            raise
         finally:
             timer.cancel()
         return reply if reply.endswith(b"\n") else None

@@ -315,7 +315,8 @@ class Charge:
             return
         if not self._spending.limits.given:
             return
-        near = await asyncio.wrap_future(counting)
+        # A stop must not keep it from being counted.
+        near = await asyncio.shield(asyncio.wrap_future(counting))
         for told, text in near.items():
             if self._account.tell is not None and told not in self._spending.told:
                 self._spending.told.add(told)

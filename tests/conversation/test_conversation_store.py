@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from fastmcp import FastMCP
+from kit.interrupts import at_each_line
 from kit.lean import lean
 from kit.scripts import run_script
 from kit.waiting import wait_until
@@ -594,3 +595,28 @@ def test_equal_titles_are_numbered_and_a_list_without_costs_has_no_column_for_th
     assert "saved in" not in str(session.status)
     session.conversations.new()
     assert "saved in" in str(session.status)
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_an_interrupt_leaves_no_transaction_open(
+    opened: Callable[..., Session], file: Path, read: bool
+) -> None:
+    session = opened()
+    asks(session)
+    (stored,) = session.conversations
+    store = session.conversations.store
+    assert store is not None
+
+    def run() -> None:
+        if read:
+            store.load(stored.id)
+        else:
+            store.rename(stored.id, "Interrupted")
+
+    ours = ConversationStore.load.__code__.co_filename
+    with closing(sqlite3.connect(file, timeout=0, isolation_level=None)) as other:
+        for where in at_each_line(run, lambda code: code.co_filename == ours):
+            # It would wait for a transaction that writes.
+            other.execute("BEGIN IMMEDIATE")
+            other.execute("ROLLBACK")
+            assert store.rename(stored.id, "Renamed").title == "Renamed", where

@@ -8,6 +8,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -23,7 +24,7 @@ from pydantic import BaseModel
 
 import casual_mcp_nb
 from casual_mcp_nb import Session
-from casual_mcp_nb.base.config import PERIODS, Period
+from casual_mcp_nb.base.config import PERIODS, Period, SpendLimits
 from casual_mcp_nb.base.mcp import SamplingRefused, SamplingRequest
 from casual_mcp_nb.base.prices import Price
 from casual_mcp_nb.base.tokens import TokenUsage
@@ -44,7 +45,7 @@ from casual_mcp_nb.magics.commands import COMMANDS
 from casual_mcp_nb.providers import spending
 from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.scripted import call, scripted_model
-from casual_mcp_nb.providers.spending import Charge
+from casual_mcp_nb.providers.spending import Account, Charge, Spending
 
 OUTPUT = 200
 PLANNER = {
@@ -326,6 +327,30 @@ def test_a_request_that_waits_can_be_stopped_and_reserves_nothing(session: Sessi
 
     asyncio.run(both())
     assert (used(session, "day"), session.limits[2].reserved) == (500, 0)
+
+
+async def test_a_stop_while_an_answer_is_counted_does_not_keep_it_from_that() -> None:
+    limits = SpendLimits.model_validate({"max_total_tokens": {"day": 100_000}})
+    spent = Spending(limits)
+    charge = Charge(Account(spent, lambda: ""), "model", None, lambda: 10, 10)
+    answered, free = asyncio.Event(), threading.Event()
+
+    async def send() -> ModelResponse:
+        # What counts does something else first.
+        spent.thread.submit(free.wait)
+        answered.set()
+        return answer("Fine.")(None, None)
+
+    request = asyncio.create_task(charge.counted(send))
+    await answered.wait()
+    request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await request
+    free.set()
+    await asyncio.to_thread(spent.close)
+    assert spent.running == 0
+    (day,) = spent.spent({"day": date.today().isoformat()}).values()
+    assert day.tokens == 300 + OUTPUT
 
 
 def test_whoever_asks_a_model_says_what_that_counts_for() -> None:

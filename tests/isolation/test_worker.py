@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.interrupts import at_each_line
 from kit.processes import runs
 from kit.waiting import wait_until
 
@@ -55,6 +56,15 @@ def test_a_job_that_keeps_its_interpreter_is_killed(worker: Worker) -> None:
     with pytest.raises(GaveUp):
         worker.run("render", template("{{ 7 ** (7 ** 9) }}"), 0.5)
     assert worker.run("render", template("{{ x }}", x=1), 5) == {"text": "1"}
+
+
+def test_the_answer_to_an_interrupted_job_is_not_taken_for_the_next_one(worker: Worker) -> None:
+    def run() -> None:
+        worker.run("render", template("{{ x }}", x="interrupted"), 5)
+
+    run()
+    for where in at_each_line(run, lambda code: code.co_name == "_exchange"):
+        assert worker.run("render", template("{{ x }}", x=1), 5) == {"text": "1"}, where
 
 
 @pytest.mark.defect("G4")

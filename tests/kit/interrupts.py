@@ -8,24 +8,24 @@ from __future__ import annotations
 import linecache
 import sys
 from collections.abc import Callable, Iterator
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 
 class Interrupt:
-    """Interrupts this thread at the line with a number, of those that functions in some files run.
+    """Interrupts this thread at the line with a number, of those that some functions run.
 
     A line of `call_soon_threadsafe` counts too: the other loop can go on before it returns.
 
     Args:
         number: The line's, from 0 and in the order in which they run.
-        is_ours: Tells whether a file counts, by its path.
+        is_ours: Tells whether a function counts, by its code.
 
     Attributes:
         at: Where it came, or empty if fewer lines were run.
     """
 
-    def __init__(self, number: int, is_ours: Callable[[str], bool]) -> None:
+    def __init__(self, number: int, is_ours: Callable[[CodeType], bool]) -> None:
         self.at = ""
         self._left = number
         self._is_ours = is_ours
@@ -38,7 +38,7 @@ class Interrupt:
 
     def _on_call(self, frame: FrameType, event: str, argument: object) -> Any:
         code = frame.f_code
-        if code.co_name == "call_soon_threadsafe" or self._is_ours(code.co_filename):
+        if code.co_name == "call_soon_threadsafe" or self._is_ours(code):
             # A coroutine that goes on has one.
             return frame.f_trace or self._tracer()
         return None
@@ -67,7 +67,7 @@ class Interrupt:
 
 
 def at_each_line(
-    run: Callable[[], object], is_ours: Callable[[str], bool], *, every: int = 1
+    run: Callable[[], object], is_ours: Callable[[CodeType], bool], *, every: int = 1
 ) -> Iterator[str]:
     """Run something again and again, each time interrupted at a later line, and a last time without
     that.

@@ -27,8 +27,8 @@ from casual_mcp_nb.providers.scripted import call, scripted_model
 
 DISPLAYS = ("turn_service.py", "start_display.py", "live.py", "service.py")
 
-def has_displays(file):
-    return "casual_mcp_nb" in file and Path(file).name in DISPLAYS
+def has_displays(code):
+    return "casual_mcp_nb" in code.co_filename and Path(code.co_filename).name in DISPLAYS
 
 session = Session.from_config({{}}, in_process={{"weather": weather()}})
 

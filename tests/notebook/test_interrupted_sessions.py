@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import pytest
@@ -27,8 +28,8 @@ from casual_mcp_nb.providers.scripted import scripted_model
 PACKAGE = str(Path(casual_mcp_nb.__file__).parent)
 
 
-def in_package(file: str) -> bool:
-    return file.startswith(PACKAGE)
+def in_package(code: CodeType) -> bool:
+    return code.co_filename.startswith(PACKAGE)
 
 
 class City(BaseModel):

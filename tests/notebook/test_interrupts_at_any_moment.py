@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import pytest
@@ -31,8 +32,8 @@ from casual_mcp_nb.providers.scripted import scripted_model
 Work = Coroutine[Any, Any, None]
 
 
-def hands_over(file: str) -> bool:
-    return Path(file).name in ("loop.py", "handover.py", "caller.py", "pauses.py")
+def hands_over(code: CodeType) -> bool:
+    return Path(code.co_filename).name in ("loop.py", "handover.py", "caller.py", "pauses.py")
 
 
 @pytest.fixture
