@@ -25,6 +25,9 @@ from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.providers.scripted import scripted_model
 
+# Work that an interrupt kept from being handed over never ran.
+pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+
 PACKAGE = str(Path(casual_mcp_nb.__file__).parent)
 
 
@@ -73,8 +76,6 @@ def tasks(session: Session) -> set[asyncio.Task[Any]]:
     return session.parts.engine.run(running())
 
 
-# Work that an interrupt kept from being handed over never ran.
-@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 @pytest.mark.parametrize("run", [chat, rerun, call, extract, compare])
 def test_it_can_be_used_further(session: Session, run: Callable[[Session], object]) -> None:
     session.conversations.new()
@@ -115,6 +116,20 @@ def test_an_evaluation_ends_with_an_interrupt(session: Session) -> None:
             )
         free.set()
     assert len(searched) < len(cases)
+
+
+def test_a_server_whose_start_was_interrupted_starts_and_leaves_no_process() -> None:
+    mark = new_mark()
+    server = {**raw_config(), "env": {MARK: mark}}
+    with Session.from_config({"servers": {"raw": server}}, trust=True, quiet=True) as session:
+        end = session.parts.chat.server_manager.disconnect
+        session.parts.engine.run(end())
+        for where in at_each_line(session.connect, in_package, every=40):
+            session.connect()
+            assert session.servers["raw"].state == "ready", where
+            assert len(marked(mark)) == 1, where
+            session.parts.engine.run(end())
+            wait_gone(mark)
 
 
 def test_closing_goes_on_after_an_interrupt() -> None:
