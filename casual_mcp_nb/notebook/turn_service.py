@@ -343,16 +343,24 @@ class TurnService:
         recorded = recorded_steps(forked, step, result=result, text=text)
         runner = self.runner
         turns, current = runner.turns, runner.saver.current
-        runner.saver.fork(index, step % len(forked.steps))
-        runner.replace(turns[:index])
-        before = runner.turns
+
+        def go_back() -> None:
+            runner.saver.current = current
+            runner.replace(turns)
+
+        try:
+            runner.saver.fork(index, step % len(forked.steps))
+            runner.replace(turns[:index])
+            before = runner.turns
+        except BaseException:
+            go_back()
+            raise
         try:
             return await self.chat(recorded.prompt_messages, options, echo, recorded=recorded)
         finally:
             if runner.turns is before and len(before) == index:
                 # The turn could not begin, so the conversation stays as it was.
-                runner.saver.current = current
-                runner.replace(turns)
+                go_back()
 
     def set_up(self, head: ConversationHead) -> list[str]:
         """Set up the session as it was for a conversation.

@@ -22,6 +22,7 @@ from pydantic import BaseModel
 import casual_mcp_nb
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.providers.scripted import scripted_model
 
@@ -90,6 +91,23 @@ def test_it_can_be_used_further(session: Session, run: Callable[[Session], objec
         assert answer == "fine", where
         assert_valid(session.messages)
         assert {turn.status for turn in session.turns} <= {"done", "stopped"}, where
+
+
+def test_a_conversation_that_could_not_be_forked_stays_as_it_was(session: Session) -> None:
+    def begin() -> list[Turn]:
+        session.conversations.new()
+        session.chat("Go.", model=scripted_model("gone"))
+        session.chat("And back.", model=scripted_model("back"))
+        return list(session.turns)
+
+    def fork() -> None:
+        session.conversations.fork_at(0, 0, text="gone far", model=scripted_model("gone"))
+
+    turns = begin()
+    for where in at_each_line(fork, in_package):
+        if list(session.turns) != turns:
+            assert len(session.turns) == 1, where
+            turns = begin()
 
 
 def test_an_evaluation_ends_with_an_interrupt(session: Session) -> None:
