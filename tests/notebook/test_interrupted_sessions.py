@@ -83,7 +83,7 @@ def test_it_can_be_used_further(session: Session, run: Callable[[Session], objec
     session.chat("Hello.", model=scripted_model("Hello."))
     run(session)
     before = tasks(session)
-    for where in at_each_line(lambda: run(session), in_package):
+    for where in at_each_line(lambda: run(session), in_package, every=3):
         assert not tasks(session) - before, where
         assert session.parts.engine.blocked == 0, where
         session.undo()
