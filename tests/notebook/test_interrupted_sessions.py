@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -59,6 +60,13 @@ def extract(session: Session) -> object:
 def compare(session: Session) -> object:
     model = scripted_model("one", "two")
     return session.experiments.compare("Go.", models=model, discovery=[False, True], progress=False)
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """Have garbage warn here, and not in another test."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="module")
