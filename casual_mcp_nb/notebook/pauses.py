@@ -9,6 +9,7 @@ iterator is collected, and that stops the turn.
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
@@ -177,6 +178,7 @@ class _Running:
         self._parts = parts
         self._wake = wake
         self._pause: Pause | None = None
+        self._started = False
 
     def prepare(
         self, engine: EngineThread, work: Coroutine[Any, Any, Turn], caller: Caller
@@ -186,7 +188,10 @@ class _Running:
         self._handover.future.add_done_callback(lambda _: wake())
 
     def start(self) -> None:
-        self._handover.start()
+        """Start the turn, if that has not been done."""
+        if not self._started:
+            self._started = True
+            self._handover.start()
 
     async def ask(self, step: int, request: Request) -> StepAnswer:
         """Pause, and wait for the answer of the loop."""
@@ -221,18 +226,19 @@ class _Loop:
     def __init__(self, running: _Running, caller: Caller, engine: EngineThread) -> None:
         self._running = running
         self._caller = caller
-        self._engine = engine
         self._pause: Pause | None = None
+        # Not `__del__`: an interrupt can come before the object is whole.
+        self._close = weakref.finalize(self, _stop, running, engine)
+        self._close.atexit = False
 
     def __iter__(self) -> Iterator[Pause]:
         return self
 
     def __next__(self) -> Pause:
         try:
+            self._running.start()
             if self._pause is not None:
                 self._pause.send()
-            else:
-                self._running.start()
             while not self._running.waits:
                 self._caller.serve()
             self._pause = self._running.next_pause()
@@ -243,14 +249,13 @@ class _Loop:
             raise StopIteration
         return self._pause
 
-    def _close(self) -> None:
-        seconds = CLEAN_UP_SECONDS
-        if self._engine.is_current:
-            seconds = 0
-        self._running.cancel(seconds)
 
-    def __del__(self) -> None:
-        self._close()
+def _stop(running: _Running, engine: EngineThread) -> None:
+    """Stop a turn, and wait a moment for its end, unless that would block the engine."""
+    seconds = CLEAN_UP_SECONDS
+    if engine.is_current:
+        seconds = 0
+    running.cancel(seconds)
 
 
 class _AsyncLoop:
@@ -260,16 +265,16 @@ class _AsyncLoop:
         self._running = running
         self._arrived = arrived
         self._pause: Pause | None = None
+        weakref.finalize(self, running.cancel).atexit = False
 
     def __aiter__(self) -> AsyncIterator[Pause]:
         return self
 
     async def __anext__(self) -> Pause:
         try:
+            self._running.start()
             if self._pause is not None:
                 self._pause.send()
-            else:
-                self._running.start()
             while not self._running.waits:
                 self._arrived.clear()
                 # Woken often, so that a notebook interrupt is noticed.
@@ -284,6 +289,3 @@ class _AsyncLoop:
         if self._pause is None:
             raise StopAsyncIteration
         return self._pause
-
-    def __del__(self) -> None:
-        self._running.cancel()

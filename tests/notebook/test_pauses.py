@@ -56,6 +56,16 @@ def test_each_model_call_is_a_pause_and_going_on_sends_it(session: Session) -> N
     assert_free_and_valid(session, "done")
 
 
+async def test_a_loop_that_has_ended_stays_ended(session: Session) -> None:
+    loop = iter(session.pauses("Go", model=scripted_model("done")))
+    assert len(list(loop)) == 1
+    assert list(loop) == []
+    ended = aiter(session.pauses("Go", model=scripted_model("done")))
+    assert len([pause async for pause in ended]) == 1
+    assert [pause async for pause in ended] == []
+    assert_free_and_valid(session, "done", turns=2)
+
+
 def test_steps_have_an_index_from_0_and_are_numbered_from_1_where_they_are_shown(
     session: Session,
 ) -> None:
