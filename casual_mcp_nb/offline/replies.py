@@ -56,10 +56,9 @@ def cannot(need: str, servers: Mapping[str, int], nearest: Candidate | None = No
     if nearest is not None:
         name, filling = for_people(nearest.tool.wire_name), nearest.filling
         call = " ".join([name, *map("{}=…".format, [*filling.arguments, *filling.missing])])
-        parts.append(f"The nearest is `{name}`.")
+        parts.append(f"The nearest is `{name}`. To call it, ask for “{call}”.")
         if not nearest.is_meant:
             parts.append("It does not declare that it only reads, so only an order runs it.")
-        parts.append(f"To call it, ask for “{call}”.")
     available = [f"{server} ({counted(count)})" for server, count in sorted(servers.items())]
     parts.append(f"{_ITSELF}. Available: {', '.join(available) or 'no tools'}.")
     examples = [f"“{question}”" for server, question in EXAMPLES.items() if server in servers]
@@ -78,7 +77,7 @@ def report(name: str, text: str) -> str:
     the tool's own words.
     """
     if says_failed(text):
-        reason = re.sub(r"^error:\s*", "", text.strip(), flags=re.I)
+        reason = re.sub(r"(?i)^error:\s*", "", text.strip())
         return f"`{for_people(name)}` failed: {cut(reason) or 'it gave no reason.'}"
     value = parsed(text)
     if value is None:
