@@ -102,9 +102,9 @@ def read_server(
 def server_fields(text: str) -> tuple[str, dict[str, Any]]:
     """Read a server as a person types it: a name for it, and its fields as in a config.
 
-    It is an address (`https://…`, or `localhost:8000/mcp`), a bundled server (`time`, or `bundled:files --root .`), or a
-    command line (`npx -y …`), before which variables can be set (`TOKEN=… npx …`). A file of Python
-    or JavaScript alone (`server.py`) is run by `python` or `node`. Quotes around the whole are taken
+    It is an address (`https://…`, or `localhost:8000/mcp`), a bundled server (`time`, or
+    `bundled:files --root .`), or a command line (`npx -y …`), before which variables can be set
+    (`TOKEN=… npx …`). A file of Python or JavaScript alone (`server.py`) is run by `python` or `node`. Quotes around the whole are taken
     off. In a command line, `python` and `python3` are this process's
     interpreter, which has the packages that the person installed here, and a command that is not on
     PATH, such as `fastmcp`, is the one beside it, unless a PATH is set. What is fetched first, as by
