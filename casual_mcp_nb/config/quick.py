@@ -104,11 +104,12 @@ def server_fields(text: str) -> tuple[str, dict[str, Any]]:
 
     It is an address (`https://…`, or `localhost:8000/mcp`), a bundled server (`time`, or
     `bundled:files --root .`), or a command line (`npx -y …`), before which variables can be set
-    (`TOKEN=… npx …`). A file of Python or JavaScript alone (`server.py`) is run by `python` or `node`. Quotes around the whole are taken
-    off. In a command line, `python` and `python3` are this process's
-    interpreter, which has the packages that the person installed here, and a command that is not on
-    PATH, such as `fastmcp`, is the one beside it, unless a PATH is set. What is fetched first, as by
-    `npx`, gets more time to start. A UsageError never contains the text, which can hold a secret.
+    (`TOKEN=… npx …`). A file of Python or JavaScript alone (`server.py`) is run by `python` or
+    `node`. Quotes around the whole are taken off. In a command line, `python` and `python3` are this
+    process's interpreter, which has the packages that the person installed here, and a command that
+    is not on PATH, such as `fastmcp`, is the one beside it, unless a PATH is set. What is fetched
+    first, as by `npx`, gets more time to start. A UsageError never contains the text, which can hold
+    a secret.
     """
     text = unquoted(text)
     if _LOCAL_ADDRESS.fullmatch(text):
