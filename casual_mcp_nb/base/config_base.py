@@ -63,13 +63,25 @@ FieldPath = tuple[str | int, ...]
 @dataclass(frozen=True)
 class Written:
     """How a value was written in the file: its text there, or None if the file has no such value.
-    Variables may be replaced in one that is a secret.
 
     `value` is the resulting value, see `held`. A section whose value differs was changed, and the
     text no longer applies.
     """
 
-    text: str | SecretStr | None
+    text: str | None
+    value: Any = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A value in which the person typed something.
+
+    `before` is its text with the inputs in place of what they typed, and `questions` say what they
+    are asked. `value` is as in `Written`.
+    """
+
+    before: SecretStr
+    questions: tuple[str, ...]
     value: Any = field(repr=False)
 
 
@@ -83,12 +95,11 @@ class ConfigOrigin:
     """Where a config came from: passed as validation context, and stored outside the fields.
 
     `variables` has the inserted variables' names, by section and entry, and `sensitive` their
-    values in fields whose type is not secret. `at` is where this section is in the config, and
-    `written` how its values were written in the file, where that differs. `typed` has them with
-    what the person typed left open. `found` says that a
-    public catalog or registry named it. `recalled` is the saved conversation's session that it
-    was read from, which is as little the person's word as a file. `unusable` are the servers of a host's file that cannot be
-    used, with the reasons.
+    values in fields whose type is not secret. `at` is where this section is in the config, and `written` how its values were
+    written in the file, where that differs. `typed` are those in which the person typed something.
+    `found` says that a public catalog or registry named it. `recalled` is the saved conversation's
+    session that it was read from, which is as little the person's word as a file. `unusable` are
+    the servers of a host's file that cannot be used, with the reasons.
     """
 
     path: Path | None = None
@@ -98,7 +109,7 @@ class ConfigOrigin:
     variables: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     at: FieldPath = ()
     written: Mapping[FieldPath, Written] = field(default_factory=dict, repr=False)
-    typed: Mapping[FieldPath, Written] = field(default_factory=dict, repr=False)
+    typed: Mapping[FieldPath, Typed] = field(default_factory=dict, repr=False)
     found: bool = False
     recalled: str = ""
     unusable: Mapping[str, str] = field(default_factory=dict)
@@ -136,13 +147,28 @@ class BaseConfig(BaseModel):
     def before_typing(self) -> Self:
         """Copy the section, with `${input:NAME}` in place of what the person typed."""
         changes: dict[FieldPath, Any] = {}
-        for path, written in self._origin.typed.items():
-            value, text = value_at(self, path), written.text
-            if isinstance(text, SecretStr) and held(value) == written.value:
-                changes[path] = text if isinstance(value, SecretStr) else text.get_secret_value()
-        if not changes:
-            return self
+        for path, typed in self._typed().items():
+            value = value_at(self, path)
+            if isinstance(value, SecretStr):
+                changes[path] = typed.before
+            elif isinstance(value, str):
+                changes[path] = typed.before.get_secret_value()
         return cast(Self, _changed(self, changes))
+
+    @property
+    def questions(self) -> dict[str, tuple[str, ...]]:
+        """What the person is asked to type, by the path of the value that it goes to."""
+        found: dict[str, tuple[str, ...]] = {}
+        for path, typed in self._typed().items():
+            found[".".join(map(str, path))] = typed.questions
+        return found
+
+    def _typed(self) -> dict[FieldPath, Typed]:
+        typed: dict[FieldPath, Typed] = {}
+        for path, each in self._origin.typed.items():
+            if held(value_at(self, path)) == each.value:
+                typed[path] = each
+        return typed
 
     def model_dump(self, **options: Any) -> dict[str, Any]:
         """Dump the fields as pydantic does.
@@ -239,14 +265,15 @@ def _leaves(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, Any]]:
 
 
 def _changed(value: Any, changes: Mapping[FieldPath, Any], at: FieldPath = ()) -> Any:
-    """Replace values in a section or its dump. In a dump, None removes the value."""
+    """Replace values in a section or its dump. None removes the value."""
     if at in changes:
         return changes[at]
     if isinstance(value, BaseModel):
-        fields: dict[str, Any] = {}
-        for name in type(value).model_fields:
-            fields[name] = _changed(getattr(value, name), changes, (*at, name))
-        return value.model_copy(update=fields)
+        names = {str(path[len(at)]) for path in changes if path[: len(at)] == at}
+        update: dict[str, Any] = {}
+        for name in names:
+            update[name] = _changed(getattr(value, name), changes, (*at, name))
+        return value.model_copy(update=update)
     if isinstance(value, dict):
         changed: dict[Any, Any] = {}
         for step, item in value.items():

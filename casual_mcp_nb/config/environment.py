@@ -12,13 +12,11 @@ import io
 import os
 import re
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, cast
-
-from pydantic import SecretStr
+from typing import Any, NamedTuple, cast
 
 from casual_mcp_nb.config.document import ConfigProblem, KeyPath, read_text
 from casual_mcp_nb.config.inputs import Input, Inputs
@@ -39,6 +37,7 @@ _HELD_AS_TEXT = {
     "models": {"extra_body"},
     "servers": {"command", "args", "cwd", "roots", "url"},
 }
+_ADDRESSES = ("url", "base_url", "registry")
 _NO_SECRETS = frozenset(
     {
         "HOME",
@@ -64,6 +63,37 @@ _HOW_TO_SET = (
 )
 
 
+class Piece(NamedTuple):
+    """A piece of a text: as it is used, with `before` as it is until the person has typed what it
+    asks for, and the inputs that it asks for.
+    """
+
+    text: str
+    before: str
+    inputs: tuple[Input, ...] = ()
+
+    def __repr__(self) -> str:
+        return "<piece>"
+
+
+def _plain(text: str) -> Piece:
+    return Piece(text, text)
+
+
+def _joined(pieces: Sequence[Piece]) -> Piece:
+    """Join the pieces of a text. What is not typed is written as in a file, so that it cannot pass
+    for a question.
+    """
+    text = "".join(piece.text for piece in pieces)
+    inputs = dict.fromkeys(chain.from_iterable(piece.inputs for piece in pieces))
+    if not inputs:
+        return _plain(text)
+    before: list[str] = []
+    for piece in pieces:
+        before.append(piece.before if piece.inputs else piece.text.replace("${", "$${"))
+    return Piece(text, "".join(before), tuple(inputs))
+
+
 @dataclass
 class Substitution:
     """Replaces variables and records each replacement. Its repr shows no values.
@@ -71,7 +101,7 @@ class Substitution:
     `problems` are unset variables, invalid variables, and strings that cannot be encoded.
     `sensitive` are values inserted into fields whose type is not secret. `left` is how many more
     characters may be inserted. `used` has the inserted variables by section and entry, `written`
-    the original texts, and `typed` those with what the person types left open. `own` are the
+    the original texts, and `typed` those in which the person types something. `own` are the
     variables that each server's entry sets, as written: they are used where the environment has
     none of that name. `of_host` says that the config is another host's file, in which the text of a
     shell's command can have variables of the shell.
@@ -85,12 +115,12 @@ class Substitution:
     left: int = MAX_ALL
     used: dict[KeyPath, dict[str, None]] = field(default_factory=dict)
     written: dict[KeyPath, str | None] = field(default_factory=dict, repr=False)
-    typed: dict[KeyPath, SecretStr] = field(default_factory=dict, repr=False)
+    typed: dict[KeyPath, Piece] = field(default_factory=dict, repr=False)
     own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
     of_host: bool = False
     _shell_texts: set[KeyPath] = field(default_factory=set)
     _entered: list[KeyPath] = field(default_factory=list)
-    _own_values: dict[KeyPath, str] = field(default_factory=dict, repr=False)
+    _own_values: dict[KeyPath, Piece] = field(default_factory=dict, repr=False)
 
     def apply(self, value: Any, at: KeyPath = ()) -> Any:
         """Replace `${NAME}` and `${NAME:-default}` in every string of `value`, except keys.
@@ -105,94 +135,83 @@ class Substitution:
             return {key: self.apply(item, (*at, key)) for key, item in value.items()}
         if isinstance(value, list):
             return [self.apply(item, (*at, index)) for index, item in enumerate(value)]
-        return self._text(value, at) if isinstance(value, str) else value
+        return self._text(value, at).text if isinstance(value, str) else value
 
-    def _text(self, text: str, at: KeyPath) -> str:
+    def _text(self, text: str, at: KeyPath) -> Piece:
         if "$" not in text:
-            return self._check(text, at)
+            return _plain(self._check(text, at))
         self.written[at] = text
-        pieces: list[str] = []
-        before: list[str] = []
+        pieces: list[Piece] = []
         size = 0
-        for piece, question in self._pieces(text, at):
-            size += len(piece)
-            self.left -= len(piece)
+        for piece in self._pieces(text, at):
+            size += len(piece.text)
+            self.left -= len(piece.text)
             if size > MAX_VALUE or self.left < 0:
                 most = f"{MAX_ALL:,} characters in all values together"
                 if size > MAX_VALUE:
                     most = f"{MAX_VALUE:,} characters"
                 self.left = max(self.left, 0)
-                return self.problem(at, f"with its variables replaced it is longer than {most}")
+                return self._problem(at, f"with its variables replaced it is longer than {most}")
             pieces.append(piece)
-            before.append(question or piece)
-        if before != pieces:
-            self.typed[at] = SecretStr("".join(before))
-        return self._check("".join(pieces), at)
+        joined = _joined(pieces)
+        self._check(joined.text, at)
+        if joined.inputs:
+            self.typed[at] = joined
+        return joined
 
-    def _pieces(self, text: str, at: KeyPath) -> Iterator[tuple[str, str]]:
-        """Yield the pieces of a text, each with the question to which the person types it."""
+    def _pieces(self, text: str, at: KeyPath) -> Iterator[Piece]:
         end = 0
         for match in _REFERENCE.finditer(text):
-            yield text[end : match.start()], ""
-            piece = self._replacement(match, at)
-            yield piece, self._question(match["body"] or "", at)
+            yield _plain(text[end : match.start()])
+            yield self._replacement(match, at)
             end = match.end()
-        yield text[end:], ""
-
-    def _question(self, body: str, at: KeyPath) -> str:
-        """Write what stands for a reference until the person types its value. Empty for others."""
-        kind, _, name = body.partition(":")
-        if kind == "input" and self.inputs is not None:
-            return self.inputs.as_question(name.partition(":")[0])
-        parts = _BODY.fullmatch(body)
-        if parts is None or parts["name"] in self.environ:
-            return ""
-        typed = self.typed.get((*at[:2], "env", parts["name"]))
-        return typed.get_secret_value() if typed is not None else ""
+        yield _plain(text[end:])
 
     def _check(self, text: str, at: KeyPath) -> str:
         if _SURROGATE.search(text):
             self.problem(at, "must be valid Unicode")
         return text
 
-    def _replacement(self, match: re.Match[str], at: KeyPath) -> str:
+    def _replacement(self, match: re.Match[str], at: KeyPath) -> Piece:
         if match["escaped"]:
-            return match["escaped"]
+            return _plain(match["escaped"])
         body = match["body"]
         if at in self._shell_texts and not (match["end"] and self._is_set(body)):
             # It is a variable of the shell, which replaces it.
-            return match[0]
+            return _plain(match[0])
         if not match["end"] or "${" in body:
-            return self.problem(at, _NO_VARIABLE)
+            return self._problem(at, _NO_VARIABLE)
         kind, colon, name = body.partition(":")
         is_of_kind = bool(colon) and not name.startswith("-")
         if kind == "input" and is_of_kind:
-            return self._input(name, at)
+            return self._input(name, at, is_beginning=match.start() == 0)
         if kind == "file" and is_of_kind:
             # Somebody else's config could send any file on this computer to their own server.
-            return self.problem(
+            return self._problem(
                 at, "a config cannot read files. Put the text in an environment variable"
             )
         predefined = _predefined(body, self.folder)
         if predefined is not None:
-            return predefined
+            return _plain(predefined)
         parts = _BODY.fullmatch(body)
         if parts is None:
-            return self.problem(at, _NO_VARIABLE)
+            return self._problem(at, _NO_VARIABLE)
         return self._variable(parts["name"], parts["default"], at)
 
-    def _variable(self, name: str, default: str | None, at: KeyPath) -> str:
+    def _variable(self, name: str, default: str | None, at: KeyPath) -> Piece:
         value = self.environ.get(name)
         if value is None and (own := self._own_value(name, at)) is not None:
             return own
         if default is not None and not value:
-            return default
+            return _plain(default)
         if value is None:
-            return self.problem(
+            return self._problem(
                 at, f"the environment variable {name} is not set", _HOW_TO_SET.format(name=name)
             )
         self.note(at, name)
-        return value if name in _NO_SECRETS else self._marked_sensitive(value, at)
+        if name not in _NO_SECRETS:
+            self._mark_sensitive(value, at)
+        return _plain(value)
 
     def _is_set(self, body: str) -> bool:
         """Check whether a reference is one of ours, and not one of a shell, which has a value only
@@ -203,7 +222,7 @@ class Substitution:
             return True
         return parts is not None and parts["name"] in self.environ
 
-    def _own_value(self, name: str, at: KeyPath) -> str | None:
+    def _own_value(self, name: str, at: KeyPath) -> Piece | None:
         """Build the value that the server's entry itself gives a variable, or None.
 
         One cannot refer to itself.
@@ -220,25 +239,29 @@ class Substitution:
             self._entered.append(there)
             self._own_values[there] = self._text(text, there)
             self._entered.pop()
-        return self._marked_sensitive(self._own_values[there], at)
+        self._mark_sensitive(self._own_values[there].text, at)
+        return self._own_values[there]
 
-    def _input(self, body: str, at: KeyPath) -> str:
+    def _input(self, body: str, at: KeyPath, *, is_beginning: bool) -> Piece:
         # ${input:ID:question} is the syntax of prompt files.
         name = body.partition(":")[0]
         wanted, answer = Input(name), None
         if self.inputs is not None:
             wanted = self.inputs.defined(name)
-            answer = self.inputs.answer(name)
+            answer = self.inputs.answer(name, is_address=is_beginning and at[-1] in _ADDRESSES)
         if answer is None:
-            return self.problem(
+            return self._problem(
                 at,
                 f"no one can enter the input {wanted.id} here. Set the environment variable"
                 f" {wanted.variable}",
             )
+        value = answer.get_secret_value()
+        if wanted.secret:
+            self._mark_sensitive(value, at)
         if wanted.variable in self.environ:
             self.note(at, wanted.variable)
-        value = answer.get_secret_value()
-        return self._marked_sensitive(value, at) if wanted.secret else value
+            return _plain(value)
+        return Piece(value, wanted.as_written, (wanted,))
 
     def note(self, at: KeyPath, *names: str) -> None:
         """Note that an entry uses these variables, and those that they refer to."""
@@ -247,15 +270,18 @@ class Substitution:
             # A `.env` entry can hold another variable's value.
             noted.update(dict.fromkeys([name, *references_of(self.environ, name)]))
 
-    def _marked_sensitive(self, value: str, at: KeyPath) -> str:
-        if len(at) > 2 and at[2] in _HELD_AS_TEXT.get(str(at[0]), ()):
+    def _mark_sensitive(self, value: str, at: KeyPath) -> None:
+        if value and len(at) > 2 and at[2] in _HELD_AS_TEXT.get(str(at[0]), ()):
             self.sensitive.add(value)
-        return value
 
-    def problem(self, at: KeyPath, text: str, hint: str = "") -> str:
-        """Report a problem. The text in its place is empty."""
+    def problem(self, at: KeyPath, text: str, hint: str = "") -> None:
+        """Report a problem."""
         self.problems.append(ConfigProblem(at, text, hint))
-        return ""
+
+    def _problem(self, at: KeyPath, text: str, hint: str = "") -> Piece:
+        """Report a problem with a text. What is in its place is empty."""
+        self.problem(at, text, hint)
+        return _plain("")
 
 
 _SHELLS = frozenset(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import getpass
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +20,8 @@ from pydantic import SecretStr
 from casual_mcp_nb.base.iterables import by_id
 from casual_mcp_nb.errors import shown
 
-_REFERENCE = re.compile(r"\$\{input:([^}:]+)")
+_WORD = re.compile(r"[\w%+,./:=@~-]+", re.ASCII)
+_ADDRESS = "https://stand-in.invalid"
 _MAX_QUESTION = 300
 
 
@@ -62,9 +64,42 @@ class Input:
         return f" ({' / '.join(self.options)})" if self.options else ""
 
     @property
+    def as_written(self) -> str:
+        """What stands for the answer until the person types it: `${input:region (eu / us) [eu]}`.
+
+        It has all that the config decides about the answer, and no two inputs have the same.
+        """
+        words = _word(self.id)
+        if self.options:
+            words += f" ({' / '.join(map(_word, self.options))})"
+        if self.default is not None:
+            words += f" [{_word(self.default)}]"
+        return f"${{input:{words}}}"
+
+    @property
+    def question(self) -> str:
+        """What the person is asked, with the id first. It says what is not hidden when it is typed."""
+        words = self.id
+        if self.description:
+            words += f": {self.description}"
+        if not self.secret:
+            words += " (not hidden)"
+        return words
+
+    @property
+    def placeholder(self) -> str:
+        """An answer that the config itself names. Empty if it names none."""
+        return self.default or next(iter(self.options), "")
+
+    @property
     def variable(self) -> str:
         """The environment variable that can provide the value."""
         return variable_name(self.id) or "INPUT"
+
+
+def _word(text: str) -> str:
+    """Write a text so that it is clear where it ends: as JSON, unless it is a plain word."""
+    return text if _WORD.fullmatch(text) else json.dumps(text)
 
 
 def variable_name(text: str) -> str:
@@ -100,38 +135,25 @@ class Inputs:
         """
         return self._defined.get(name, Input(name))
 
-    def collect(self, text: str) -> None:
-        """Prompt once for each input that a text refers to, in order."""
-        for name in dict.fromkeys(_REFERENCE.findall(text)):
-            self.answer(name)
-
-    def answer(self, name: str) -> SecretStr | None:
+    def answer(self, name: str, *, is_address: bool = False) -> SecretStr | None:
         """Look up or prompt for the answer to an input, or None if there is no variable and no one
         to ask.
-        """
-        if name not in self._answers:
-            self._answers[name] = self._find(self.defined(name))
-        return self._answers[name]
 
-    def as_question(self, name: str) -> str:
-        """Write what stands for an answer until the person types it: `${input:region (eu / us) [eu]}`.
-
-        It has all that the config can decide about the answer. Empty if a variable answers.
+        Args:
+            name: The input.
+            is_address: Whether an address begins with it, as its placeholder has to.
         """
         wanted = self.defined(name)
-        if wanted.variable in self._environ:
-            return ""
-        words = wanted.id + wanted.choices
-        if wanted.default is not None:
-            words += f" [{wanted.default}]"
-        return f"${{input:{words}}}"
+        if not self._ask and wanted.variable not in self._environ:
+            self.placeholders += 1
+            return SecretStr(wanted.placeholder or (_ADDRESS if is_address else "stand-in"))
+        if name not in self._answers:
+            self._answers[name] = self._find(wanted)
+        return self._answers[name]
 
     def _find(self, wanted: Input) -> SecretStr | None:
         if wanted.variable in self._environ:
             return SecretStr(self._environ[wanted.variable])
-        if not self._ask:
-            self.placeholders += 1
-            return SecretStr(wanted.options[0] if wanted.options else "stand-in")
         if wanted.runs:
             return None
         answer = _prompted(wanted)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shlex
@@ -12,13 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import ClientConfig, Config
 from casual_mcp_nb.base.config_base import (
     BaseConfig,
     ConfigOrigin,
+    FieldPath,
+    Typed,
     Written,
     header_problem,
     held,
@@ -39,6 +40,7 @@ from casual_mcp_nb.config.document import (
 )
 from casual_mcp_nb.config.environment import (
     Environment,
+    Piece,
     Substitution,
     env_entries,
     read_environment,
@@ -286,9 +288,8 @@ def _checked(
     defined = adapt(document.data, document.path, folder=Path.cwd()).inputs
     inputs = Inputs(defined, variables, ask=False)
     config, problems, failure = _attempt(document, variables, inputs)
-    if ask and inputs.placeholders:
-        # A problem can be that of a placeholder.
-        if not problems and failure is None and somebody_is_there():
+    if ask and not problems and failure is None and inputs.placeholders:
+        if somebody_is_there():
             accept(resolve_api_keys(config, variables))
         inputs = Inputs(defined, variables)
         config, problems, failure = _attempt(document, variables, inputs)
@@ -320,8 +321,6 @@ def _attempt(
     for name in without:
         adapted.data["servers"].pop(name, None)
     _leave_out_unreadable(adapted, Substitution(variables, document.folder))
-    if not adapted.problems:
-        inputs.collect(json.dumps(adapted.data, default=str))
     substitution = Substitution(
         variables,
         document.folder,
@@ -352,7 +351,31 @@ def _attempt(
     except ValidationError as error:
         config, problems = Config(), problems_of(error, data)
     problems += cross_problems(data, problems)
-    return config, _as_written(adapted, substitution.problems, problems), failure
+    unset = substitution.problems
+    if inputs.placeholders:
+        problems = _before_typing(problems, substitution.typed)
+        unset = _before_typing(unset, substitution.typed)
+    return config, _as_written(adapted, unset, problems), failure
+
+
+def _before_typing(
+    problems: Iterable[ConfigProblem], typed: Mapping[KeyPath, Piece]
+) -> list[ConfigProblem]:
+    """Add to a problem with a placeholder how to do without one: what is typed in its place comes
+    too late, because the config is accepted before.
+    """
+    explained: list[ConfigProblem] = []
+    for problem in problems:
+        names: list[str] = []
+        for at, piece in typed.items():
+            if at[: len(problem.path)] == problem.path:
+                names += [each.variable for each in piece.inputs]
+        if names:
+            variables = ", ".join(dict.fromkeys(names))
+            text = f"{problem.text}, before anything is typed. Set {variables} in the environment"
+            problem = replace(problem, text=text)
+        explained.append(problem)
+    return explained
 
 
 def _own_variables(data: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -434,22 +457,24 @@ def _remember(config: Config, substitution: Substitution) -> None:
         for name, entry in getattr(config, section).items():
             entries[section, name] = entry
     entries[()] = config
-    written = _of_entries(entries, substitution.written)
-    typed = _of_entries(entries, substitution.typed)
+    written: dict[KeyPath, dict[FieldPath, Written]] = {at: {} for at in entries}
+    for at, text in substitution.written.items():
+        whose, path, value = _in_entry(entries, at)
+        written[whose][path] = Written(text, value)
+    typed: dict[KeyPath, dict[FieldPath, Typed]] = {at: {} for at in entries}
+    for at, piece in substitution.typed.items():
+        whose, path, value = _in_entry(entries, at)
+        questions = tuple(each.question for each in piece.inputs)
+        typed[whose][path] = Typed(SecretStr(piece.before), questions, value)
     for at, entry in entries.items():
         entry._origin = replace(entry._origin, at=at, written=written[at], typed=typed[at])
 
 
-def _of_entries(
-    entries: Mapping[KeyPath, BaseConfig], texts: Mapping[KeyPath, Any]
-) -> dict[KeyPath, dict[KeyPath, Written]]:
-    """Sort texts by the entry that has them."""
-    found: dict[KeyPath, dict[KeyPath, Written]] = {at: {} for at in entries}
-    for at, text in texts.items():
-        whose = at[:2] if at[:2] in entries else ()
-        path = at[len(whose) :]
-        found[whose][path] = Written(text, held(value_at(entries[whose], path)))
-    return found
+def _in_entry(entries: Mapping[KeyPath, BaseConfig], at: KeyPath) -> tuple[KeyPath, FieldPath, Any]:
+    """Find the entry that a value is in, the value's path there, and the value."""
+    whose = at[:2] if at[:2] in entries else ()
+    path = at[len(whose) :]
+    return whose, path, held(value_at(entries[whose], path))
 
 
 def _resolve_paths(data: dict[str, Any], folder: Path, written: dict[KeyPath, str | None]) -> None:

@@ -289,6 +289,10 @@ def _typed(place: str) -> str:
     return f"typed in {place}"
 
 
+_Asked = Mapping[str, tuple[str, ...]]
+"""What an entry asks the person to type, by where it goes."""
+
+
 class _Facts:
     """What an entry would start or send, by label, in the order in which it is shown.
 
@@ -366,30 +370,37 @@ def _described(config: Config) -> Iterator[_Described]:
     What a config may change without a question is listed with the reasons in
     `tests/config/test_trust_coverage.py`.
     """
+    asked = config.questions
+    config = config.before_typing()
     harmless = not config.strict and config.registry == REGISTRY
     file = config.path.name if config.path else ""
-    yield _Described("config", file, _of_config(config), harmless)
+    yield _Described("config", file, _of_config(config, asked), harmless)
     for name, server in config.servers.items():
+        asked = server.questions
         server = server.before_typing()
         variables = config.variables_of("servers", name)
-        harmless = _is_harmless_server(server, variables)
-        yield _Described("server", name, _of_server(server, variables), harmless)
+        harmless = not asked and _is_harmless_server(server, variables)
+        yield _Described("server", name, _of_server(server, variables, asked), harmless)
     for name, client in config.clients.items():
+        asked = client.questions
         client = client.before_typing()
         models: dict[str, ModelConfig] = {}
         for model, row in config.models.items():
             if row.client == name:
                 models[model] = row.before_typing()
+                for path, questions in row.questions.items():
+                    asked[f"{model}: {path}"] = questions
         used = list(config.variables_of("clients", name))
         for model in models:
             used += config.variables_of("models", model)
         variables = tuple(dict.fromkeys(used))
-        harmless = _is_harmless_client(client, variables, models)
-        yield _Described("client", name, _of_client(client, variables, models), harmless)
+        harmless = not asked and _is_harmless_client(client, variables, models)
+        yield _Described("client", name, _of_client(client, variables, models, asked), harmless)
 
 
-def _of_config(config: Config) -> _Facts:
+def _of_config(config: Config, asked: _Asked) -> _Facts:
     facts = _Facts()
+    facts.add_if(asked, "asks for", asked, _asked_for(asked))
     facts.add_if(config.strict, "strict", True, "yes")
     store = "nowhere: conversations are not saved"
     if config.store:
@@ -401,7 +412,7 @@ def _of_config(config: Config) -> _Facts:
     return facts
 
 
-def _of_server(server: ServerConfig, variables: tuple[str, ...]) -> _Facts:
+def _of_server(server: ServerConfig, variables: tuple[str, ...], asked: _Asked) -> _Facts:
     # Iterating a section masks what could be a secret.
     masked = dict(server)
     env: dict[str, str | None] = {}
@@ -438,6 +449,7 @@ def _of_server(server: ServerConfig, variables: tuple[str, ...]) -> _Facts:
     facts.add("sign-in", sign_in, sign_in)
     facts.add_if(settings, "sign-in settings", settings, json.dumps(settings))
     facts.add("variables", sorted(variables), _names(variables))
+    facts.add_if(asked, "asks for", asked, _asked_for(asked))
     facts.add_if(limits_tools, "tools", [server.include_tools, server.exclude_tools], tools)
     facts.add("approval", server.approval, approval)
     pinned = "yes, a changed tool is blocked until you accept the change"
@@ -461,7 +473,10 @@ _SENT = {
 
 
 def _of_client(
-    client: ClientConfig, variables: tuple[str, ...], models: Mapping[str, ModelConfig]
+    client: ClientConfig,
+    variables: tuple[str, ...],
+    models: Mapping[str, ModelConfig],
+    asked: _Asked,
 ) -> _Facts:
     spec = spec_of(client.provider)
     key = "none" if client.key_state == "not set" else client.key_variable or "in the config"
@@ -478,6 +493,7 @@ def _of_client(
     facts.add("key", key, exact(key))
     facts.add("headers", sorted(client.headers), _names(client.headers))
     facts.add("variables", sorted(variables), _names(variables))
+    facts.add_if(asked, "asks for", asked, _asked_for(asked))
     for label, part in _SENT.items():
         by_model: dict[str, Iterable[str]] = {}
         for name, model in models.items():
@@ -486,10 +502,15 @@ def _of_client(
                 by_model[name] = sorted(sent) if part == "extra_headers" else sent
         names = _names(dict.fromkeys(chain.from_iterable(by_model.values())))
         facts.add_if(by_model, label, by_model, names)
-    asked = [model.model for model in models.values()]
-    facts.add_if(asked and _finds_keys(client), "models", sorted(asked), _names(asked))
+    called = [model.model for model in models.values()]
+    facts.add_if(called and _finds_keys(client), "models", sorted(called), _names(called))
     facts.add_if(client.cassette, "cassette", client.cassette, _exact_or_empty(client.cassette))
     return facts
+
+
+def _asked_for(asked: _Asked) -> str:
+    """Describe where what the person types will go: `env.TOKEN (token)`."""
+    return ", ".join(f"{exact_word(path)} ({_names(each)})" for path, each in asked.items())
 
 
 def _exact_or_empty(value: object, form: Callable[[str], str] = exact) -> str:

@@ -17,7 +17,7 @@ from casual_mcp_nb.base.callbacks import ignore
 from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.config.loader import load_accepted, load_config
 from casual_mcp_nb.config.trust import Trust, TrustEntry, TrustStore, store_folder
-from casual_mcp_nb.errors import TrustRequiredError, UsageError
+from casual_mcp_nb.errors import ConfigError, TrustRequiredError, UsageError
 from casual_mcp_nb.notebook.consent import TrustGate
 
 LOCAL = {
@@ -128,7 +128,7 @@ def test_a_config_is_accepted_before_anything_is_typed_and_whatever_is(
     assert opened(other, "", "another-0123456789").changed == ("arguments",)
     # A config of ours has no such definitions.
     ours = {"servers": INPUTS["servers"]}
-    assert opened(ours, "us", "a-secret-0123456789").changed == ("arguments",)
+    assert opened(ours, "us", "a-secret-0123456789").changed == ("arguments", "asks for")
     assert opened(ours, "asia", "another-0123456789").state == "trusted"
 
 
@@ -169,6 +169,168 @@ def test_nothing_is_typed_into_a_config_that_is_refused(
     with pytest.raises(TrustRequiredError):
         load_accepted(file, refuse)
     assert len(answers.left) == 2
+
+
+def asking(*inputs: Mapping[str, Any], **server: Any) -> dict[str, Any]:
+    """A host's config with a server and what it asks for."""
+    prompts = [{"type": "promptString", **each} for each in inputs]
+    return {"inputs": prompts, "servers": {"local": {"command": "sh", **server}}}
+
+
+def sending(description: str, other: str, header: str = "${input:token}") -> dict[str, Any]:
+    """A host's config that asks for a token and a name, which go to two servers."""
+    url = "https://{}.example/mcp"
+    return {
+        "inputs": [
+            {"id": "token", "type": "promptString", "description": description},
+            {"id": "name", "type": "promptString", "description": other},
+        ],
+        "servers": {
+            "shop": {"url": url.format("shop"), "headers": {"X-Key": header}},
+            "local": {"url": url.format("other"), "headers": {"X-Key": "${input:name}"}},
+        },
+    }
+
+
+def client_with(**fields: Any) -> dict[str, Any]:
+    """A config of ours with a client whose key is typed."""
+    client = {"provider": "openai", "base_url": "https://models.example/v1", **fields}
+    return {"clients": {"desk": client}, "models": {"m": {"client": "desk", "model": "m-1"}}}
+
+
+@pytest.fixture
+def typing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Config]:
+    """Load a file, typing the same at every prompt."""
+
+    def load(config: Mapping[str, Any], typed: str = "as-typed") -> Config:
+        file = tmp_path / "mcp.json"
+        file.write_text(json.dumps(config))
+        Answers(monkeypatch, *[typed] * 10)
+        return load_accepted(file, lambda config: None)
+
+    return load
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (sending("Token", "Name", "fixed"), sending("Token", "Name")),
+        (sending("Token", "Name", "${input:token}"), sending("Token", "Name", "${input:name}")),
+        (sending("Token", "Name"), sending("Name", "Token")),
+        (asking(env={"A_TOKEN": "${input:a}"}), asking(env={"A_TOKEN": "${input:b}"})),
+        (
+            asking({"id": "a", "password": True}, args=["${input:a}"]),
+            asking({"id": "a"}, args=["${input:a}"]),
+        ),
+        (client_with(api_key="fixed-0123456789"), client_with(api_key="${input:key}")),
+        (client_with(api_key="${input:own}"), client_with(api_key="${input:key}")),
+        (
+            asking({"id": "a [x]"}, args=["${input:a [x]}"]),
+            asking({"id": "a", "default": "x"}, args=["${input:a}"]),
+        ),
+        (
+            asking({"id": "a"}, args=["-c", "$${input:a [x]}", "${input:a}"]),
+            asking({"id": "a", "default": "x"}, args=["-c", "${input:a}", "$${input:a}"]),
+        ),
+        (
+            asking({"id": "a", "options": ["as-typed", "a / b"]}, args=["${input:a}"]),
+            asking({"id": "a", "options": ["as-typed", "a", "b"]}, args=["${input:a}"]),
+        ),
+        (
+            asking({"id": "a"}, env={"A": "${input:a}"}, args=["-c", "${A:-x}"]),
+            asking({"id": "a"}, env={"A": "${input:a}"}, args=["-c", "${A:-$(run)}"]),
+        ),
+    ],
+)
+def test_what_a_file_decides_about_what_is_typed_is_a_part_of_what_is_accepted(
+    before: dict[str, Any], after: dict[str, Any], store: TrustStore, typing: Callable[..., Config]
+) -> None:
+    store.accept(typing(before))
+    assert {entry.state for entry in store.entries(typing(before))} == {"trusted"}
+    assert "changed" in {entry.state for entry in store.entries(typing(after))}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"registry": "https://registry.example/${input:secret}", "servers": {}},
+        {
+            "servers": {
+                "local": {
+                    "url": "https://a.example/mcp",
+                    "auth": "oauth",
+                    "sign_in": {"client_id": "${input:secret}"},
+                }
+            }
+        },
+        {"servers": {"local": {"bundled": "math", "exclude_tools": ["${input:secret}"]}}},
+        {"servers": {"local": {"url": "${input:secret}"}}},
+        client_with(base_url="${input:secret}"),
+        client_with(base_url="http://127.0.0.1:1/v1", api_key="${input:secret}"),
+        client_with(api_key="${input:secret}"),
+    ],
+)
+def test_what_is_typed_anywhere_is_in_no_question_and_not_remembered(
+    config: dict[str, Any], store: TrustStore, typing: Callable[..., Config]
+) -> None:
+    secret = "https://typed-0123456789.example"
+    loaded = typing(config, secret)
+    entries = store.entries(loaded)
+    assert secret not in Trust("", entries).text
+    assert {entry.state for entry in entries} == {"new"}
+    store.accept(loaded)
+    again = store.entries(typing(config, f"{secret}/another"))
+    assert {entry.state for entry in again} == {"trusted"}
+
+
+@pytest.mark.parametrize("host", [True, False])
+def test_nothing_is_typed_where_a_config_is_not_whole_without_it(
+    host: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = {"command": "shop", "call_timeout": "${input:patience}"}
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps({"inputs": [], "mcpServers" if host else "servers": {"a": entry}}))
+    if not host:
+        file = file.rename(tmp_path / "config.json")
+        file.write_text(json.dumps({"servers": {"a": entry}}))
+    answers = Answers(monkeypatch, "30")
+    if host:
+        assert "PATIENCE" in load_config(file).unusable["a"]
+    else:
+        with pytest.raises(ConfigError, match="PATIENCE"):
+            load_config(file)
+    assert answers.left == ["30"]
+    monkeypatch.setenv("PATIENCE", "30")
+    assert load_config(file).servers["a"].call_timeout == 30
+
+
+def test_an_address_of_a_host_is_typed_after_it_is_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / ".vscode" / "mcp.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps({"servers": {"a": {"type": "http", "url": "${input:address}"}}}))
+    answers = Answers(monkeypatch, "https://shop.example/mcp")
+    seen: list[str] = []
+
+    def see(config: Config) -> None:
+        seen.extend(config.servers)
+        assert len(answers.left) == 1
+
+    assert load_accepted(file, see).servers["a"].url == "https://shop.example/mcp"
+    assert seen == ["a"]
+
+
+def test_an_input_is_asked_for_once_whatever_its_id_and_only_if_it_is_used(
+    typing: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "mcp.json"
+    args = ["${input:région}", "${input:région}", "$${input:other}"]
+    file.write_text(json.dumps(asking(args=args)))
+    answers = Answers(monkeypatch, "eu")
+    loaded = load_config(file)
+    assert loaded.servers["local"].args == ("eu", "eu", "${input:other}")
+    assert answers.left == []
 
 
 def test_what_was_typed_is_accepted_where_it_was_typed(file: Path, store: TrustStore) -> None:
