@@ -422,10 +422,12 @@ class ServerConfig(RemoteConfig):
         return _named(tool, named) and not _named(tool, self.exclude_tools)
 
     def _secrets(self, *, sure: bool = False) -> set[str]:
-        secrets = super()._secrets(sure=sure) | url_secrets(self.url)
+        secrets = super()._secrets(sure=sure) | self._named_secrets()
         secrets |= with_tokens(revealed([self.auth]) | _values({**self.env, **self.headers}, sure))
-        secrets.update(option_secrets(self.args))
         return secrets | (self.sign_in.secrets if self.sign_in else set())
+
+    def _named_secrets(self) -> set[str]:
+        return url_secrets(self.url) | set(option_secrets(self.args))
 
 
 def other_python(server: ServerConfig) -> str | None:
@@ -564,7 +566,10 @@ class ClientConfig(RemoteConfig):
 
     def _secrets(self, *, sure: bool = False) -> set[str]:
         secrets = super()._secrets(sure=sure) | with_tokens(_values(self.headers, sure))
-        return secrets | revealed([self.api_key]) | url_secrets(self.base_url)
+        return secrets | revealed([self.api_key]) | self._named_secrets()
+
+    def _named_secrets(self) -> set[str]:
+        return url_secrets(self.base_url)
 
 
 def _by_name(value: Any) -> Any:

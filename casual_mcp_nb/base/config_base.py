@@ -95,7 +95,8 @@ class ConfigOrigin:
     """Where a config came from: passed as validation context, and stored outside the fields.
 
     `variables` has the inserted variables' names, by section and entry, and `sensitive` their
-    values in fields whose type is not secret. `at` is where this section is in the config, and `written` how its values were
+    values in fields whose type is not secret. `inserted` are the values of the environment, in
+    whatever fields. `at` is where this section is in the config, and `written` how its values were
     written in the file, where that differs. `typed` are those in which the person typed something.
     `found` says that a public catalog or registry named it. `recalled` is the saved conversation's
     session that it was read from, which is as little the person's word as a file. `unusable` are
@@ -104,6 +105,7 @@ class ConfigOrigin:
 
     path: Path | None = None
     sensitive: frozenset[str] = field(default=frozenset(), repr=False)
+    inserted: frozenset[str] = field(default=frozenset(), repr=False)
     notes: tuple[str, ...] = ()
     key_variable: str | None = None
     variables: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
@@ -355,6 +357,23 @@ class RemoteConfig(BaseConfig):
 
     def __repr_args__(self) -> Iterator[tuple[Any, Any]]:
         return self._without_secrets(super().__repr_args__())
+
+    def in_question(self) -> dict[str, Any]:
+        """The fields as the person reads them before they accept them.
+
+        Hidden are values of the environment, what looks like a key, and what an option or a part of
+        an address names as one, there. An entry could hide anything else of what it starts, by
+        repeating it in a header.
+        """
+        fields = {name: getattr(self, name, None) for name in _MAY_HOLD_SECRETS}
+        texts = "\n".join(str(text) for _, text in _leaves(fields, ()))
+        hidden = {each for each in self._secrets() if certain("", each)}
+        hidden |= {each for each in self._named_secrets() if texts.count(each) == 1}
+        return dict(masked_value(fields, mask_of(hidden | self._origin.inserted)))
+
+    def _named_secrets(self) -> set[str]:
+        """Collect what an option of a command or a part of an address names as a secret."""
+        return set()
 
     def _without_secrets(self, fields: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
         for name, value in fields:

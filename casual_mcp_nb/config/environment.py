@@ -99,7 +99,8 @@ class Substitution:
     """Replaces variables and records each replacement. Its repr shows no values.
 
     `problems` are unset variables, invalid variables, and strings that cannot be encoded.
-    `sensitive` are values inserted into fields whose type is not secret. `left` is how many more
+    `sensitive` are values inserted into fields whose type is not secret, and `inserted` the values
+    of variables of the environment. `left` is how many more
     characters may be inserted. `used` has the inserted variables by section and entry, `written`
     the original texts, and `typed` those in which the person types something. `own` are the
     variables that each server's entry sets, as written: they are used where the environment has
@@ -112,6 +113,7 @@ class Substitution:
     inputs: Inputs | None = None
     problems: list[ConfigProblem] = field(default_factory=list)
     sensitive: set[str] = field(default_factory=set, repr=False)
+    inserted: set[str] = field(default_factory=set, repr=False)
     left: int = MAX_ALL
     used: dict[KeyPath, dict[str, None]] = field(default_factory=dict)
     written: dict[KeyPath, str | None] = field(default_factory=dict, repr=False)
@@ -210,6 +212,7 @@ class Substitution:
             )
         self.note(at, name)
         if name not in _NO_SECRETS:
+            self.inserted.add(value)
             self._mark_sensitive(value, at)
         return _plain(value)
 

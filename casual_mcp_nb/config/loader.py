@@ -341,6 +341,7 @@ def _attempt(
     origin = ConfigOrigin(
         document.path,
         frozenset(substitution.sensitive),
+        frozenset(substitution.inserted),
         (*adapted.notes, *_notes_on(data)),
         variables=used,
     )

@@ -413,8 +413,7 @@ def _of_config(config: Config, asked: _Asked) -> _Facts:
 
 
 def _of_server(server: ServerConfig, variables: tuple[str, ...], asked: _Asked) -> _Facts:
-    # Iterating a section masks what could be a secret.
-    masked = dict(server)
+    masked = server.in_question()
     env: dict[str, str | None] = {}
     for name, value in server.env.items():
         env[name] = None if _is_secret(name) else value.get_secret_value()
@@ -482,7 +481,7 @@ def _of_client(
     key = "none" if client.key_state == "not set" else client.key_variable or "in the config"
     address = "the provider's own"
     if client.base_url:
-        address = str(dict(client)["base_url"])
+        address = str(client.in_question()["base_url"])
     elif spec.homes:
         address = f"https://{spec.homes[0]}"
     elif not spec.is_language_model:

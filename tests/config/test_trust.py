@@ -333,6 +333,45 @@ def test_an_input_is_asked_for_once_whatever_its_id_and_only_if_it_is_used(
     assert answers.left == []
 
 
+@pytest.mark.parametrize(
+    "server",
+    [
+        {"command": "sh", "args": ["-c", "touch harm"], "env": {"X": "touch harm"}},
+        {"command": "sh", "args": ["-c", "${X}"], "env": {"X": "touch harm"}},
+        {"command": "harm", "args": ["--password", "harm"], "env": {"API_TOKEN": "harm"}},
+        {"url": "https://harm.example/mcp", "headers": {"X-Key": "harm.example"}},
+        {"url": "https://harm.example/mcp", "auth": "harm.example"},
+    ],
+)
+def test_a_config_hides_nothing_of_what_it_starts_by_repeating_it(
+    server: dict[str, Any], file: Path, store: TrustStore
+) -> None:
+    file.write_text(json.dumps({"servers": {"local": server}}))
+    text = Trust("", store.entries(read(file))).text
+    assert "harm" in text
+    assert "***" not in text
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        {"command": "sh", "args": ["--password", "hunter2"]},
+        {"command": "sh", "args": ["${SECRET}"], "env": {"X": "1"}},
+        {"command": "sh", "args": ["${X}"], "env": {"X": "a ${SECRET}"}},
+        {"command": "sh", "args": ["hunter2hunter2"], "env": {"X": "hunter2hunter2"}},
+        {"url": "https://user:hunter2@shop.example/mcp"},
+    ],
+)
+def test_secrets_are_hidden_in_the_question(
+    server: dict[str, Any], file: Path, store: TrustStore
+) -> None:
+    environ = {**ENVIRON, "SECRET": "hunter2 hunter"}
+    file.write_text(json.dumps({"servers": {"local": server}}))
+    text = Trust("", store.entries(load_config(file, environ=environ))).text
+    assert "hunter" not in text
+    assert "***" in text
+
+
 def test_what_was_typed_is_accepted_where_it_was_typed(file: Path, store: TrustStore) -> None:
     typed = load_config(
         {"servers": {"local": LOCAL, "tides": {"command": "tides"}}}, environ=ENVIRON
