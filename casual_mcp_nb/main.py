@@ -86,7 +86,7 @@ async def served() -> AsyncIterator[ASGIApp]:
         UsageError: Another process counts its limits already.
     """
     from casual_mcp_nb.config.environment import read_environment
-    from casual_mcp_nb.config.loader import load_config
+    from casual_mcp_nb.config.loader import load_accepted
     from casual_mcp_nb.config.settings import Settings
     from casual_mcp_nb.engine.chat import McpToolChat
     from casual_mcp_nb.engine.consent import checked_overrides
@@ -98,24 +98,14 @@ async def served() -> AsyncIterator[ASGIApp]:
     from casual_mcp_nb.serve.turns import ServedTurns
 
     warm_up()
-    config = load_config(Path(os.environ.get(CONFIG_VARIABLE) or DEFAULT_CONFIG))
+    config = load_accepted(Path(os.environ.get(CONFIG_VARIABLE) or DEFAULT_CONFIG), _check_accepted)
+    _check_accepted(config)
     variables = read_environment(config.folder)
     settings = Settings.from_environ(variables)
     level = "INFO"
     if variables.get("LOG_LEVEL", "").strip():
         level = settings.log_level
     show_log(level, libraries="WARNING")
-    from casual_mcp_nb.notebook.consent import TRUST_VARIABLE, TrustGate
-
-    if config.path is not None and TrustGate(config, strict=config.strict).report().required:
-        raise TrustRequiredError(
-            "Nothing was started: you have not accepted the servers and keys of"
-            f" {shown(config.path.name)}.",
-            hint=(
-                "Run casual-mcp-nb serve with it on a terminal, where you are asked, or set"
-                f" {TRUST_VARIABLE}=1."
-            ),
-        )
     counting = _counted_here(config)
     try:
         # As under casual-mcp's `main:app`, a request brings its own system prompt. Here an empty one
@@ -165,6 +155,20 @@ def _tell(turns: Any, has_token: bool) -> None:
             denial.tool,
             denial.reason,
             denial.option,
+        )
+
+
+def _check_accepted(config: Config) -> None:
+    from casual_mcp_nb.notebook.consent import TRUST_VARIABLE, TrustGate
+
+    if config.path is not None and TrustGate(config, strict=config.strict).report().required:
+        raise TrustRequiredError(
+            "Nothing was started: you have not accepted the servers and keys of"
+            f" {shown(config.path.name)}.",
+            hint=(
+                "Run casual-mcp-nb serve with it on a terminal, where you are asked, or set"
+                f" {TRUST_VARIABLE}=1."
+            ),
         )
 
 

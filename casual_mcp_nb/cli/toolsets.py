@@ -124,7 +124,7 @@ def show_one(name: str, /, *, source: Source = _SOURCE, json: AsJson = False) ->
     from casual_mcp_nb.display.view import KeyValues, Name, Table, View, columns
     from casual_mcp_nb.servers.views import rule_words
 
-    config = source.load()
+    config = source.load(starts=True)
     tool_set = _existing(config, name)
     with source.connected(config) as session:
         problem = ""
@@ -171,7 +171,7 @@ def create(
         exclude: All tools of a server but this one (files:write_file). Can be given several times.
         description: Its purpose.
     """
-    config = source.load()
+    config = source.load(starts=True)
     if name in config.tool_sets:
         raise UsageError(
             f"There is already a toolset {shown(name)}.",
@@ -210,7 +210,7 @@ def edit(
     """
     from casual_mcp_nb.config.saving import plain_tool_set
 
-    config = source.load()
+    config = source.load(starts=True)
     before = _existing(config, name)
     rules = plain_tool_set(before)["servers"]
     text = before.description if description is None else description

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -171,12 +172,13 @@ def reopened(stored: StoredConversation) -> tuple[Config, dict[str, Any]]:
                 f"The config of {shown(stored.title)} is gone: {shown(Path(saved.config))}.",
                 hint=f"Put it back, and try again. {again}",
             )
-        config = _read(saved.config, again)
+        config = _read(saved.config, again, _as_it_is, saved.strict)
     else:
-        config = _read(saved.content, again).recalled_from(f"the session of {saved.notebook}")
+        recalled = partial(Config.recalled_from, session=f"the session of {saved.notebook}")
+        config = _read(saved.content, again, recalled, saved.strict)
     if saved.added:
-        added = _read({"servers": dict(saved.added)}, again)
-        config = config.with_servers(added, found=saved.found)
+        joined = partial(config.with_servers, found=saved.found)
+        config = _read({"servers": dict(saved.added)}, again, joined, saved.strict)
     config = _with_its_model(config, stored.head.model)
     approval: dict[str, Any] = {}
     for name, policy in saved.approval.items():
@@ -196,10 +198,27 @@ def _with_its_model(config: Config, model: str | None) -> Config:
     return config
 
 
-def _read(source: str | Mapping[str, Any], again: str) -> Config:
+def _as_it_is(config: Config) -> Config:
+    return config
+
+
+def _read(
+    source: str | Mapping[str, Any],
+    again: str,
+    made_of: Callable[[Config], Config],
+    strict: bool,
+) -> Config:
+    """Read a config, or a part of one, and return the session's config that is made of it.
+
+    The person accepts that one before they type values into it.
+    """
     if isinstance(source, Mapping):
         source = dict(source)
+
+    def accept(config: Config) -> None:
+        accept_first(made_of(config), strict=strict)
+
     try:
-        return load_accepted(source, accept_first)
+        return made_of(load_accepted(source, accept))
     except ConfigError as error:
         raise ConfigError(str(error), hint=again) from None

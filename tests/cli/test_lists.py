@@ -300,7 +300,15 @@ def test_on_a_terminal_the_person_is_asked_once(
     assert run("tools", "--json")[0] == 0
 
 
-@pytest.mark.parametrize("words", [["tools", "-c"], ["audit"], ["chat", "x", "-c"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["tools", "-c"],
+        ["audit"],
+        ["chat", "x", "-c"],
+        ["toolsets", "create", "x", "--include", "theirs:tool", "-c"],
+    ],
+)
 def test_nothing_is_typed_into_a_config_that_is_not_accepted(
     words: list[str], config: Path, run: Run, asks_first: Path, typed: Typed, tmp_path: Path
 ) -> None:

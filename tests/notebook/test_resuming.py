@@ -138,6 +138,54 @@ def test_a_saved_command_is_asked_about_until_it_is_accepted_and_when_it_changes
     session.close()
 
 
+@pytest.mark.parametrize("in_file", [True, False])
+def test_nothing_is_typed_into_a_saved_config_that_is_not_accepted(
+    in_file: bool,
+    tmp_path: Path,
+    file: Path,
+    asks_first: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PIER", "3")
+    config: Any = MODELS
+    if in_file:
+        config = tmp_path / "casual_mcp_config.json"
+        config.write_text(json.dumps(MODELS))
+    entry = {
+        "command": sys.executable,
+        "args": ["-m", "casual_mcp_nb.bundled", "math"],
+        "env": {"PIER": "${input:pier}"},
+    }
+    id = saved(config, file, lambda session: session.servers.add("tides", entry))
+    monkeypatch.delenv("PIER")
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    prompts: list[str] = []
+
+    def answers(*typed: str) -> None:
+        left = list(typed)
+
+        def read(prompt: str) -> str:
+            prompts.append(prompt)
+            return left.pop(0)
+
+        monkeypatch.setattr("builtins.input", read)
+        monkeypatch.setattr("getpass.getpass", read)
+
+    answers("")
+    with pytest.raises(TrustRequiredError):
+        Session.resume(id, store=file)
+    assert len(prompts) == 1
+    assert "env.PIER (pier)" in prompts[0]
+    answers("y", "4")
+    with Session.resume(id, store=file) as session:
+        session.connect()
+        assert session.consent.now.accepted
+    answers("5")
+    with Session.resume(id, store=file) as session:
+        session.connect()
+    assert len(prompts) == 4
+
+
 def test_a_server_that_was_added_to_an_accepted_file_is_asked_about(
     tmp_path: Path, file: Path, asks_first: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

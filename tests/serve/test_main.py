@@ -295,6 +295,22 @@ async def test_a_config_that_was_not_accepted_names_what_starts_it(
 
 
 @pytest.mark.holds_the_loop("nothing is served yet while it imports")
+async def test_nothing_is_typed_into_a_config_that_was_not_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "casual_mcp_config.json"
+    file.write_text(json.dumps({"servers": {"a": {"command": "x", "args": ["${input:berth}"]}}}))
+    monkeypatch.setenv("MCP_SERVE_CONFIG", str(file))
+    monkeypatch.delenv("MCP_TRUST_CONFIGS", raising=False)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    prompts: list[str] = []
+    monkeypatch.setattr("getpass.getpass", prompts.append)
+    message, _ = await started()
+    assert "MCP_TRUST_CONFIGS=1" in message
+    assert prompts == []
+
+
+@pytest.mark.holds_the_loop("nothing is served yet while it imports")
 async def test_limits_that_count_in_one_process_are_refused_to_the_second(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
