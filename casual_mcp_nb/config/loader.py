@@ -371,10 +371,10 @@ def _before_typing(
         for at, piece in typed.items():
             if at[: len(problem.path)] == problem.path:
                 names += [each.variable for each in piece.inputs]
-        if names:
-            variables = ", ".join(dict.fromkeys(names))
-            text = f"{problem.text}, before anything is typed. Set {variables} in the environment"
-            problem = replace(problem, text=text)
+        if names and not problem.hint and not problem.text.startswith("unknown key"):
+            variables = " and ".join(dict.fromkeys(names))
+            hint = f"This cannot be typed at a prompt: set {variables} in the environment."
+            problem = replace(problem, hint=hint)
         explained.append(problem)
     return explained
 
@@ -554,6 +554,9 @@ def _pass_variables_on(data: dict[str, Any], substitution: Substitution) -> None
 
 def _read_price_file(data: dict[str, Any], substitution: Substitution) -> ConfigError | None:
     """Merge a separate price file into the config. Return the problems in that file."""
+    if ("prices",) in substitution.typed:
+        substitution.problem(("prices",), "must be the path of a file")
+        del data["prices"]
     named, folder = data.get("prices"), substitution.folder
     file = folder / PRICE_FILE if folder else None
     if isinstance(named, str):

@@ -304,6 +304,13 @@ def test_nothing_is_typed_where_a_config_is_not_whole_without_it(
     assert load_config(file).servers["a"].call_timeout == 30
 
 
+def test_a_price_file_that_would_be_typed_is_an_error(file: Path) -> None:
+    file.write_text(json.dumps({"prices": "${input:tariff}"}))
+    with pytest.raises(ConfigError, match="TARIFF") as caught:
+        load_config(file)
+    assert caught.value.key == "prices"
+
+
 def test_an_address_of_a_host_is_typed_after_it_is_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
