@@ -131,17 +131,21 @@ def problems_of(
     # `cross_problems` reports unknown names, even when there are other errors.
     items = error.errors(include_url=False, include_context=False, include_input=False)
     texts: dict[KeyPath, list[str]] = {}
+    problems: list[ConfigProblem] = []
     values_of_a_union: set[KeyPath] = set()
     for item in items:
         if item["type"] == "unknown_reference":
             continue
         path = _path_in(data, item["loc"], item["type"])
         problem = _problem((*within, *path), item["type"], item["msg"])
+        if path[-1:] == (_KEY,):
+            # Another problem, of the value, is no other form of it.
+            problems.append(problem)
+            continue
         texts.setdefault(problem.path, []).append(problem.text)
         if len(path) < len(item["loc"]):
             values_of_a_union.add(problem.path)
     with_problems_inside = {path[:size] for path in texts for size in range(len(path))}
-    problems: list[ConfigProblem] = []
     for path, each in texts.items():
         # A value of the right form with a problem inside does not have to be of another form.
         if path not in values_of_a_union or path not in with_problems_inside:
@@ -180,7 +184,8 @@ def _problem(loc: KeyPath, kind: str, message: str) -> ConfigProblem:
         if kind == "value_error":
             text = message.removeprefix("Value error, ")
         return ConfigProblem(loc[:-1], text)
-    text = _WORDS.get(kind) or message.removeprefix("Value error, ").replace("Input should", "must")
+    words = message.removeprefix("Value error, ")
+    text = _WORDS.get(kind) or re.sub(r"^(?:Input|String) should", "must", words)
     if kind == "literal_error":
         text = text.replace("True", "true").replace("False", "false")
     return ConfigProblem(loc, text)

@@ -230,6 +230,19 @@ WRONG_FIELDS: dict[str, tuple[dict[str, Any], str, str]] = {
         "tool_sets.s.servers.time[1]",
         "must be a string",
     ),
+    "a name and its value": (
+        {"servers": {"s": {"url": "https://a.example", "headers": {"é": []}}}},
+        "servers.s.headers.é",
+        "is not a valid header name\n",
+    ),
+    "an empty text": (
+        {
+            "clients": {"c": {"provider": "offline"}},
+            "models": {"m": {"client": "c", "model": "x", "stop": [""]}},
+        },
+        "models.m.stop[0]",
+        "must have at least 1 character",
+    ),
     "neither of two types": (
         {"tool_discovery": {"enabled": "on"}},
         "tool_discovery.enabled",
