@@ -56,12 +56,16 @@ class ToolName:
         return f"{self.server}__{self.tool}"
 
     @classmethod
-    def split(cls, text: str) -> ToolName:
+    def split(cls, text: str, servers: Iterable[str] = ()) -> ToolName:
         """Split `server:tool` or `server__tool` without a catalog.
 
-        Any other text's server is empty. A server can be named anything, but MCP's names of tools
-        have no colon.
+        Any other text's server is empty. Both names can have colons: of the known `servers`, the
+        one with the longest name counts. Without one, the last colon does, because MCP advises
+        against colons in tools' names.
         """
+        for server in sorted(servers, key=len, reverse=True):
+            if text.startswith(f"{server}:"):
+                return cls(server, text[len(server) + 1 :])
         if ":" in text:
             server, _, tool = text.rpartition(":")
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
@@ -30,6 +30,7 @@ def change(
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     remove: Sequence[str] = (),
+    servers: Collection[str] = (),
 ) -> None:
     """Change a toolset's rules.
 
@@ -40,7 +41,7 @@ def change(
             raise UnknownNameError("server of this toolset", server, rules)
         del rules[server]
     for text in include:
-        server, _, tool = text.partition(":")
+        server, tool = _split(text, servers)
         match rules.get(server):
             case _ if not tool:
                 rules[server] = True
@@ -53,7 +54,7 @@ def change(
             case _:
                 rules[server] = [tool]
     for text in exclude:
-        server, _, tool = text.partition(":")
+        server, tool = _split(text, servers)
         if not tool:
             raise UsageError(
                 f"{shown(text)} is not a tool.",
@@ -179,7 +180,7 @@ def create(
         )
     rules: Rules = {}
     if include or exclude:
-        change(rules, include=include, exclude=exclude)
+        change(rules, include=include, exclude=exclude, servers=config.servers)
         _check_names(source, config, [*include, *exclude])
     else:
         _check_asking("--include")
@@ -215,7 +216,7 @@ def edit(
     rules = plain_tool_set(before)["servers"]
     text = before.description if description is None else description
     if include or exclude or remove or description is not None:
-        change(rules, include=include, exclude=exclude, remove=remove)
+        change(rules, include=include, exclude=exclude, remove=remove, servers=config.servers)
         _check_names(source, config, [*include, *exclude])
     else:
         _check_asking("--include, --exclude, --remove or --description")
@@ -325,9 +326,20 @@ def _words(rule: Any) -> str:
             return "none"
 
 
+def _split(name: str, servers: Collection[str]) -> tuple[str, str]:
+    """Split a server's or a tool's name. Of a server, the tool is empty."""
+    from casual_mcp_nb.base.tool import ToolName
+
+    if name in servers or ":" not in name:
+        return name, ""
+    tool = ToolName.split(name, servers)
+    return tool.server, tool.tool
+
+
 def _check_names(source: Source, config: Config, names: Sequence[str]) -> None:
     wanted: dict[str, list[str]] = {}
-    for server, _, tool in (name.partition(":") for name in names):
+    for name in names:
+        server, tool = _split(name, config.servers)
         # Whether its server exists is checked when it is saved.
         if tool and server in config.servers:
             wanted.setdefault(server, []).append(tool)

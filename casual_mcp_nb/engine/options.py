@@ -234,7 +234,7 @@ def selection_without(
 
 def _server_of(name: str, catalog: Catalog) -> str:
     tool = catalog.get(name)
-    return tool.server if tool is not None else ToolName.split(name).server
+    return tool.server if tool is not None else ToolName.split(name, catalog.by_server).server
 
 
 def split_messages(

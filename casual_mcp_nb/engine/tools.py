@@ -273,7 +273,7 @@ class ChatNames:
         tools.
         """
         catalog = self.catalog()
-        owner = ToolName.split(name).server
+        owner = ToolName.split(name, self.server_manager.names).server
         if ":" in name:
             self.check_server(owner)
         all_listed = self.server_manager.names <= catalog.by_server.keys()

@@ -132,7 +132,7 @@ class Worth(DisplayableList[ToolWorth], items="worths"):
         off = [worth for worth in self.worths if worth.advice == "off"]
         for worth in sorted(off, key=attrgetter("name")):
             if not worth.is_server:
-                tool = ToolName.split(worth.name)
+                tool = ToolName.split(worth.name, self.servers)
                 excluded.setdefault(tool.server, []).append(tool.tool)
                 rules[tool.server] = ExcludeSpec(exclude=tuple(excluded[tool.server]))
         for worth in off:
@@ -488,7 +488,7 @@ def _outermost(off: Set[str]) -> tuple[str, ...]:
     outermost = []
     for name in sorted(off):
         is_tool = ":" in name
-        if not is_tool or ToolName.split(name).server not in off:
+        if not is_tool or ToolName.split(name, off).server not in off:
             outermost.append(name)
     return tuple(outermost)
 
@@ -497,13 +497,13 @@ def _names(called: Iterable[str], off: set[str]) -> frozenset[str]:
     """List what has to come back so that these tools can be called."""
     names = set()
     for tool in called:
-        names |= {tool, ToolName.split(tool).server}
+        names |= {tool, ToolName.split(tool, off).server}
     return frozenset(names & off)
 
 
 def _labels(names: Collection[str]) -> set[str]:
     """Leave out servers of which a tool is named."""
-    servers = {ToolName.split(name).server for name in names if ":" in name}
+    servers = {ToolName.split(name, names).server for name in names if ":" in name}
     return set(names) - servers
 
 

@@ -83,10 +83,10 @@ class ToolDoctor:
         tools = self.view.catalog.matches(name)
         if len(tools) == 1:
             return self._of_tool(tools[0].tool_name)
-        server, separator, tool = name.rpartition(":")
-        if separator and (server in servers or self._note_on(server)):
-            return self._of_tool(ToolName(server, tool))
-        if not separator and self._note_on(name):
+        split = ToolName.split(name, servers)
+        if ":" in name and (split.server in servers or self._note_on(split.server)):
+            return self._of_tool(split)
+        if ":" not in name and self._note_on(name):
             return ServerDiagnosis(name, self._listed(ToolName(name, "")))
         for owner, status in self.chat.server_manager.statuses.items():
             if name in status.left_out:
@@ -96,8 +96,8 @@ class ToolDoctor:
             self.view.catalog.resolve(name)
         valid = [*servers, *full_names(self.view.catalog)]
         unknown = name
-        if separator:
-            unknown = server
+        if ":" in name:
+            unknown = split.server
         raise UnknownNameError("server or tool", unknown, valid)
 
     def _of_server(self, name: str) -> ServerDiagnosis:

@@ -119,3 +119,7 @@ def test_a_name_without_a_catalog_is_split_as_it_is_joined(text: str) -> None:
     assert ToolName.split("search_tools") == ToolName("", "search_tools")
     assert ToolName.split("math__list__all") == ToolName("math", "list__all")
     assert ToolName.split("plugin:math:add") == ToolName("plugin:math", "add")
+    assert ToolName.split("shop:db:query", ["shop"]) == ToolName("shop", "db:query")
+    servers = ["a", "a:b", "shopping"]
+    assert ToolName.split("a:b:db:query", servers) == ToolName("a:b", "db:query")
+    assert ToolName.split("shop:add", servers) == ToolName("shop", "add")

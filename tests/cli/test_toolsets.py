@@ -148,6 +148,21 @@ def test_rules_are_changed_in_the_order_remove_include_exclude() -> None:
     assert rules == {"one": {"exclude": []}, "two": ["y"], "three": ["z"], "four": True}
 
 
+def test_servers_and_tools_can_have_a_colon_in_their_names() -> None:
+    rules: dict[str, Any] = {"shop": True}
+    change(
+        rules,
+        include=["plugin:math", "plugin:text:count"],
+        exclude=["shop:db:drop"],
+        servers=["plugin:math", "plugin:text", "shop"],
+    )
+    assert rules == {
+        "shop": {"exclude": ["db:drop"]},
+        "plugin:math": True,
+        "plugin:text": ["count"],
+    }
+
+
 @pytest.mark.defect("F23")
 @pytest.mark.parametrize("command", ["create", "edit"])
 @pytest.mark.parametrize(

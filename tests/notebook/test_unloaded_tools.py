@@ -113,3 +113,26 @@ def test_the_magic_loads_servers_and_single_tools(session: Session) -> None:
     assert session.selection.servers["weather"] == "deferred"
     set_mode(session, "weather", "loaded")
     assert session.selection.servers["weather"] == "loaded"
+
+
+def test_a_tool_with_a_colon_in_its_name_can_be_off_and_kept_loaded() -> None:
+    server: FastMCP[Any] = FastMCP("shop")
+
+    @server.tool(name="db:query")
+    def query() -> str:
+        return "rows"
+
+    with Session({}, in_process={"shop": server, "plugin:shop": server}, quiet=True) as session:
+        session.connect()
+
+        def loaded() -> set[str]:
+            return {str(tool.tool_name) for tool in session.parts.chat.current_view().loaded}
+
+        both = {"shop:db:query", "plugin:shop:db:query"}
+        assert loaded() >= both
+        for name in both:
+            session.selection.tools_off.add(name)
+            assert loaded() & both == both - {name}
+            session.selection.tools_off.clear()
+            session.selection.always_loaded = (name,)
+            assert session.selection.always_loaded == (name,)
