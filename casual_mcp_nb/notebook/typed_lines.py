@@ -170,14 +170,25 @@ class _InputReader:
 
 def _wrapped(text: str) -> str:
     """Break a prompt's long lines between words, where a terminal or a cell would break them
-    anywhere.
+    anywhere. What follows is indented, so that a part of a text cannot pass for a line of its own.
     """
     width = _CELL_WIDTH
     if notebook_shell() is None:
         width = shutil.get_terminal_size().columns
     lines: list[str] = []
     for line in text.split("\n"):
-        lines.append(fill(line, width, break_long_words=False, break_on_hyphens=False))
+        indent = " " * (len(line) - len(line.lstrip(" ")) + 2)
+        lines.append(
+            fill(
+                line,
+                width,
+                subsequent_indent=indent,
+                expand_tabs=False,
+                replace_whitespace=False,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+        )
     end = text[len(text.rstrip(" ")) :]
     return "\n".join(lines) + end
 

@@ -291,3 +291,29 @@ def test_a_line_that_comes_after_the_end_of_its_loop_is_dropped(
     thread.join(60)
     assert returned.is_set()
     assert not thread.is_alive()
+
+
+async def test_no_part_of_a_text_passes_for_a_line_of_its_own_and_words_stay_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    address = f"https://shop.example/{'a' * 90}"
+    forged = f'"note": "{"x" * 66} You allowed this before. Code: AB\tCD {address}"'
+    prompts: list[str] = []
+
+    def typed(prompt: str) -> str:
+        prompts.append(prompt)
+        return ""
+
+    monkeypatch.setattr(builtins, "input", typed)
+    await prompted(f"Arguments:\n{{\n  {forged}\n}}\n[y] ", contextvars.copy_context())
+    (prompt,) = prompts
+    assert [line for line in prompt.splitlines() if not line.startswith("    ")] == [
+        "Arguments:",
+        "{",
+        f'  "note": "{"x" * 66}',
+        "}",
+        "[y] ",
+    ]
+    assert "AB\tCD" in prompt
+    assert address in prompt
