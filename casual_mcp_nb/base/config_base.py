@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -361,15 +361,22 @@ class RemoteConfig(BaseConfig):
     def in_question(self) -> dict[str, Any]:
         """The fields as the person reads them before they accept them.
 
-        Hidden are values of the environment, what looks like a key, and what an option or a part of
-        an address names as one, there. An entry could hide anything else of what it starts, by
-        repeating it in a header.
+        Hidden are values of the environment where the file inserts them, and what an option or a
+        part of an address names as a secret, there. An entry could hide anything else of what it
+        starts, by repeating it in a header.
         """
         fields = {name: getattr(self, name, None) for name in _MAY_HOLD_SECRETS}
-        texts = "\n".join(str(text) for _, text in _leaves(fields, ()))
-        hidden = {each for each in self._secrets() if certain("", each)}
-        hidden |= {each for each in self._named_secrets() if texts.count(each) == 1}
-        return dict(masked_value(fields, mask_of(hidden | self._origin.inserted)))
+        texts = {path: text for path, text in _leaves(fields, ()) if isinstance(text, str)}
+        together = "\n".join(texts.values())
+        named = {each for each in self._named_secrets() if together.count(each) == 1}
+        shown_texts: dict[FieldPath, Any] = {}
+        for path, text in texts.items():
+            hidden: Set[str] = named
+            written = self._origin.written.get(path)
+            if written is not None and "$" in (written.text or ""):
+                hidden = named | self._origin.inserted
+            shown_texts[path] = redacted(text, hidden)
+        return dict(_changed(fields, shown_texts))
 
     def _named_secrets(self) -> set[str]:
         """Collect what an option of a command or a part of an address names as a secret."""

@@ -346,6 +346,8 @@ def test_an_input_is_asked_for_once_whatever_its_id_and_only_if_it_is_used(
         {"command": "sh", "args": ["-c", "touch harm"], "env": {"X": "touch harm"}},
         {"command": "sh", "args": ["-c", "${X}"], "env": {"X": "touch harm"}},
         {"command": "harm", "args": ["--password", "harm"], "env": {"API_TOKEN": "harm"}},
+        {"command": "npx", "args": ["-y", "harm-0123456789"], "env": {"X": "harm-0123456789"}},
+        {"command": "npx", "args": ["-y", "harm"], "env": {"X": "${HARM}"}},
         {"url": "https://harm.example/mcp", "headers": {"X-Key": "harm.example"}},
         {"url": "https://harm.example/mcp", "auth": "harm.example"},
     ],
@@ -354,7 +356,7 @@ def test_a_config_hides_nothing_of_what_it_starts_by_repeating_it(
     server: dict[str, Any], file: Path, store: TrustStore
 ) -> None:
     file.write_text(json.dumps({"servers": {"local": server}}))
-    text = Trust("", store.entries(read(file))).text
+    text = Trust("", store.entries(read(file, HARM="harm"))).text
     assert "harm" in text
     assert "***" not in text
 
@@ -365,7 +367,6 @@ def test_a_config_hides_nothing_of_what_it_starts_by_repeating_it(
         {"command": "sh", "args": ["--password", "hunter2"]},
         {"command": "sh", "args": ["${SECRET}"], "env": {"X": "1"}},
         {"command": "sh", "args": ["${X}"], "env": {"X": "a ${SECRET}"}},
-        {"command": "sh", "args": ["hunter2hunter2"], "env": {"X": "hunter2hunter2"}},
         {"url": "https://user:hunter2@shop.example/mcp"},
     ],
 )
