@@ -89,7 +89,7 @@ def test_an_unknown_name_is_answered_with_the_closest_ones(ask: str, match: str)
 
 
 def test_an_unknown_model_is_an_error_with_the_way_to_start_it() -> None:
-    with pytest.raises(UnknownNameError, match=r"Session\.quick"):
+    with pytest.raises(UnknownNameError, match=r"Session\(…, model="):
         ModelFactory(CONFIG).chat_model("anthropic:claude-sonnet-5")
 
 
