@@ -58,7 +58,7 @@ def cannot(need: str, servers: Mapping[str, int], nearest: Candidate | None = No
         call = " ".join([name, *map("{}=…".format, [*filling.arguments, *filling.missing])])
         parts.append(f"The nearest is `{name}`. To call it, ask for “{call}”.")
         if not nearest.is_meant:
-            parts.append("It does not declare that it only reads, so only an order runs it.")
+            parts.append("It does not declare that it only reads, so a question does not run it.")
     available = [f"{server} ({counted(count)})" for server, count in sorted(servers.items())]
     parts.append(f"{_ITSELF}. Available: {', '.join(available) or 'no tools'}.")
     examples = [f"“{question}”" for server, question in EXAMPLES.items() if server in servers]

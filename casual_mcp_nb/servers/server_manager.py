@@ -649,7 +649,8 @@ class ServerManager:
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError(
-                "The connections to the servers are closed.", hint="Create a new session."
+                "The connections to the servers are closed.",
+                hint="Create a new session, and keep it in a variable: one that nothing holds is closed.",
             )
 
 

@@ -175,8 +175,8 @@ function Keys({ lesson }: { lesson: Lesson }) {
       <p class="cmn-quiet">
         {lesson.cassette ? (
           <>
-            This page contains its cassette:{" "}
-            <code>{`Session.quick(cassette=${JSON.stringify(fileName())}).cassettes.replay()`}</code>
+            This page contains its cassette: <code>{`session = Session.quick(cassette=${JSON.stringify(fileName())})`}</code>,
+            then <code>session.cassettes.replay()</code>
           </>
         ) : (
           "The conversation is too large to replay this page as a cassette."
