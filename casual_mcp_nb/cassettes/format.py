@@ -530,6 +530,9 @@ def _interactions_of(turn: Turn, after: int) -> list[Interaction]:
                     interactions.remove(call)
     for call, _ in calls.values():
         interactions.remove(call)
+    failed_in_request = turn.status == "failed" and model is not None
+    if turn.status == "stopped" or failed_in_request:
+        interactions[0].request["incomplete"] = True
     return interactions
 
 

@@ -344,6 +344,7 @@ def checked_turn(request: dict[str, Plain]) -> dict[str, Plain]:
     kinds: dict[str, Any] = {
         "after": int,
         "recorded": int,
+        "incomplete": bool,
         "selection": Mapping,
         "options": Mapping,
         "servers": list,

@@ -146,6 +146,7 @@ class Recorder(Tape):
         self._live: dict[str, Any] = {}
         self._versions: dict[str, str] = {}
         self._interactions: list[Interaction] = []
+        self._turns: list[tuple[TurnStarted, Interaction]] = []
         self._running: list[Recording] = []
 
     def __len__(self) -> int:
@@ -185,7 +186,15 @@ class Recorder(Tape):
             request["servers"] = sorted(servers)
         if started.recorded:
             request["recorded"] = started.recorded
-        self._interactions.append(Interaction("turn", request))
+        turn = Interaction("turn", request)
+        self._turns.append((started, turn))
+        self._interactions.append(turn)
+
+    def turn_stopped(self, started: TurnStarted) -> None:
+        """Mark a turn that was stopped, for a replay to leave it out."""
+        for begun, turn in self._turns:
+            if begun is started:
+                turn.request["incomplete"] = True
 
     def log(self, server: str, event: Mapping[str, Plain]) -> None:
         """Record a server's message while it runs a call."""

@@ -158,9 +158,14 @@ class Replayer(Tape):
                 on_event(event)
         if len(interaction.pace) > len(interaction.events):
             await self._pause(interaction.pace[-1] - before)
-        for listed in self._listed.get(id(interaction), ()):
-            self._list(str(listed.request["server"]), listed.answer())
+        self._list_after(interaction)
         return interaction.answer(request)
+
+    def skip(self, interactions: Iterable[Interaction]) -> None:
+        """Count interactions as played, whose requests a replay does not make."""
+        for each in interactions:
+            self.find(each.kind, each.request)
+            self._list_after(each)
 
     def follow(
         self, server: str, on_tools: Callable[[tuple[ToolSpec, ...]], None]
@@ -172,6 +177,10 @@ class Replayer(Tape):
         """
         self._on_tools[server] = on_tools
         return self._tools.get(server)
+
+    def _list_after(self, interaction: Interaction) -> None:
+        for listed in self._listed.get(id(interaction), ()):
+            self._list(str(listed.request["server"]), listed.answer())
 
     def _list(self, server: str, tools: tuple[ToolSpec, ...]) -> None:
         self._tools[server] = tools

@@ -89,6 +89,9 @@ class Tape:
     def begin_turn(self, started: TurnStarted, settings: Callable[[], TurnSettings]) -> None:
         """Record the person's request. The settings are read only for that."""
 
+    def turn_stopped(self, started: TurnStarted) -> None:
+        """Record that a turn was stopped: what it would have asked for is unknown."""
+
     def log(self, server: str, event: Mapping[str, Plain]) -> None:
         """Record a server's message while it runs a call."""
 

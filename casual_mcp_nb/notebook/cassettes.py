@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import threading
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -134,8 +133,10 @@ class CassetteInUse:
         """
         self._service._end(self, keep)
 
-    def note(self, event: TurnFinished) -> None:
+    def note(self, turn: Turn, event: TurnFinished) -> None:
         """Note how a turn ended."""
+        if event.status == "stopped":
+            self._tape.turn_stopped(turn.started)
         if event.status != "done":
             self._failed_turns.append(
                 f"a turn ended as {event.status}: {event.error or 'no reason is known'}"
@@ -419,6 +420,9 @@ class SessionCassettes(Namespace):
     async def replay(self, *, echo: Echo = "none") -> Conversation:
         """Run the cassette's turns again, as they were recorded, through the same code.
 
+        A turn that was stopped is left out, and so is one of a conversation's export that failed in
+        a request to the model. The turns after it still have its messages before them.
+
         Args:
             echo: See `Session.chat`.
 
@@ -431,7 +435,16 @@ class SessionCassettes(Namespace):
         """
         turns: list[Turn] = []
         selection = self._chat.selection.model_dump(mode="json")
-        for recorded in self._recorded_turns():
+        for begun, requests in _by_turn(self._replayed().cassette.interactions):
+            if begun.request.get("incomplete"):
+                await on_engine(self._skip(requests))
+                continue
+            models = (each for each in requests if each.kind == "model")
+            first = next(models, None)
+            if first is None:
+                # It ended before a model answered, and has nothing to replay.
+                continue
+            recorded = _recorded_turn(begun, first)
             await on_engine(self._set_up(recorded, selection))
             if recorded.history is not None:
                 self._turns.continue_from(recorded.history)
@@ -443,16 +456,9 @@ class SessionCassettes(Namespace):
 
     replay_async = awaited(replay)
 
-    def _recorded_turns(self) -> Iterator[RecordedTurn]:
-        """Yield the turns in the cassette that is being replayed."""
-        tape = self._replayed()
-        interactions = [
-            each for each in tape.cassette.interactions if each.kind in ("turn", "model")
-        ]
-        for turn, first in itertools.pairwise([*interactions, Interaction("turn", {})]):
-            # A turn that ended before a model answered has nothing to replay.
-            if turn.kind == "turn" and first.kind == "model":
-                yield _recorded_turn(turn, first)
+    async def _skip(self, requests: Iterable[Interaction]) -> None:
+        """Leave out a turn's requests, on the engine's loop."""
+        self._replayed().skip(requests)
 
     async def _set_up(self, turn: RecordedTurn, selection: Mapping[str, Any]) -> None:
         """Set up servers and selection as a recorded turn had them.
@@ -544,9 +550,20 @@ class SessionCassettes(Namespace):
 
     def _follow(self, turn: Turn, event: Event) -> None:
         if isinstance(event, TurnFinished) and self.current is not None:
-            self.current.note(event)
+            self.current.note(turn, event)
             # On another thread, because writing a long cassette takes time.
             asyncio.get_running_loop().run_in_executor(None, self.current.save_quietly)
+
+
+def _by_turn(interactions: Iterable[Interaction]) -> list[tuple[Interaction, list[Interaction]]]:
+    """List a cassette's turns, each with the interactions up to the next turn."""
+    turns: list[tuple[Interaction, list[Interaction]]] = []
+    for each in interactions:
+        if each.kind == "turn":
+            turns.append((each, []))
+        elif turns:
+            turns[-1][1].append(each)
+    return turns
 
 
 def _recorded_turn(turn: Interaction, first: Interaction) -> RecordedTurn:

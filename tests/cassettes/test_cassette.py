@@ -12,6 +12,7 @@ import pytest
 from fastmcp import Context, FastMCP
 from fastmcp.exceptions import ToolError
 from fastmcp.utilities.types import Image
+from kit.asked import asked
 from kit.setups import OFFLINE
 from kit.traces import same_apart_from_times
 
@@ -30,6 +31,7 @@ from casual_mcp_nb.errors import (
     UnknownNameError,
     UsageError,
 )
+from casual_mcp_nb.notebook.questions import ApprovalQuestion
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
 PNG = bytes.fromhex(
@@ -294,6 +296,56 @@ def test_an_approval_is_replayed_and_nobody_is_asked(
         again.cassettes.replay()
         compared(session, again)
         assert [each.status for each in again.turns[0].tool_calls] == ["ok", "denied"]
+
+
+@pytest.mark.parametrize("stopped_ship", ["Fram", "Maud"])
+@pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "exported"])
+def test_a_stopped_turn_is_left_out_and_the_others_are_replayed(
+    opened: Callable[..., Session], tmp_path: Path, recorded: bool, stopped_ship: str
+) -> None:
+    session = opened(approval={"harbour": {"berth": "always"}})
+    file = tmp_path / ("lesson.json" if recorded else "lesson.html")
+    cassette = session.cassettes.use(file) if recorded else None
+    model = scripted_model(
+        call("harbour__berth", ship="Fram"),
+        "At berth 1.",
+        calls(call("harbour__depth"), call("harbour__berth", ship=stopped_ship)),
+        call("harbour__depth"),
+        "12.5 metres.",
+    )
+    done = session.submit("Where is Fram?", model=model)
+    asked(session, ApprovalQuestion).approve()
+    assert done.result(30).status == "done"
+    stopped = session.submit("Where is the other one?", model=model)
+    asked(session, ApprovalQuestion)
+    session.stop()
+    assert stopped.result(30).status == "stopped"
+    last = session.chat("How deep is it?", model=model, echo="none")
+    if cassette is not None:
+        cassette.close(keep=True)
+    else:
+        session.export(file, player=True)
+
+    with replayed(file) as again:
+        turns = again.cassettes.replay()
+        assert [turn.answer for turn in turns] == ["At berth 1.", "12.5 metres."]
+        assert turns[-1].tool_calls[0].result == last.tool_calls[0].result
+        assert len(again.messages) == len(session.messages)
+        assert again.cassettes.state is not None
+        assert again.cassettes.state.unplayed == 0
+
+
+def test_a_turn_of_an_export_that_failed_in_a_request_is_left_out(
+    opened: Callable[..., Session], tmp_path: Path
+) -> None:
+    session = opened()
+    file = tmp_path / "lesson.html"
+    model = scripted_model(call("harbour__depth"), RateLimitError("Later."), "Ahoy.")
+    assert session.chat("How deep is it?", model=model, echo="none").status == "failed"
+    assert session.chat("Hello.", model=model, echo="none").answer == "Ahoy."
+    session.export(file, player=True)
+    with replayed(file) as again:
+        assert [turn.answer for turn in again.cassettes.replay()] == ["Ahoy."]
 
 
 def test_after_a_replay_its_calls_need_approval_as_before(
