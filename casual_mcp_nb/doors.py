@@ -38,6 +38,7 @@ WAYS = (
     ("%mcp memory on", "session.tools.memory.on = True", ""),
     ("%mcp toolset all", "session.selection.tool_set = None", ""),
     ("%mcp conversations", "session.conversations", ""),
+    ("%mcp close, then %mcp resume {}", 'session.close(), then Session.resume("{}")', ""),
     ("%mcp resume ID", "session.conversations.resume(id)", ""),
     ("%mcp resume {}", 'session.conversations.resume("{}")', ""),
     ("%mcp new", "session.conversations.new()", ""),

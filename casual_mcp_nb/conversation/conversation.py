@@ -55,7 +55,7 @@ class Conversation(Sequence[Turn], Displayable):
 
     Attributes:
         repairs: The repairs on loading, one sentence per kind. Of another agent's session, also
-            what was not understood.
+            what was not understood. Of one that `%mcp resume` returns, also what is not available.
         unread_records: How many lines and other records of another agent's session were not
             understood.
     """

@@ -462,10 +462,14 @@ class McpMagics(Magics):
         id = None
         if line:
             id = conversation_id("resume", line)
+        from casual_mcp_nb.notebook.resuming import Resumed, resume_here, resume_session
+
         session = self._open_session()
         if session is not None:
-            return session.conversations.resume(id)
-        from casual_mcp_nb.notebook.resuming import Resumed, resume_session
+            conversation, problems = resume_here(session.parts.turn_service, id)
+            # A warning would name a line of this package, not of the notebook.
+            conversation.repairs += tuple(problems)
+            return conversation
         from casual_mcp_nb.session import Session
 
         resumed: Resumed[Session] | None = None

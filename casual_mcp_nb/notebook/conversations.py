@@ -18,12 +18,11 @@ from casual_mcp_nb.conversation.store import MAX_LISTED, ConversationStore
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.turn_fields import NamedTurnFields, spelled_out
-from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.blocking import awaited, blocking
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.live import Echo
 from casual_mcp_nb.notebook.loop import EngineThread
-from casual_mcp_nb.notebook.resuming import conversation_to_resume, place_variables_of
+from casual_mcp_nb.notebook.resuming import resume_here
 from casual_mcp_nb.notebook.turn_service import TurnService
 
 if TYPE_CHECKING:
@@ -120,14 +119,7 @@ class SessionConversations(NamespaceList[StoredConversation]):
             UsageError: Nothing is saved, a turn is running, or the conversation is damaged.
             UnknownNameError: There is no conversation with that id.
         """
-        stored = conversation_to_resume(self._runner.saver.required, id)
-        if id is None and stored.id == self.id:
-            raise UsageError(
-                "This notebook's last conversation is the one that is open.",
-                hint="%mcp conversations lists the others, and %mcp resume ID continues one.",
-            )
-        conversation, problems = self._turns.resume(stored.id)
-        place_variables_of(stored)
+        conversation, problems = resume_here(self._turns, id)
         for problem in problems:
             warnings.warn(problem, stacklevel=2)
         return conversation

@@ -13,6 +13,7 @@ from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.config.loader import load_accepted
 from casual_mcp_nb.config.quick import with_model
 from casual_mcp_nb.conversation.conversation import (
+    Conversation,
     StoredConversation,
     StoredConversations,
 )
@@ -25,6 +26,7 @@ from casual_mcp_nb.notebook.session_memory import notebook_place
 
 if TYPE_CHECKING:
     from casual_mcp_nb.conversation.store import ConversationStore
+    from casual_mcp_nb.notebook.turn_service import TurnService
 
 S = TypeVar("S", bound=Any)
 
@@ -124,7 +126,7 @@ def resume_session(open_session: Callable[..., S], id: str | None, store: StoreL
     stored = conversation_to_resume(where, id)
     config, options = reopened(stored)
     session = open_session(config, store=where, **options)
-    _, problems = session.parts.turn_service.resume(stored.id)
+    _, problems = session.parts.turn_service.resume(stored.id, reopened=True)
     if stored.head.session is not None:
         # Servers with a mode in the selection are among the problems already.
         named = stored.head.selection.get("servers", {})
@@ -133,6 +135,28 @@ def resume_session(open_session: Callable[..., S], id: str | None, store: StoreL
                 problems.append(f"{shown(name)} is not back. {reason}")
     place_variables_of(stored)
     return Resumed(session, stored, tuple(problems))
+
+
+def resume_here(turns: TurnService, id: str | None) -> tuple[Conversation, list[str]]:
+    """Continue a saved conversation in a session that is open, see `SessionConversations.resume`.
+
+    Args:
+        turns: The session's turns.
+        id: The conversation's id, or None for this notebook's last one.
+
+    Returns:
+        The conversation, and what could not be brought back, a sentence for each.
+    """
+    saver = turns.runner.saver
+    stored = conversation_to_resume(saver.required, id)
+    if id is None and stored.id == saver.id:
+        raise UsageError(
+            "This notebook's last conversation is the one that is open.",
+            hint="%mcp conversations lists the others, and %mcp resume ID continues one.",
+        )
+    continued = turns.resume(stored.id)
+    place_variables_of(stored)
+    return continued
 
 
 def place_variables_of(stored: StoredConversation) -> None:

@@ -29,6 +29,7 @@ from casual_mcp_nb.conversation.event import Event, TaskStarted, ToolStarted
 from casual_mcp_nb.conversation.planned import PlannedCall, PlannedCalls, ToolCalls
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.turn import Trace, Turn
+from casual_mcp_nb.doors import in_words_of
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.follower import Follower
@@ -275,8 +276,12 @@ class TurnService:
         if count < len(history):
             self.runner.add(history[count:])
 
-    def resume(self, id: str) -> tuple[Conversation, list[str]]:
+    def resume(self, id: str, *, reopened: bool = False) -> tuple[Conversation, list[str]]:
         """Continue a saved conversation.
+
+        Args:
+            id: The conversation's id.
+            reopened: Whether this session was opened with the conversation's own config.
 
         Returns it, and a sentence for each part of its set-up that is no longer available.
 
@@ -297,7 +302,10 @@ class TurnService:
             saver.memory.take_over(head.session)
         self._adopt_tasks()
         self._apps.reopen(self.runner.turns)
-        return conversation, self.set_up(head)
+        own_session = None
+        if not reopened:
+            own_session = id
+        return conversation, self.set_up(head, own_session)
 
     def _adopt_tasks(self) -> None:
         """Continue the tasks of the conversation that was resumed."""
@@ -362,15 +370,20 @@ class TurnService:
                 # The turn could not begin, so the conversation stays as it was.
                 go_back()
 
-    def set_up(self, head: ConversationHead) -> list[str]:
+    def set_up(self, head: ConversationHead, own_session: str | None = None) -> list[str]:
         """Set up the session as it was for a conversation.
+
+        Args:
+            head: The conversation's settings.
+            own_session: The id with which the conversation's own session can be opened instead, or
+                None if this is the one.
 
         Returns a sentence for each part that is no longer available.
         """
         with self.runner.setting_up():
-            return list(self._set_up(head))
+            return list(self._set_up(head, own_session))
 
-    def _set_up(self, head: ConversationHead) -> Iterator[str]:
+    def _set_up(self, head: ConversationHead, own_session: str | None) -> Iterator[str]:
         model = None
         if head.model is not None:
             model = self._config.model_named(head.model)
@@ -391,12 +404,24 @@ class TurnService:
             if name == "servers" and isinstance(value, Mapping):
                 # A server that is gone costs the others nothing.
                 modes: dict[str, Any] = {}
+                missing: list[str] = []
                 for server, mode in value.items():
                     if server == NOTEBOOK or server in self._chat.server_manager.names:
                         modes[server] = mode
+                    elif server in lost:
+                        yield f"{shown(server)} is not back. {lost[server]}"
+                    elif own_session is None:
+                        yield f"{shown(server)} is not back. There is no such server any more."
                     else:
-                        why = lost.get(server, "There is no such server any more.")
-                        yield f"{shown(server)} is not back. {why}"
+                        missing.append(shown(server))
+                hint = ""
+                if head.session is not None and "config" not in lost:
+                    hint = in_words_of(
+                        "To open the conversation with its own servers, before it continues here:"
+                        f" %mcp close, then %mcp resume {own_session}"
+                    )
+                if missing:
+                    yield f"The open session does not have {', '.join(missing)}. {hint}".rstrip()
                 value = modes
             try:
                 setattr(self._chat.selection, name, value)

@@ -4,6 +4,7 @@ what the variables were.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,11 @@ session = Session({
 session.connect(quiet=True)
 session.selection.servers["math"] = "deferred"
 session.selection.discovery = True
+"""
+OTHER = """
+from casual_mcp_nb import Session
+session.close()
+session = Session({}, quiet=True)
 """
 
 
@@ -100,3 +106,13 @@ def test_two_lines_bring_it_back(kernel: Kernel, tmp_path: Path) -> None:
     kernel.printed("session.conversations.new()")
     assert kernel.run("%mcp resume").status == "ok"
     assert kernel.printed("print(session.conversations.id)") == id
+
+    # One without its servers says how to get them, in the cell's result alone.
+    kernel.printed(OTHER)
+    ran = kernel.run("%mcp resume")
+    assert ["data" in output for output in ran.outputs] == [True]
+    (step,) = re.findall(r"%mcp close, then (%mcp resume \w+)", ran.text())
+    assert step == f"%mcp resume {id}"
+    kernel.printed("%mcp close")
+    assert kernel.run(step).status == "ok"
+    assert kernel.printed("print(list(session.servers))") == "['math', 'tides']"

@@ -254,9 +254,14 @@ def test_what_another_session_lacks_stays_in_the_file(file: Path) -> None:
     id = saved(BUNDLED, file, choose)
     with (
         Session(MODELS, store=file, quiet=True, name="other") as other,
-        pytest.warns(UserWarning, match="is not back|stays as it is"),
+        pytest.warns(UserWarning, match="does not have|stays as it is") as warned,
     ):
         other.conversations.resume(id)
+    # One text names all servers that are missing, and how to open the session that has them.
+    (text,) = [str(each.message) for each in warned if "'units'" in str(each.message)]
+    assert "'time'" in text
+    assert text.endswith(f'session.close(), then Session.resume("{id}")')
+    assert {each.filename for each in warned} == {__file__}
     with Session.resume(id, store=file) as session:
         assert dict(session.selection.servers)["units"] == "loaded"
         assert session.selection.tool_set == "sums"
