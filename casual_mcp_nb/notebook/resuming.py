@@ -232,7 +232,7 @@ def _read(
     made_of: Callable[[Config], Config],
     strict: bool,
 ) -> Config:
-    """Read a config, or a part of one, and return the session's config that is made of it.
+    """Read a config, or a part of one, and return the session's config with it.
 
     The person accepts that one before they type values into it.
     """

@@ -170,7 +170,7 @@ class _InputReader:
 
 def _wrapped(text: str) -> str:
     """Break a prompt's long lines between words, where a terminal or a cell would break them
-    anywhere. What follows is indented, so that a part of a text cannot pass for a line of its own.
+    anywhere. What follows is indented, so that a part of a text cannot pass for another line.
     """
     width = _CELL_WIDTH
     if notebook_shell() is None:
